@@ -197,10 +197,6 @@ std::unique_ptr<ivy::AllocationWatch> make_watch(boost::asio::io_context& loop,
       loop, *in->slurm, settings, queries && !options.dry_run, prints && !options.dry_run);
 }
 
-void print_line(const std::string& line) {
-  std::fputs(ivy::escape_control("ivyrun: " + line + "\n").c_str(), stderr);
-}
-
 // Runs the loop until the other nodes of torchrun mode have connected. Returns 0, or the exit code
 // if the job cannot start.
 int gather_nodes(boost::asio::io_context& loop, ivy::JobRequest& request, ivy::NodeZero& nodes) {
@@ -239,11 +235,10 @@ ivy::Result<std::unique_ptr<ivy::NodeZero>> open_node_zero(boost::asio::io_conte
   const ivy::Options& options = request.options;
   if (!options.node_rank) return std::unique_ptr<ivy::NodeZero>();
   const ivy::JoinKey key = IVY_TRY(ivy::join_key(options, request.caller));
-  std::unique_ptr<ivy::NodeZero> nodes =
-      IVY_TRY(ivy::NodeZero::open(loop, request, key, print_line));
+  std::unique_ptr<ivy::NodeZero> nodes = IVY_TRY(ivy::NodeZero::open(loop, request, key));
   if (!key.is_secret && !options.quiet)
-    print_line("warning: anyone who can reach port " + std::to_string(options.join_port) +
-               " can join this job; use the same --join-secret-file on every node");
+    nodes->print("warning: anyone who can reach port " + std::to_string(options.join_port) +
+                 " can join this job; use the same --join-secret-file on every node");
   return nodes;
 }
 
@@ -268,11 +263,6 @@ int run_node(const ivy::JobRequest& request) {
   const pid_t warden = request.node.copy ? request.node.copy->pid() : 0;
   ivy::Job job(loop, std::move(request));
   Signals signals(loop, job, watch.get(), node_zero);
-  if (node_zero != nullptr) {
-    node_zero->set_interrupt_handler([&job](int signal) { job.interrupt(signal); });
-    node_zero->set_print(
-        [&job](const std::string& line) { job.output().print("ivyrun: " + line + "\n"); });
-  }
   job.start([&](int code, int raise_signal) {
     exit_code = code;
     death = raise_signal;

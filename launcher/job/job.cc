@@ -66,10 +66,7 @@ void Job::start(std::function<void(int, int)> on_finished) {
   transports_ = std::make_shared<TransportContext>(job_.loop, job_.options, job_.request.node,
                                                    job_.request.make_agent_link);
   if (joined != nullptr) transports_->set_joined_hosts(joined->hosts());
-  transports_->set_note_handler([this](const RemoteText& text) { job_.screen.note(text.line()); });
-  set_scheduler_signal_handler(transports_, [this](int signal, bool ranks_have_it) {
-    preemption_.step_signalled(signal, ranks_have_it);
-  });
+  transports_->set_events(*this);
   watch_absences();
   if (job_.takeover != 0) return takeover_.begin();
   job_.opened_unix_ms = wall_ms();

@@ -48,6 +48,7 @@
 #include "launcher/job/stdin_feed.h"
 #include "launcher/job/store_controller.h"
 #include "launcher/job/takeover.h"
+#include "launcher/links/transport_context.h"
 #include "launcher/slurm/allocation_watch.h"
 
 namespace ivy {
@@ -56,7 +57,8 @@ class Job final : public AllocationEvents,
                   private JobActions,
                   private HostSessionEvents,
                   private TakeoverActions,
-                  private OutputEvents {
+                  private TransportEvents,
+                  private JoinedNodesEvents {
  public:
   Job(boost::asio::io_context& loop, JobRequest request);
   ~Job();
@@ -107,9 +109,16 @@ class Job final : public AllocationEvents,
   void dial_hosts() override;
   void handle(std::size_t host, const Event& event) override;
   void taken_over() override;
-  // OutputEvents
+  // TransportEvents
+  void transport_note(const RemoteText& text) override { job_.screen.note(text.line()); }
+  void step_signalled(int signal, bool whole_tree) override {
+    preemption_.step_signalled(signal, whole_tree);
+  }
+  // OutputEvents and JoinedNodesEvents
   void output_consumed(int host_index, std::uint64_t bytes) override;
   void output_closed() override;
+  void nodes_interrupted(int signal) override { interrupt(signal); }
+  void nodes_message(const std::string& line) override { job_.print(line); }
 
   void start_timeout();
   void watch_reader();

@@ -24,6 +24,18 @@ namespace ivy {
 class AllocationWatch;
 class DialBackHosts;
 
+// The job, as the other nodes of torchrun mode call it: class Job.
+class JoinedNodesEvents : public OutputEvents {
+ public:
+  // A user has interrupted the ivyrun of another node.
+  virtual void nodes_interrupted(int signal) = 0;
+  // A line for the user.
+  virtual void nodes_message(const std::string& line) = 0;
+
+ protected:
+  ~JoinedNodesEvents() = default;
+};
+
 // The other nodes of torchrun mode, whose ivyruns have joined this job. Each shows the output of
 // its own workers and this ivyrun's messages, and exits with the job's exit code. Implemented in
 // launcher/join. Thread: the loop's. Lifetime: outlives the job.
@@ -32,8 +44,8 @@ class JoinedNodes {
   virtual ~JoinedNodes() = default;
   // The hosts on these nodes; they dial back, and their links wait here for them.
   virtual std::shared_ptr<DialBackHosts> hosts() = 0;
-  // Shows the output of ranks on these nodes; `job` is called when they have shown it.
-  virtual OutputElsewhere& elsewhere(OutputEvents& job) = 0;
+  // Shows the output of ranks on these nodes. From now on `job` gets the events.
+  virtual OutputElsewhere& elsewhere(JoinedNodesEvents& job) = 0;
   // An attempt begins: sends its plan.
   virtual void begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) = 0;
   // Sends the exit code; calls done when all nodes have it or cannot be reached.

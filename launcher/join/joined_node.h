@@ -35,9 +35,9 @@ struct JoinedNode {
   // may be sent again after a reconnection.
   bool is_new_signal(std::uint32_t number);
   // Moves the state of this node to `other`, the object of its new connection, and sends the
-  // unacknowledged messages there. The handlers of that connection know its object by the position
-  // in a list, so the state moves and not the connection. Afterwards `other` is the node, and this
-  // object, with the broken connection, can be destroyed.
+  // unacknowledged messages there. The events of that connection go to its object, so the state
+  // moves and not the connection. Afterwards `other` is the node, and this object, with the broken
+  // connection, can be destroyed.
   void move_to(JoinedNode& other);
 
   int rank = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // dial() starts reach(), the coroutine that connects to node 0 until introduce() has succeeded.
-// serve() then passes each message of the connection to receive(), which counts it, and to take(),
-// which calls one function per kind: join(), begin(), attempt(), end(). stream_ended() dials again.
+// stream_bytes() then passes each message of the connection to receive(), which counts it, and to
+// take(), which calls one function per kind: join(), begin(), attempt(), end(). redial() follows if
+// the connection closes.
 // Before Begin, may_redial() and await_begin() limit the waits. Without a message End, give_up() or
 // await_last_word() ends this process.
 #include "launcher/join/joiner.h"
@@ -75,7 +76,10 @@ struct MessageState {
   std::vector<int> passed_signals;
 };
 
-class Joiner final : public OutputEvents, public OutputElsewhere {
+class Joiner final : public OutputEvents,
+                     public OutputElsewhere,
+                     private DialBackStreamEvents,
+                     private LineChildEvents {
  public:
   Joiner(boost::asio::io_context& loop, const JobRequest& request, const JoinKey& key);
   int run();
@@ -90,6 +94,14 @@ class Joiner final : public OutputEvents, public OutputElsewhere {
   bool holds(int host_index) const override { return host_index != host_; }
   void show(const OutputSource&, std::string_view, bool) override {}
   void show_message(std::string_view) override {}
+  // DialBackStreamEvents: the connection to node 0.
+  void stream_bytes(std::string_view bytes) override;
+  void stream_drained() override {}
+  void stream_ended(const std::string&) override { redial(); }
+  // LineChildEvents: ivy-node.
+  void child_output(const std::string&) override {}
+  void child_error(const std::string& line) override { print("ivyrun: " + line + "\n"); }
+  void child_exited(const ExitStatus& status) override;
 
   Awaitable<void> reach();
   Awaitable<Result<void>> introduce(int fd, bool is_v6);
@@ -107,7 +119,7 @@ class Joiner final : public OutputEvents, public OutputElsewhere {
   std::string files() const;
   void refuse_files(const std::string& when);
   void end(int exit_code);
-  void stream_ended();
+  void redial();
   void wait_for_signal();
   void interrupted(int signal);
   void send(const join::NodeMessage& message) {
@@ -277,25 +289,24 @@ bool Joiner::may_redial(const std::string& why, std::int64_t began_ns) {
 }
 
 void Joiner::serve() {
-  DialBackStream::Handlers handlers;
-  handlers.bytes = [this](std::string_view bytes) {
-    const std::uint64_t received_before = messages_.received_messages;
-    const bool continues = take_messages<join::NodeZeroMessage>(
-        messages_.decoder, bytes,
-        [this](const join::NodeZeroMessage& message) { return receive(message); });
-    if (!continues) return stream_ended();
-    if (messages_.received_messages == received_before || exit_code_) return;
-    join::NodeMessage message;
-    message.mutable_acknowledged()->set_messages(messages_.received_messages);
-    send(message);
-  };
-  handlers.ended = [this](const std::string&) { stream_ended(); };
-  stream_->start(std::move(handlers));
+  stream_->start(*this);
   if (output_) return;
   // Applies until Welcome arrives, which contains node 0's limit.
   begins_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(options_.start_timeout).count();
   begin_timer_.expires_after(kFirstNamed);
   await_begin();
+}
+
+void Joiner::stream_bytes(std::string_view bytes) {
+  const std::uint64_t received_before = messages_.received_messages;
+  const bool continues = take_messages<join::NodeZeroMessage>(
+      messages_.decoder, bytes,
+      [this](const join::NodeZeroMessage& message) { return receive(message); });
+  if (!continues) return redial();
+  if (messages_.received_messages == received_before || exit_code_) return;
+  join::NodeMessage message;
+  message.mutable_acknowledged()->set_messages(messages_.received_messages);
+  send(message);
 }
 
 // Limits the wait for Begin: node 0 or its host may hang without breaking the connection.
@@ -433,17 +444,16 @@ Result<void> Joiner::start_node(const join::Begin& begin) {
   order.addresses = {{stream_->peer_address(), options_.join_port}};
   order.hosts.assign(begin.hosts().begin(), begin.hosts().end());
   order.self = begin.host();
-  LineChild::Handlers handlers;
-  handlers.error_line = [this](const std::string& line) { print("ivyrun: " + line + "\n"); };
-  handlers.ended = [this](const ExitStatus&) {
-    check_finished();
-    if (!exit_code_) await_last_word();
-  };
   node_ = IVY_TRY(LineChild::start(loop_, {request_.node.path, "dial"},
-                                   without_secret(request_.caller), handlers));
+                                   without_secret(request_.caller), *this));
   // The input stays open: when it closes, ivy-node knows that this process has exited.
   node_->write(encode_dial_order(order));
   return {};
+}
+
+void Joiner::child_exited(const ExitStatus&) {
+  check_finished();
+  if (!exit_code_) await_last_word();
 }
 
 // ivy-node has exited with its workers; waits for node 0's message with the reason.
@@ -543,7 +553,7 @@ void Joiner::check_finished() {
 }
 
 // The connection closed without End: node 0's ivyrun has exited, or the network has failed.
-void Joiner::stream_ended() {
+void Joiner::redial() {
   stream_->stop();
   messages_.is_up = false;
   begin_timer_.cancel();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// In the order of a job: listen(), gather(), enter() for each connection, take() for each message
-// and admit() for Join, check_gathered(), begin_job(), then the functions that the job calls:
-// show(), begin_attempt(), end(). leave() and reattach() handle a broken connection and the next
-// one.
+// In the order of a job: listen(), gather(), node_dialled() for each connection, take() for each
+// message and admit() for Join, check_gathered(), begin_job(), then the functions that the job
+// calls: show(), begin_attempt(), end(). leave() and reattach() handle a broken connection and the
+// next one.
 #include "launcher/join/node_zero.h"
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <csignal>
+#include <cstdio>
 #include <utility>
 
 #include "launcher/join/join_wire.h"
@@ -84,11 +85,21 @@ std::string command_for_others(const Options& options, int nodes) {
 
 }  // namespace
 
-NodeZero::NodeZero(boost::asio::io_context& loop, const JobRequest& request, Print print)
+// Passes the events of its connection on, with its place in the list.
+struct NodeZero::Node final : JoinedNode, DialBackStreamEvents {
+  explicit Node(NodeZero& node_zero) : zero(node_zero) {}
+  void stream_bytes(std::string_view bytes) override { zero.take_bytes(place, bytes); }
+  void stream_drained() override {}
+  void stream_ended(const std::string&) override { zero.leave(place); }
+
+  NodeZero& zero;
+  NodePlace place;
+};
+
+NodeZero::NodeZero(boost::asio::io_context& loop, const JobRequest& request)
     : loop_(loop),
       options_(request.options),
       job_id_(request.identity.job_id),
-      print_(std::move(print)),
       key_(make_job_identity().token),
       node_list_(own_node(request.options), *request.options.num_nodes,
                  request.options.min_nodes.value_or(*request.options.num_nodes)),
@@ -103,9 +114,8 @@ NodeZero::~NodeZero() {
 }
 
 Result<std::unique_ptr<NodeZero>> NodeZero::open(boost::asio::io_context& loop,
-                                                 const JobRequest& request, const JoinKey& key,
-                                                 Print print) {
-  std::unique_ptr<NodeZero> made(new NodeZero(loop, request, std::move(print)));
+                                                 const JobRequest& request, const JoinKey& key) {
+  std::unique_ptr<NodeZero> made(new NodeZero(loop, request));
   IVY_CHECK(made->listen(key));
   return made;
 }
@@ -120,32 +130,30 @@ Result<void> NodeZero::listen(const JoinKey& key) {
   settings.fix =
       "another program uses this port: choose another with --master-port PORT, the same on every "
       "node";
-  DialBackListener::Handlers handlers;
-  handlers.transport = [this](std::uint32_t host, std::shared_ptr<DialBackStream> stream) {
-    hosts_->deliver(host, std::move(stream));
-  };
-  handlers.signal = [](const DialGreeting&) {};
-  handlers.join = [this](std::uint32_t rank, std::shared_ptr<DialBackStream> stream) {
-    enter(rank, std::move(stream));
-  };
-  handlers.rejected = [this](const std::string& address, const std::string& why) {
-    print_("warning: dropped a connection from " + address + " to the port where nodes join: " +
-           why + " (nodes need the same --join-secret-file and --rdzv-id)");
-  };
-  auto listener = DialBackListener::open(loop_, settings, handlers);
+  auto listener = DialBackListener::open(loop_, settings, *this);
   if (!listener.ok() && settings.addresses.front() == "::") {
     // This machine may not support IPv6.
     settings.addresses = {"0.0.0.0"};
-    listener = DialBackListener::open(loop_, settings, handlers);
+    listener = DialBackListener::open(loop_, settings, *this);
   }
   listener_ = IVY_TRY(std::move(listener));
   hosts_->set_listening_text(listener_->listening_text());
   const bool is_elsewhere = parse_address(options_.join_address, 0).is_valid() &&
                             settings.addresses.front() != options_.join_address;
   if (is_elsewhere && !options_.quiet)
-    print_("note: --master-addr " + options_.join_address +
-           " is not an address of this host, where node 0 was started");
+    print("note: --master-addr " + options_.join_address +
+          " is not an address of this host, where node 0 was started");
   return {};
+}
+
+void NodeZero::print(const std::string& line) const {
+  if (job_ != nullptr) return job_->nodes_message(line);
+  std::fputs(escape_control("ivyrun: " + line + "\n").c_str(), stderr);
+}
+
+void NodeZero::peer_rejected(const std::string& address, const std::string& why) {
+  print("warning: dropped a connection from " + address + " to the port where nodes join: " + why +
+        " (nodes need the same --join-secret-file and --rdzv-id)");
 }
 
 void NodeZero::gather(Gathered on_gathered) {
@@ -163,35 +171,34 @@ void NodeZero::schedule_waiting_line() {
   line_timer_.async_wait([this](const error_code& error) {
     if (error || !on_gathered_) return;
     if (!options_.quiet)
-      print_("node 0 is waiting for " + node_list_.missing_text() + " of " +
-             std::to_string(node_list_.count()) + " on " + hosts_->listening_text());
+      print("node 0 is waiting for " + node_list_.missing_text() + " of " +
+            std::to_string(node_list_.count()) + " on " + hosts_->listening_text());
     line_timer_.expires_after(kLinePause);
     schedule_waiting_line();
   });
 }
 
-void NodeZero::enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream) {
+void NodeZero::node_dialled(std::uint32_t rank, std::shared_ptr<DialBackStream> stream) {
   const auto unattached = static_cast<std::size_t>(std::count_if(
       nodes_.begin(), nodes_.end(), [](const Node& node) { return node.name.empty(); }));
   if (unattached >= kMostUnattached) return stream->stop();
-  const NodePlace node = nodes_.emplace(nodes_.end());
+  const NodePlace node = nodes_.emplace(nodes_.end(), *this);
+  node->place = node;
   node->rank = static_cast<int>(rank);
   node->stream = std::move(stream);
-  DialBackStream::Handlers handlers;
-  handlers.bytes = [this, node](std::string_view bytes) {
-    const bool continues = take_messages<join::NodeMessage>(
-        node->decoder, bytes,
-        [&](const join::NodeMessage& message) { return take(node, message); });
-    if (!continues) leave(node);
-  };
-  handlers.ended = [this, node](const std::string&) { leave(node); };
-  node->stream->start(std::move(handlers));
+  node->stream->start(*node);
   join::NodeZeroMessage welcome;
   welcome.mutable_welcome()->set_build(std::string(build_name()));
   if (on_gathered_)
     welcome.mutable_welcome()->set_begins_within_ms(static_cast<std::uint32_t>(
         std::max<std::int64_t>(1, (gathers_until_ns_ - monotonic_ns()) / 1'000'000)));
   node->send(welcome);
+}
+
+void NodeZero::take_bytes(NodePlace node, std::string_view bytes) {
+  const bool continues = take_messages<join::NodeMessage>(
+      node->decoder, bytes, [&](const join::NodeMessage& message) { return take(node, message); });
+  if (!continues) leave(node);
 }
 
 bool NodeZero::take(NodePlace node, const join::NodeMessage& message) {
@@ -221,7 +228,7 @@ void NodeZero::admit(NodePlace node, const join::Join& message) {
   if (!on_gathered_ || !message.job_id().empty()) {
     if (reattach(node, message)) return;
     const Diagnostic late = too_late(node->name);
-    print_("warning: " + late.what + "; its connection was rejected");
+    print("warning: " + late.what + "; its connection was rejected");
     node->send(notice_of(render(late)));
     node->send(end_of(late.exit_code));
     node->rank = -1;
@@ -230,7 +237,7 @@ void NodeZero::admit(NodePlace node, const join::Join& message) {
   }
   if (const std::optional<Diagnostic> refusal = node_list_.add(joining))
     return std::exchange(on_gathered_, nullptr)(*refusal);
-  if (options_.verbose > 0) print_(node->name + " has joined from " + joining.address);
+  if (options_.verbose > 0) print(node->name + " has joined from " + joining.address);
   // The same ivyrun may dial again before the end of its last connection is noticed here.
   for (NodePlace other = nodes_.begin(); other != nodes_.end();) {
     const NodePlace current = other++;
@@ -253,7 +260,7 @@ bool NodeZero::reattach(NodePlace node, const join::Join& message) {
   boost::asio::post(loop_, [kept = old->stream] {});
   nodes_.erase(old);
   hosts_->mark_connected(node->name);
-  if (options_.verbose > 0) print_(node->name + " is connected again");
+  if (options_.verbose > 0) print(node->name + " is connected again");
   return true;
 }
 
@@ -329,12 +336,12 @@ bool NodeZero::is_new_interrupt(int rank) {
 void NodeZero::interrupt(Node& node, const join::Interrupt& message) {
   if (!node.is_new_signal(message.number())) return;
   const int signal = message.signal();
-  if (!on_interrupt_ || signal <= 0 || signal >= NSIG || !is_new_interrupt(node.rank)) return;
-  print_(node.name + " was interrupted by " + signal_name(signal));
-  on_interrupt_(signal);
+  if (job_ == nullptr || signal <= 0 || signal >= NSIG || !is_new_interrupt(node.rank)) return;
+  print(node.name + " was interrupted by " + signal_name(signal));
+  job_->nodes_interrupted(signal);
 }
 
-// May be called by a handler of the node's stream, so the stream is destroyed in a later turn.
+// May be called by an event of the node's stream, so the stream is destroyed in a later turn.
 void NodeZero::forget(NodePlace node) {
   node->stream->stop();
   const std::shared_ptr<DialBackStream> kept = node->stream;
@@ -347,7 +354,7 @@ void NodeZero::leave(NodePlace node) {
   const bool was_awaited = on_gathered_ && !node->name.empty() && node->rank > 0;
   if (was_awaited) {
     node_list_.leave(node->rank);
-    print_("warning: " + node->name + " disconnected before all nodes had joined");
+    print("warning: " + node->name + " disconnected before all nodes had joined");
   }
   if (node->host >= 0 && !node->is_done) {
     await_reconnection(node, kAbsenceLease);
@@ -373,7 +380,7 @@ NodeZero::Node* NodeZero::node_of_host(int host) {
   return found == nodes_.end() ? nullptr : &*found;
 }
 
-OutputElsewhere& NodeZero::elsewhere(OutputEvents& job) {
+OutputElsewhere& NodeZero::elsewhere(JoinedNodesEvents& job) {
   job_ = &job;
   return *this;
 }

@@ -6,7 +6,7 @@
 //   open ─ listen ─ gather ─┬─ all connected ─▶ Begin to each ─ Job ─ Attempt, Output, Notice ─ End
 //                           └─ too few, or they differ ─▶ Notice and End to each
 //
-// Thread: the loop's. Lifetime: outlives the job; destroy it outside its handlers.
+// Thread: the loop's. Lifetime: outlives the job; destroy it outside of its events and callbacks.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -18,6 +18,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launcher/job/job_request.h"
@@ -30,24 +32,21 @@
 
 namespace ivy {
 
-class NodeZero : public JoinedNodes, private OutputElsewhere {
+class NodeZero : public JoinedNodes, private OutputElsewhere, private DialBackListenerEvents {
  public:
   // Called with nothing once enough nodes have joined and hosts() can serve them, or else with the
   // reason why the job cannot start.
   using Gathered = std::function<void(const std::optional<Diagnostic>& refusal)>;
-  // Prints one line for the user, before the job has a screen.
-  using Print = std::function<void(const std::string& line)>;
 
   // Starts to listen. An error names the port.
   static Result<std::unique_ptr<NodeZero>> open(boost::asio::io_context& loop,
-                                                const JobRequest& request, const JoinKey& key,
-                                                Print print);
+                                                const JobRequest& request, const JoinKey& key);
   ~NodeZero() override;
   NodeZero(const NodeZero&) = delete;
   NodeZero& operator=(const NodeZero&) = delete;
 
-  // Replaces the function that prints lines, once the job has a screen.
-  void set_print(Print print) { print_ = std::move(print); }
+  // Prints one line for the user: to standard error, and on the job's screen once there is one.
+  void print(const std::string& line) const;
   // Waits for the other nodes, until --start-timeout at most, then calls on_gathered.
   void gather(Gathered on_gathered);
   // Returns the hosts of the job by rank. Call after gather() has finished.
@@ -59,23 +58,26 @@ class NodeZero : public JoinedNodes, private OutputElsewhere {
   // signal to every node, so it counts as a second interrupt only from a node that has sent the
   // first. Returns whether it is a new one for the job.
   bool is_new_interrupt(int rank);
-  // The handler gets the new interrupts of other nodes.
-  void set_interrupt_handler(std::function<void(int signal)> handler) {
-    on_interrupt_ = std::move(handler);
-  }
 
   std::shared_ptr<DialBackHosts> hosts() override { return hosts_; }
-  OutputElsewhere& elsewhere(OutputEvents& job) override;
+  OutputElsewhere& elsewhere(JoinedNodesEvents& job) override;
   void begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) override;
   void end(int exit_code, std::function<void()> done) override;
 
  private:
-  using Node = JoinedNode;
+  struct Node;
   using NodePlace = std::list<Node>::iterator;
 
-  NodeZero(boost::asio::io_context& loop, const JobRequest& request, Print print);
+  NodeZero(boost::asio::io_context& loop, const JobRequest& request);
   Result<void> listen(const JoinKey& key);
-  void enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream);
+  // DialBackListenerEvents
+  void host_dialled(std::uint32_t host, std::shared_ptr<DialBackStream> stream) override {
+    hosts_->deliver(host, std::move(stream));
+  }
+  void signal_reported(const DialGreeting&) override {}
+  void node_dialled(std::uint32_t rank, std::shared_ptr<DialBackStream> stream) override;
+  void peer_rejected(const std::string& address, const std::string& why) override;
+  void take_bytes(NodePlace node, std::string_view bytes);
   // Handles one message. Returns false to drop the connection.
   bool take(NodePlace node, const join::NodeMessage& message);
   // A node joins, or reconnects (reattach()).
@@ -98,7 +100,6 @@ class NodeZero : public JoinedNodes, private OutputElsewhere {
   boost::asio::io_context& loop_;
   const Options options_;
   const std::string job_id_;
-  Print print_;
   const std::string key_;  // Random, for the ivy-nodes of this job: a node gets it with Begin.
   JoinedNodeList node_list_;
   std::shared_ptr<JoinedHosts> hosts_;
@@ -108,9 +109,8 @@ class NodeZero : public JoinedNodes, private OutputElsewhere {
   std::int64_t gathers_until_ns_ = 0;
   std::map<int, int> interrupts_;  // Interrupts of each node.
   int most_interrupts_ = 0;        // Interrupts of the node with the most: interrupts of the job.
-  std::function<void(int)> on_interrupt_;
-  OutputEvents* job_ = nullptr;     // Told how many bytes nodes have consumed; null before the job.
-  std::function<void()> on_ended_;  // Set by end() until it is called.
+  JoinedNodesEvents* job_ = nullptr;  // Null before the job.
+  std::function<void()> on_ended_;    // Set by end() until it is called.
   boost::asio::steady_timer start_timer_, line_timer_, end_timer_;
 };
 

@@ -22,7 +22,7 @@ void LocalLink::open(const OpenRequest& request) {
 // A coroutine, so that the owner gets no event from within open().
 Awaitable<void> LocalLink::begin(Result<void> started) {
   if (!started.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, started.error()));
-  start_pump();
+  pump_->start_reading();
   if (request_.reattach) pump_->write(opening_line(request_));
   reports_.up(LinkUp{});
 }
@@ -30,7 +30,7 @@ Awaitable<void> LocalLink::begin(Result<void> started) {
 void LocalLink::make_pump(Descriptor our_end) {
   fcntl(our_end.get(), F_SETFL, O_NONBLOCK);
   const int end = our_end.release();
-  pump_ = std::make_shared<DescriptorPump>(sequence_.loop(), end, end);
+  pump_ = std::make_shared<DescriptorPump>(sequence_.loop(), *this, end, end);
 }
 
 Result<Descriptor> LocalLink::make_pair() {
@@ -78,14 +78,6 @@ Result<void> LocalLink::start(ChildRequest child) {
   }
   warden_ = std::move(started).value();
   return {};
-}
-
-void LocalLink::start_pump() {
-  DescriptorPump::Handlers handlers;
-  handlers.bytes = [this](std::string_view bytes) { take_relayed(greeting_, bytes); };
-  handlers.drained = [this] { reports_.drained(); };
-  handlers.ended = [this](const std::string& why) { fail(broken(why)); };
-  pump_->start(std::move(handlers));
 }
 
 void LocalLink::write(std::string bytes) { pump_->write(bytes); }

@@ -15,7 +15,7 @@
 
 namespace ivy {
 
-class LocalLink : public SequencedLink {
+class LocalLink : public SequencedLink, public DescriptorPumpEvents {
  public:
   LocalLink(boost::asio::io_context& loop, NodeProgram node, HostLinkEvents& owner);
   ~LocalLink() override;
@@ -32,8 +32,13 @@ class LocalLink : public SequencedLink {
   // Starts a relay to the running supervisor, after a takeover.
   Result<void> start_relay();
   Result<void> start(ChildRequest child);
-  void start_pump();
   Awaitable<void> begin(Result<void> started);
+  // DescriptorPumpEvents
+  void pump_bytes(DescriptorPump&, std::string_view bytes) override {
+    take_relayed(greeting_, bytes);
+  }
+  void pump_drained(DescriptorPump&) override { reports_.drained(); }
+  void pump_ended(DescriptorPump&, const std::string& why) override { fail(broken(why)); }
   void release() override;
   LinkDown broken(const std::string& why);
 

@@ -155,9 +155,9 @@ void TransportContext::remember_transport(const Host& host, Transport kind) {
 void TransportContext::note(const std::string& kind, const RemoteText& text) {
   if (!noted_.insert(text.line()).second) return;
   const int printed = notes_[kind]++;
-  if (on_note_ && printed < kNotesOfAKind) return on_note_(text);
-  if (on_note_ && printed == kNotesOfAKind)
-    on_note_("note: ...and the same on more hosts (-v lists them)");
+  if (events_ != nullptr && printed < kNotesOfAKind) return events_->transport_note(text);
+  if (events_ != nullptr && printed == kNotesOfAKind)
+    events_->transport_note("note: ...and the same on more hosts (-v lists them)");
   log::debug(text.line());
 }
 

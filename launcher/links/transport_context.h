@@ -54,6 +54,19 @@ class Slots {
   std::shared_ptr<Slots*> self_ = std::make_shared<Slots*>(this);
 };
 
+// Implemented by the owner of a context: class Job.
+class TransportEvents {
+ public:
+  // A line for the user ("note: ...", "warning: ..."), without a newline.
+  virtual void transport_note(const RemoteText& text) = 0;
+  // Slurm has sent a signal to the job's step. whole_tree: every process of the step has received
+  // it. Hosts that report the same signal more than SrunStep::kSameSignal apart cause two calls.
+  virtual void step_signalled(int signal, bool whole_tree) = 0;
+
+ protected:
+  ~TransportEvents() = default;
+};
+
 class TransportContext {
  public:
   // node: ivy-node of this build. make_agent_link: agent_link_maker(); tests without agents omit
@@ -112,11 +125,12 @@ class TransportContext {
   std::optional<Transport> transport_of(const Host& host) const;
   void remember_transport(const Host& host, Transport kind);
 
-  // Prints one line for the user ("note: ...", "warning: ..."), without a newline. Without -v, only
-  // three of one kind are printed, because many hosts of a cluster often share one problem.
+  void set_events(TransportEvents& events) { events_ = &events; }
+  // Prints one line for the user (TransportEvents). Without -v, only three of one kind are printed,
+  // because many hosts of a cluster often share one problem.
   void note(const std::string& kind, const RemoteText& text);
-  void set_note_handler(std::function<void(const RemoteText&)> handler) {
-    on_note_ = std::move(handler);
+  void step_signalled(int signal, bool whole_tree) {
+    if (events_ != nullptr) events_->step_signalled(signal, whole_tree);
   }
 
  private:
@@ -139,9 +153,9 @@ class TransportContext {
   std::optional<Result<std::string>> agent_socket_;
   std::map<std::string, Transport> transports_;
   std::shared_ptr<DialBackHosts> joined_hosts_;
-  std::map<std::string, int> notes_;  // Number of notes of each kind.
-  std::set<std::string> noted_;       // Printed texts: each is printed once.
-  std::function<void(const RemoteText&)> on_note_;
+  std::map<std::string, int> notes_;   // Number of notes of each kind.
+  std::set<std::string> noted_;        // Printed texts: each is printed once.
+  TransportEvents* events_ = nullptr;  // Null before set_events().
   std::minstd_rand random_;
   std::unique_ptr<boost::asio::thread_pool> resolvers_;
   std::unique_ptr<BlockingPool> blocking_;

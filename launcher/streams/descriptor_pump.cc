@@ -12,15 +12,15 @@
 namespace ivy {
 namespace asio = boost::asio;
 
-DescriptorPump::DescriptorPump(asio::io_context& loop, int read_fd, int write_fd)
-    : shared_(read_fd == write_fd), input_(loop), output_(loop) {
+DescriptorPump::DescriptorPump(asio::io_context& loop, DescriptorPumpEvents& events, int read_fd,
+                               int write_fd)
+    : events_(events), shared_(read_fd == write_fd), input_(loop), output_(loop) {
   boost::system::error_code ignored;
   if (read_fd >= 0) input_.assign(read_fd, ignored);
   if (write_fd >= 0 && !shared_) output_.assign(write_fd, ignored);
 }
 
-void DescriptorPump::start(Handlers handlers) {
-  handlers_ = std::move(handlers);
+void DescriptorPump::start_reading() {
   buffer_ = std::make_unique_for_overwrite<std::array<char, kReadBytes>>();
   read();
 }
@@ -34,7 +34,7 @@ void DescriptorPump::read() {
           self->end(error == asio::error::eof ? "end of file" : error.message());
           return;
         }
-        self->handlers_.bytes(std::string_view(self->buffer_->data(), count));
+        self->events_.pump_bytes(*self, std::string_view(self->buffer_->data(), count));
         if (!self->stopped_) self->read();
       });
 }
@@ -71,7 +71,7 @@ void DescriptorPump::have_written() {
   if (unwritten() > 0) return write_on();
   is_writing_ = false;
   if (ending_) return end_writing();
-  handlers_.drained();
+  events_.pump_drained(*this);
 }
 
 bool DescriptorPump::write_once() {
@@ -120,9 +120,8 @@ void DescriptorPump::stop() {
 }
 
 void DescriptorPump::end(const std::string& why) {
-  const auto ended = std::move(handlers_.ended);
   stop();
-  ended(why);
+  events_.pump_ended(*this, why);
 }
 
 }  // namespace ivy

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves bytes between the loop and a pair of descriptors (a socket, or the two pipes of a child).
 // Thread: the loop's, except for write_alive(). Lifetime: kept alive by its pending operations; the
-// owner must call stop() before its own destruction, after which no handler is called.
+// owner must call stop() before its own destruction, after which nothing is called.
 #pragma once
 
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,20 +14,29 @@
 
 namespace ivy {
 
+class DescriptorPump;
+
+// Implemented by the owner of pumps.
+class DescriptorPumpEvents {
+ public:
+  virtual void pump_bytes(DescriptorPump& pump, std::string_view bytes) = 0;
+  // All bytes passed to write() have been written.
+  virtual void pump_drained(DescriptorPump& pump) = 0;
+  // The last event of a pump. why: "end of file", or the error's text.
+  virtual void pump_ended(DescriptorPump& pump, const std::string& why) = 0;
+
+ protected:
+  ~DescriptorPumpEvents() = default;
+};
+
 class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
  public:
-  struct Handlers {
-    std::function<void(std::string_view)> bytes;
-    std::function<void()> drained;  // All bytes passed to write() have been written.
-    std::function<void(const std::string&)> ended;  // Once: "end of file", or the error's text.
-  };
   // Takes ownership of both descriptors, which may be the same and must be non-blocking. -1 means
   // that there is no such direction.
-  DescriptorPump(boost::asio::io_context& loop, int read_fd, int write_fd);
+  DescriptorPump(boost::asio::io_context& loop, DescriptorPumpEvents& events, int read_fd,
+                 int write_fd);
 
-  void start(Handlers handlers);
-  // Call this instead of start() if there is nothing to read.
-  void use_for_writing(std::function<void()> drained) { handlers_.drained = std::move(drained); }
+  void start_reading();
   // Appends to the bytes that are waiting to be written.
   void write(std::string_view bytes);
   // Sends a frame after the waiting bytes, if the peer accepts all of those immediately; otherwise
@@ -54,10 +62,10 @@ class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
   // Bytes per read, large enough that a flood of output causes few wake-ups.
   static constexpr std::size_t kReadBytes = 128u << 10;
 
+  DescriptorPumpEvents& events_;
   const bool shared_;
   boost::asio::posix::stream_descriptor input_;
   boost::asio::posix::stream_descriptor output_;
-  Handlers handlers_;
   std::unique_ptr<std::array<char, kReadBytes>> buffer_;
   bool is_writing_ = false;  // The loop waits for the socket, or for its turn to report that all
                              // bytes were written.

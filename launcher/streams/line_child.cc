@@ -9,8 +9,8 @@ namespace ivy {
 Result<std::shared_ptr<LineChild>> LineChild::start(boost::asio::io_context& loop,
                                                     const std::vector<std::string>& command,
                                                     const Environment& environment,
-                                                    Handlers handlers) {
-  std::shared_ptr<LineChild> made(new LineChild(std::move(handlers)));
+                                                    LineChildEvents& events) {
+  std::shared_ptr<LineChild> made(new LineChild(events));
   IVY_CHECK(made->run(loop, command, environment));
   return made;
 }
@@ -22,27 +22,19 @@ Result<void> LineChild::run(boost::asio::io_context& loop, const std::vector<std
   request.environment = environment_texts(environment);
   PipedChild child = IVY_TRY(start_piped(loop, request));
   child_ = child.process;
-  input_ = std::make_shared<DescriptorPump>(loop, -1, child.input.release());
-  output_ = std::make_shared<DescriptorPump>(loop, child.output.release(), -1);
-  errors_ = std::make_shared<DescriptorPump>(loop, child.errors.release(), -1);
-  input_->use_for_writing([] {});
-  watch(output_, false);
-  watch(errors_, true);
-  child_->on_end([self = shared_from_this()](const ExitStatus&) { self->part_ended(); });
+  input_ = std::make_shared<DescriptorPump>(loop, *this, -1, child.input.release());
+  output_ = std::make_shared<DescriptorPump>(loop, *this, child.output.release(), -1);
+  errors_ = std::make_shared<DescriptorPump>(loop, *this, child.errors.release(), -1);
+  self_ = shared_from_this();
+  output_->start_reading();
+  errors_->start_reading();
+  child_->on_end([this](const ExitStatus&) { part_ended(); });
   return {};
 }
 
-void LineChild::watch(const std::shared_ptr<DescriptorPump>& pump, bool is_error) {
-  DescriptorPump::Handlers handlers;
-  const std::shared_ptr<LineChild> self = shared_from_this();
-  handlers.bytes = [self, is_error](std::string_view bytes) {
-    self->take(is_error ? self->error_rest_ : self->output_rest_, bytes, is_error);
-  };
-  handlers.ended = [self](const std::string&) { self->part_ended(); };
-  pump->start(std::move(handlers));
-}
-
-void LineChild::take(std::string& rest, std::string_view bytes, bool is_error) {
+void LineChild::pump_bytes(DescriptorPump& pump, std::string_view bytes) {
+  const bool is_error = &pump == errors_.get();
+  std::string& rest = is_error ? error_rest_ : output_rest_;
   rest.append(bytes);
   for (;;) {
     const std::size_t newline = rest.find('\n');
@@ -55,22 +47,18 @@ void LineChild::take(std::string& rest, std::string_view bytes, bool is_error) {
 }
 
 void LineChild::pass_line(const std::string& line, bool is_error) {
-  // A copy, because the receiver may call forget().
-  const auto handler = is_error ? handlers_.error_line : handlers_.output_line;
-  if (handler) handler(line);
+  if (events_ == nullptr) return;
+  is_error ? events_->child_error(line) : events_->child_output(line);
 }
 
 void LineChild::part_ended() {
   if (--parts_left_ > 0) return;
   is_over_ = true;
+  const std::shared_ptr<LineChild> self = std::move(self_);
   input_->stop();
-  // The handlers refer to us and we own them: break the cycle.
-  output_.reset();
-  errors_.reset();
   if (!output_rest_.empty()) pass_line(std::exchange(output_rest_, {}), false);
   if (!error_rest_.empty()) pass_line(std::exchange(error_rest_, {}), true);
-  const auto ended = std::exchange(handlers_, {}).ended;
-  if (ended) ended(child_->ended().value_or(ExitStatus{}));
+  if (events_ != nullptr) events_->child_exited(child_->ended().value_or(ExitStatus{}));
 }
 
 }  // namespace ivy

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,23 +15,30 @@
 
 namespace ivy {
 
-class LineChild : public std::enable_shared_from_this<LineChild> {
+// Implemented by the owner of a child.
+class LineChildEvents {
  public:
-  struct Handlers {
-    std::function<void(const std::string&)> output_line;  // Receives each line without its newline.
-    std::function<void(const std::string&)> error_line;
-    // Called once, after the last line.
-    std::function<void(const ExitStatus&)> ended;
-  };
+  // A line of the child's standard output, or of its standard error, without the newline.
+  virtual void child_output(const std::string& line) = 0;
+  virtual void child_error(const std::string& line) = 0;
+  // Called once, after the last line.
+  virtual void child_exited(const ExitStatus& status) = 0;
 
+ protected:
+  ~LineChildEvents() = default;
+};
+
+class LineChild : public std::enable_shared_from_this<LineChild>, public DescriptorPumpEvents {
+ public:
   // Longer lines are passed on in pieces.
   static constexpr std::size_t kLineMaxBytes = 4096;
 
-  // Returns NotFound if the program is not in PATH.
+  // Returns NotFound if the program is not in PATH. `events` must live until the child has exited,
+  // or until forget().
   static Result<std::shared_ptr<LineChild>> start(boost::asio::io_context& loop,
                                                   const std::vector<std::string>& command,
                                                   const Environment& environment,
-                                                  Handlers handlers);
+                                                  LineChildEvents& events);
   LineChild(const LineChild&) = delete;
   LineChild& operator=(const LineChild&) = delete;
 
@@ -40,19 +46,22 @@ class LineChild : public std::enable_shared_from_this<LineChild> {
   void end_input() { input_->end_writing(); }
   void signal(int number) { child_->signal(number); }
   bool has_ended() const { return is_over_; }
-  // Stops calling handlers; the program continues to run.
-  void forget() { handlers_ = {}; }
+  // No event follows; the program continues to run.
+  void forget() { events_ = nullptr; }
 
  private:
-  explicit LineChild(Handlers handlers) : handlers_(std::move(handlers)) {}
+  explicit LineChild(LineChildEvents& events) : events_(&events) {}
   Result<void> run(boost::asio::io_context& loop, const std::vector<std::string>& command,
                    const Environment& environment);
-  void watch(const std::shared_ptr<DescriptorPump>& pump, bool is_error);
-  void take(std::string& rest, std::string_view bytes, bool is_error);
+  // DescriptorPumpEvents
+  void pump_bytes(DescriptorPump& pump, std::string_view bytes) override;
+  void pump_drained(DescriptorPump&) override {}
+  void pump_ended(DescriptorPump&, const std::string&) override { part_ended(); }
   void pass_line(const std::string& line, bool is_error);
   void part_ended();
 
-  Handlers handlers_;
+  LineChildEvents* events_;          // Null after forget().
+  std::shared_ptr<LineChild> self_;  // Set while any part is running.
   std::shared_ptr<ChildProcess> child_;
   std::shared_ptr<DescriptorPump> input_;
   std::shared_ptr<DescriptorPump> output_;

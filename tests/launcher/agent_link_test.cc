@@ -75,7 +75,7 @@ class DumbListener {
   std::uint16_t port_ = 0;
 };
 
-class AgentLinkTest : public testing::Test {
+class AgentLinkTest : public testing::Test, private TransportEvents {
  protected:
   void SetUp() override {
     std::signal(SIGPIPE, SIG_IGN);
@@ -104,10 +104,12 @@ class AgentLinkTest : public testing::Test {
     if (!context_) {
       context_ = std::make_shared<TransportContext>(
           loop_, options_, NodeProgram{directory_ / "bin/ivy-node"}, agent_link_maker());
-      context_->set_note_handler([this](const RemoteText& text) { notes_ += text.line() + "\n"; });
+      context_->set_events(*this);
     }
     return context_;
   }
+  void transport_note(const RemoteText& text) override { notes_ += text.line() + "\n"; }
+  void step_signalled(int, bool) override {}
   static Host host(const std::string& name = "127.0.0.1") {
     Host result;
     result.name = name;
@@ -517,11 +519,10 @@ TEST_F(AgentLinkTest, ASocketInADirectoryOfOthersIsNotTrusted) {
 // ---- auto
 // -------------------------------------------------------------------------------------------------
 
-// A way that fails or comes up at once.
-class FakeTransport : public HostLink {
+// A link that fails or comes up at once.
+class FakeLink : public HostLink {
  public:
-  FakeTransport(boost::asio::io_context& loop, std::optional<LinkDown> failure,
-                HostLinkEvents& owner)
+  FakeLink(boost::asio::io_context& loop, std::optional<LinkDown> failure, HostLinkEvents& owner)
       : loop_(loop), failure_(std::move(failure)), owner_(owner) {}
   void open(const OpenRequest&) override {
     boost::asio::post(loop_, [this] {
@@ -541,62 +542,62 @@ class FakeTransport : public HostLink {
 
 class AutoLinkTest : public AgentLinkTest {
  protected:
-  void try_candidates(const LinkDown& agents) {
-    std::vector<TransportCandidate> candidates;
-    candidates.push_back({"its agent", Transport::kAgent,
-                          [this, agents](HostLinkEvents& owner) {
-                            return std::make_unique<FakeTransport>(loop_, agents, owner);
-                          },
-                          agent_may_be_passed_over});
-    candidates.push_back({"ssh",
-                          Transport::kSsh,
-                          [this](HostLinkEvents& owner) {
-                            return std::make_unique<FakeTransport>(loop_, std::nullopt, owner);
-                          },
-                          {}});
-    link_ = std::make_unique<AutoLink>(context(), host(), candidates, probe_);
+  // Opens a link by these transports; each fails, or comes up if it has no failure.
+  using Tries = std::vector<std::pair<Transport, std::optional<LinkDown>>>;
+  class FakeAutoLink : public AutoLink {
+   public:
+    FakeAutoLink(const std::shared_ptr<TransportContext>& context, const Host& host,
+                 const Tries& tries, HostLinkEvents& owner)
+        : AutoLink(context, host, transports(tries), owner), tries_(tries) {}
+
+   private:
+    static std::vector<Transport> transports(const Tries& tries) {
+      std::vector<Transport> all;
+      for (const auto& [transport, failure] : tries) all.push_back(transport);
+      return all;
+    }
+    std::unique_ptr<HostLink> make_link_by(Transport) override {
+      return std::make_unique<FakeLink>(context_->loop(), tries_[made_++].second, *this);
+    }
+    const Tries tries_;
+    std::size_t made_ = 0;
+  };
+  void open(const Tries& tries) {
+    link_ = std::make_unique<FakeAutoLink>(context(), host(), tries, probe_);
     link_->open(OpenRequest{kJob, 7, false});
     ASSERT_TRUE(run_until(loop_, [&] { return probe_.up || probe_.down; }));
+  }
+  void open_with_agent_failing(const LinkDown& agents) {
+    open({{Transport::kAgent, agents}, {Transport::kSsh, std::nullopt}});
   }
 };
 
 TEST_F(AutoLinkTest, WithoutAnAgentSshIsUsedAndANoteSaysSo) {
-  try_candidates({LinkFailure::kRefused, "refused", ""});
+  open_with_agent_failing({LinkFailure::kRefused, "refused", ""});
   EXPECT_TRUE(probe_.up.has_value());
   EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: refused"), std::string::npos) << notes_;
   EXPECT_EQ(context()->transport_of(host()), Transport::kSsh);
 }
 
 TEST_F(AutoLinkTest, ARefusedCertificateIsToldAndSshIsUsed) {
-  try_candidates({LinkFailure::kAuthentication, "is of another CA", ""});
+  open_with_agent_failing({LinkFailure::kAuthentication, "is of another CA", ""});
   EXPECT_TRUE(probe_.up.has_value());
   EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: is of another CA"), std::string::npos)
       << notes_;
 }
 
 TEST_F(AutoLinkTest, AnAgentThatSaysNoIsNotGotAround) {
-  try_candidates({LinkFailure::kBootstrap, "it drains", ""});
+  open_with_agent_failing({LinkFailure::kBootstrap, "it drains", ""});
   ASSERT_TRUE(probe_.down.has_value());
   EXPECT_EQ(probe_.down->message, "it drains");
 }
 
 TEST_F(AutoLinkTest, ReportsEachReasonOnce) {
-  const auto failing = [this](const std::string& name, const std::string& message) {
-    TransportCandidate candidate;
-    candidate.name = name;
-    candidate.make = [this, message](HostLinkEvents& owner) {
-      return std::make_unique<FakeTransport>(loop_, LinkDown{LinkFailure::kRefused, message, ""},
-                                             owner);
-    };
-    candidate.may_try_next = agent_may_be_passed_over;
-    return candidate;
-  };
-  const std::vector<TransportCandidate> candidates{
-      failing("a", "of its own"), failing("b", "the same"), failing("c", "the same")};
-  link_ = std::make_unique<AutoLink>(context(), host(), candidates, probe_);
-  link_->open(OpenRequest{kJob, 7, false});
-  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
-  EXPECT_EQ(probe_.down->message, "the same (a: of its own)");
+  const LinkDown other{LinkFailure::kRefused, "of its own", ""};
+  const LinkDown same{LinkFailure::kRefused, "the same", ""};
+  open({{Transport::kAgent, other}, {Transport::kAgent, same}, {Transport::kSsh, same}});
+  ASSERT_TRUE(probe_.down.has_value());
+  EXPECT_EQ(probe_.down->message, "the same (its agent: of its own)");
 }
 
 // Loopback by a name that is none of this host's: `auto` takes it for another one.

@@ -14,19 +14,13 @@
 namespace ivy {
 namespace {
 
-class DialBackListenerTest : public testing::Test {
+class DialBackListenerTest : public testing::Test, private DialBackListenerEvents {
  protected:
   void SetUp() override {
     DialBackListenerSettings settings;
     settings.addresses = {"127.0.0.1"};
     settings.keys.hosts = {"step", std::string(kDialKeyBytes, 'k')};
-    DialBackListener::Handlers handlers;
-    handlers.transport = [](std::uint32_t, const auto&) {};
-    handlers.signal = [](const DialGreeting&) {};
-    handlers.rejected = [this](const std::string& address, const std::string&) {
-      rejected_.push_back(address);
-    };
-    auto opened = DialBackListener::open(loop_, settings, std::move(handlers));
+    auto opened = DialBackListener::open(loop_, settings, *this);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     listener_ = *opened;
   }
@@ -35,6 +29,14 @@ class DialBackListenerTest : public testing::Test {
     for (const int fd : clients_) ::close(fd);
     loop_.restart();
     loop_.run_for(std::chrono::milliseconds(10));
+  }
+
+  // DialBackListenerEvents
+  void host_dialled(std::uint32_t, std::shared_ptr<DialBackStream>) override {}
+  void signal_reported(const DialGreeting&) override {}
+  void node_dialled(std::uint32_t, std::shared_ptr<DialBackStream>) override {}
+  void peer_rejected(const std::string& address, const std::string&) override {
+    rejected_.push_back(address);
   }
 
   // From this address of the loopback network; says nothing.

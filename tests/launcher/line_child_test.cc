@@ -13,17 +13,13 @@
 namespace ivy {
 namespace {
 
-struct Heard {
+struct Heard final : LineChildEvents {
   std::vector<std::string> output, errors;
   std::optional<ExitStatus> end;
 
-  LineChild::Handlers handlers() {
-    LineChild::Handlers handlers;
-    handlers.output_line = [this](const std::string& line) { output.push_back(line); };
-    handlers.error_line = [this](const std::string& line) { errors.push_back(line); };
-    handlers.ended = [this](const ExitStatus& status) { end = status; };
-    return handlers;
-  }
+  void child_output(const std::string& line) override { output.push_back(line); }
+  void child_error(const std::string& line) override { errors.push_back(line); }
+  void child_exited(const ExitStatus& status) override { end = status; }
 };
 
 const Environment kPath = {{"PATH", "/usr/bin:/bin"}};
@@ -31,9 +27,8 @@ const Environment kPath = {{"PATH", "/usr/bin:/bin"}};
 TEST(LineChildTest, TellsEachLineAndTheEndBehindTheLast) {
   boost::asio::io_context loop;
   Heard heard;
-  auto child =
-      LineChild::start(loop, {"/bin/sh", "-c", "echo one; echo oops >&2; printf two; exit 3"},
-                       kPath, heard.handlers());
+  auto child = LineChild::start(
+      loop, {"/bin/sh", "-c", "echo one; echo oops >&2; printf two; exit 3"}, kPath, heard);
   ASSERT_TRUE(child.ok()) << child.error().message;
   ASSERT_TRUE(run_until(loop, [&] { return heard.end.has_value(); }));
   EXPECT_EQ(heard.output, (std::vector<std::string>{"one", "two"}));
@@ -45,7 +40,7 @@ TEST(LineChildTest, TellsEachLineAndTheEndBehindTheLast) {
 TEST(LineChildTest, NothingOfItStaysBehindItsEnd) {
   boost::asio::io_context loop;
   Heard heard;
-  auto child = LineChild::start(loop, {"/bin/sh", "-c", "echo one"}, kPath, heard.handlers());
+  auto child = LineChild::start(loop, {"/bin/sh", "-c", "echo one"}, kPath, heard);
   ASSERT_TRUE(child.ok()) << child.error().message;
   const std::weak_ptr<LineChild> watched = child.value();
   child.value().reset();
@@ -56,7 +51,7 @@ TEST(LineChildTest, NothingOfItStaysBehindItsEnd) {
 TEST(LineChildTest, AProgramThatIsNotThereIsAnError) {
   boost::asio::io_context loop;
   Heard heard;
-  const auto child = LineChild::start(loop, {"/nowhere/program"}, kPath, heard.handlers());
+  const auto child = LineChild::start(loop, {"/nowhere/program"}, kPath, heard);
   EXPECT_EQ(child.error().code, Code::kNotFound);
 }
 

@@ -31,6 +31,13 @@ namespace {
 
 const std::string kJob(32, 'b');
 
+// Collects the notes of a context, one a line.
+struct NoteProbe final : TransportEvents {
+  void transport_note(const RemoteText& text) override { notes += text.line() + "\n"; }
+  void step_signalled(int, bool) override {}
+  std::string notes;
+};
+
 class SshLinkTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -378,17 +385,17 @@ TEST_F(SshLinkTest, ARevokedKeyNeedsTheClient) {
       remote_.known_hosts_line() + "\n  @revoked * " +
       remote_.known_hosts_line().substr(remote_.known_hosts_line().find(' ') + 1));
   ASSERT_TRUE(remote_.start());
-  std::string said;
+  NoteProbe noted;
   context_ =
       std::make_shared<TransportContext>(loop_, options_, NodeProgram{remote_.node_binary()});
-  context_->set_note_handler([&](const RemoteText& text) { said += text.bytes() + "\n"; });
+  context_->set_events(noted);
   LinkProbe probe;
   open(probe);
   expect_down(probe, LinkFailure::kHostKey, "", "");
-  EXPECT_NE(
-      said.find("using the OpenSSH client because of the @cert-authority or @revoked lines in"),
-      std::string::npos)
-      << said;
+  EXPECT_NE(noted.notes.find(
+                "using the OpenSSH client because of the @cert-authority or @revoked lines in"),
+            std::string::npos)
+      << noted.notes;
 }
 
 TEST_F(SshLinkTest, TooFewDescriptorsAreSaid) {
@@ -610,11 +617,11 @@ TEST_F(SshLinkTest, ASilentAgentStopsNeitherTheLoopNorTheLogin) {
   shell("cd " + remote_.root().string() + " && ssh-keygen -q -t ed25519 -N '' -f wrong_key");
   std::ofstream(remote_.root() / "ssh_config", std::ios::app)
       << "  IdentityFile " << (remote_.root() / "wrong_key").string() << "\n";
-  std::vector<std::string> notes;
+  NoteProbe noted;
   ASSERT_TRUE(remote_.start());
   context_ =
       std::make_shared<TransportContext>(loop_, options_, NodeProgram{remote_.node_binary()});
-  context_->set_note_handler([&](const RemoteText& note) { notes.push_back(note.line()); });
+  context_->set_events(noted);
   LoopWatch watch(loop_);
   // The right key is tried first: the agent is not needed.
   LinkProbe by_key;
@@ -634,8 +641,8 @@ TEST_F(SshLinkTest, ASilentAgentStopsNeitherTheLoopNorTheLogin) {
   EXPECT_TRUE(by_agent.said("waiting for " + name)) << by_agent.story();
   expect_down(by_agent, LinkFailure::kAuthentication, name + " did not answer for 10 s",
               "ssh-add -l");
-  ASSERT_FALSE(notes.empty());
-  EXPECT_EQ(notes.front(), "note: 127.0.0.1 waits for " + name + ", 4 s");
+  EXPECT_TRUE(noted.notes.starts_with("note: 127.0.0.1 waits for " + name + ", 4 s\n"))
+      << noted.notes;
   EXPECT_LT(watch.longest(), test::stretched(std::chrono::seconds(2)));
 }
 

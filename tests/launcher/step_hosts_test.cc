@@ -8,11 +8,12 @@ namespace ivy {
 namespace {
 
 // A link that writes down what it is told.
-struct FakeLink {
-  StepClient client{[this](const std::shared_ptr<DialBackStream>&) { told += "came "; },
-                    [this](const LinkDown& down) { told += "failed:" + down.message.line() + " "; },
-                    [this](const RemoteText& text) { told += text.line() + " "; },
-                    [this] { told += "again "; }};
+struct FakeLink final : StepClient {
+  void host_connected(std::shared_ptr<DialBackStream>) override { told += "came "; }
+  void host_reconnected() override { told += "again "; }
+  void host_failed(const LinkDown& down) override { told += "failed:" + down.message.line() + " "; }
+  void host_progress(const RemoteText& step) override { told += step.line() + " "; }
+
   std::string told;
 };
 
@@ -21,8 +22,8 @@ const LinkDown kLost{LinkFailure::kNoSuchJob, "killed", ""};
 TEST(StepHosts, TellsOnlyLinksThatWait) {
   StepHosts hosts;
   FakeLink first, second;
-  hosts.add(0, "node1", first.client);
-  hosts.add(1, "node2", second.client);
+  hosts.add(0, "node1", first);
+  hosts.add(1, "node2", second);
   hosts.progress("soon");
   hosts.deliver(0, nullptr);
   hosts.progress("later");
@@ -36,9 +37,9 @@ TEST(StepHosts, TellsOnlyLinksThatWait) {
 TEST(StepHosts, ALinkThatHasLeftIsToldNothing) {
   StepHosts hosts;
   FakeLink link;
-  hosts.add(0, "node1", link.client);
-  hosts.remove(0, link.client);
-  hosts.remove(7, link.client);
+  hosts.add(0, "node1", link);
+  hosts.remove(0, link);
+  hosts.remove(7, link);
   hosts.lose_all(kLost);
   hosts.progress("soon");
   EXPECT_EQ(link.told, "");
@@ -47,7 +48,7 @@ TEST(StepHosts, ALinkThatHasLeftIsToldNothing) {
 TEST(StepHosts, ASecondConnectionIsToldToTheLinkOfTheFirst) {
   StepHosts hosts;
   FakeLink link;
-  hosts.add(0, "node1", link.client);
+  hosts.add(0, "node1", link);
   hosts.deliver(0, nullptr);
   hosts.deliver(0, nullptr);
   EXPECT_EQ(link.told, "came again ");
@@ -56,11 +57,11 @@ TEST(StepHosts, ASecondConnectionIsToldToTheLinkOfTheFirst) {
 TEST(StepHosts, ALinkThatComesLateHearsThatItsHostIsLost) {
   StepHosts hosts;
   FakeLink early, late;
-  hosts.add(0, "node1", early.client);
+  hosts.add(0, "node1", early);
   ASSERT_NE(hosts.find("node1"), nullptr);
   EXPECT_EQ(hosts.find("node9"), nullptr);
   hosts.lose(*hosts.find("node1"), kLost);
-  hosts.add(0, "node1", late.client);
+  hosts.add(0, "node1", late);
   hosts.serve(0);
   EXPECT_EQ(early.told, "failed:killed ");
   EXPECT_EQ(late.told, "failed:killed ");
@@ -69,7 +70,7 @@ TEST(StepHosts, ALinkThatComesLateHearsThatItsHostIsLost) {
 TEST(StepHosts, ForgetsTheOutputOfAHostWhenItConnects) {
   StepHosts hosts;
   FakeLink link;
-  hosts.add(0, "node1", link.client);
+  hosts.add(0, "node1", link);
   hosts.find("node1")->words = "cannot connect: Connection refused";
   hosts.deliver(0, nullptr);
   EXPECT_EQ(hosts.find("node1")->words, "");

@@ -8,7 +8,6 @@
 #include "launcher/links/agent/agent_channel.h"
 #include "launcher/links/agent/agent_put.h"
 #include "launcher/links/agent/agent_request.h"
-#include "launcher/links/agent/agent_stream.h"
 #include "proto/contract/text_columns.h"
 #include "proto/os/clock.h"
 
@@ -162,12 +161,7 @@ Result<void> AgentLink::start_stream() {
   job.set_reattach(request_.reattach);
   *job.mutable_job() = job_description(context_->options());
   job.set_bundle(bundle_name_);
-  AgentStream::Handlers handlers;
-  handlers.opened = [this](const agent::v1::Opened& opened) { on_opened(opened); };
-  handlers.data = [this](const std::string& bytes) { on_data(bytes); };
-  handlers.drained = [this] { reports_.drained(); };
-  handlers.ended = [this](const AgentStatus& status) { stream_event_(status); };
-  stream_ = std::make_unique<AgentStream>(context_->loop(), channel_, job, std::move(handlers));
+  stream_ = std::make_unique<AgentStream>(context_->loop(), channel_, job, *this);
   return {};
 }
 
@@ -192,7 +186,7 @@ Awaitable<std::optional<AgentStatus>> AgentLink::first_answer() {
   co_return AgentStatus{static_cast<int>(Code::kDeadlineExceeded), "no answer", {}, {}};
 }
 
-void AgentLink::on_opened(const agent::v1::Opened& opened) {
+void AgentLink::stream_opened(const agent::v1::Opened& opened) {
   if (place_.opened) return;
   place_.opened = true;
   place_.connected = true;
@@ -208,7 +202,7 @@ void AgentLink::on_opened(const agent::v1::Opened& opened) {
   reports_.up(up);
 }
 
-void AgentLink::on_data(const std::string& bytes) {
+void AgentLink::stream_bytes(const std::string& bytes) {
   if (!place_.opened) {
     return fail(LinkDown{LinkFailure::kBootstrap,
                          describe(place()) + " sent data before it opened the job",
@@ -261,20 +255,15 @@ Awaitable<AgentStatus> AgentLink::put(std::string architecture, NodeBundle bundl
   const std::string all = mebibytes(bundle.archive().size());
   co_await report_progress("agent: sending ivy-node (" + all + ")");
   const auto begin = [&](const Arrival<AgentStatus>& arrive) {
-    AgentPut::Handlers handlers;
-    handlers.moved = [this](const std::string& moved) {
-      reports_.progress("agent: sending ivy-node (" + moved + ")");
-    };
-    handlers.ended = arrive;
     put_ = std::make_unique<AgentPut>(context_->loop(), channel_, bundle_name_, architecture,
-                                      bundle, std::move(handlers));
+                                      bundle, reports_, arrive);
   };
   const AgentStatus status = co_await sequence_.wait<AgentStatus>(begin);
   asio::post(context_->loop(), [done = std::shared_ptr<AgentPut>(std::move(put_))] {});
   co_return status;
 }
 
-// In a later turn: a stream must not be destroyed inside one of its own handlers.
+// In a later turn: a stream must not be destroyed inside one of its own events.
 void AgentLink::leave_stream() {
   if (!stream_) return;
   stream_->close();

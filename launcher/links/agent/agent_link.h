@@ -15,6 +15,7 @@
 
 #include "launcher/links/address_lookup.h"
 #include "launcher/links/agent/agent_failure.h"
+#include "launcher/links/agent/agent_stream.h"
 #include "launcher/links/agent_transport.h"
 #include "launcher/links/sequenced_link.h"
 #include "launcher/links/transport_context.h"
@@ -24,13 +25,8 @@ namespace ivy {
 
 class AgentChannel;
 class AgentPut;
-class AgentStream;
 
-namespace agent::v1 {
-class Opened;
-}
-
-class AgentLink : public SequencedLink {
+class AgentLink : public SequencedLink, public AgentStreamEvents {
  public:
   using Route = AgentRoute;
   // answer: how long the agent may take to answer (agent_transport.h).
@@ -58,8 +54,11 @@ class AgentLink : public SequencedLink {
   Result<void> prepare();
   Result<void> dial(const std::string& address);
   Result<void> start_stream();
-  void on_opened(const agent::v1::Opened& opened);
-  void on_data(const std::string& bytes);
+  // AgentStreamEvents
+  void stream_opened(const agent::v1::Opened& opened) override;
+  void stream_bytes(const std::string& bytes) override;
+  void stream_drained() override { reports_.drained(); }
+  void stream_ended(const AgentStatus& status) override { stream_event_(status); }
   void leave_stream();
   AgentPlace place() const;
   void release() override;

@@ -31,13 +31,14 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
                        public std::enable_shared_from_this<Call> {
  public:
   Call(std::shared_ptr<AgentChannel> channel, NodeBundle bundle, std::shared_ptr<LoopGate> gate,
-       Handlers handlers)
+       const LinkReports& reports, Ended ended)
       : channel_(std::move(channel)),
         stub_(v1::Agent::NewStub(channel_->grpc())),
         bundle_(std::move(bundle)),
         rest_(bundle_.archive()),
         gate_(std::move(gate)),
-        handlers_(std::move(handlers)),
+        reports_(reports),
+        ended_(std::move(ended)),
         progress_(0, rest_.size()) {}
 
   void start(const std::string& name, const std::string& architecture) {
@@ -71,13 +72,15 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
   void report_moved() {
     const std::string moved = progress_.moved_to(bundle_.archive().size() - rest_.size());
     if (moved.empty()) return;
-    gate_->post([self = self_, moved] { self->handlers_.moved(moved); });
+    gate_->post([self = self_, moved] {
+      self->reports_.progress("agent: sending ivy-node (" + moved + ")");
+    });
   }
 
   void OnDone(const grpc::Status& status) override {
     const AgentStatus ended{static_cast<int>(status.error_code()), status.error_message(), {}, {}};
     const std::shared_ptr<Call> self = std::move(self_);
-    gate_->post([self, ended] { self->handlers_.ended(ended); });
+    gate_->post([self, ended] { self->ended_(ended); });
   }
 
   const std::shared_ptr<AgentChannel> channel_;
@@ -85,7 +88,8 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
   const NodeBundle bundle_;
   std::string_view rest_;
   const std::shared_ptr<LoopGate> gate_;
-  const Handlers handlers_;
+  const LinkReports& reports_;  // Used on the loop, while the gate is open, as is ended_.
+  const Ended ended_;
   UploadProgress progress_;
   grpc::ClientContext context_;
   v1::PutRequest request_;
@@ -95,9 +99,9 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
 
 AgentPut::AgentPut(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
                    const std::string& name, const std::string& architecture,
-                   const NodeBundle& bundle, Handlers handlers)
+                   const NodeBundle& bundle, const LinkReports& reports, Ended ended)
     : gate_(std::make_shared<LoopGate>(loop)),
-      call_(std::make_shared<Call>(std::move(channel), bundle, gate_, std::move(handlers))) {
+      call_(std::make_shared<Call>(std::move(channel), bundle, gate_, reports, std::move(ended))) {
   call_->start(name, architecture);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends the bundle to an agent that lacks it. Thread: the loop's. Lifetime: may be destroyed at any
-// time except inside its handlers; that cancels the transfer.
+// Sends the bundle to an agent that lacks it, and reports the progress to the owner of the link.
+// Thread: the loop's. Lifetime: may be destroyed at any time except inside a report or the last
+// call; that cancels the transfer.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -11,6 +12,7 @@
 
 #include "launcher/links/agent/agent_channel.h"
 #include "launcher/links/agent/agent_failure.h"
+#include "launcher/links/host_link.h"
 #include "launcher/links/node_upload.h"
 #include "launcher/streams/loop_gate.h"
 
@@ -18,16 +20,12 @@ namespace ivy {
 
 class AgentPut {
  public:
-  struct Handlers {
-    // The text of UploadProgress, when it has changed.
-    std::function<void(const std::string& progress)> moved;
-    // Called exactly once, unless this object is destroyed before.
-    std::function<void(const AgentStatus&)> ended;
-  };
+  // Called exactly once, unless the AgentPut is destroyed before.
+  using Ended = std::function<void(const AgentStatus&)>;
   // name: NodeUpload::name(), under which the agent's cache keeps the bundle.
   AgentPut(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
            const std::string& name, const std::string& architecture, const NodeBundle& bundle,
-           Handlers handlers);
+           const LinkReports& reports, Ended ended);
   ~AgentPut();
   AgentPut(const AgentPut&) = delete;
   AgentPut& operator=(const AgentPut&) = delete;

@@ -43,17 +43,12 @@ AgentStatus status_of(const grpc::Status& status, const grpc::ClientContext& con
 class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::OpenReply>,
                           public std::enable_shared_from_this<Call> {
  public:
-  struct Reactions {
-    std::function<void(v1::OpenReply&)> reply;
-    std::function<void()> drained;
-    std::function<void(const AgentStatus&)> ended;
-  };
-
-  Call(std::shared_ptr<AgentChannel> channel, std::shared_ptr<LoopGate> gate, Reactions reactions)
+  Call(std::shared_ptr<AgentChannel> channel, std::shared_ptr<LoopGate> gate,
+       AgentStreamEvents& events)
       : channel_(std::move(channel)),
         stub_(v1::Agent::NewStub(channel_->grpc())),
         gate_(std::move(gate)),
-        reactions_(std::move(reactions)) {}
+        events_(events) {}
 
   void start(const v1::OpenJob& job) {
     self_ = shared_from_this();
@@ -134,13 +129,24 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
   void read_on(bool ok) {
     if (!ok) return release();
     const std::shared_ptr<Call> self = shared_from_this();
-    reactions_.reply(reply_);
+    tell_reply();
     {
       const std::lock_guard lock(mutex_);
       if (closed_ || !held_) return;
       reading_ = true;
     }
     StartRead(&reply_);
+  }
+
+  void tell_reply() {
+    switch (reply_.kind_case()) {
+      case v1::OpenReply::kOpened:
+        return events_.stream_opened(reply_.opened());
+      case v1::OpenReply::kData:
+        return events_.stream_bytes(reply_.data());
+      case v1::OpenReply::KIND_NOT_SET:
+        return;  // A message of a later version, which this version has not requested.
+    }
   }
 
   void OnWriteDone(bool ok) override {
@@ -158,7 +164,8 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
       if (more) {
         next_chunk();
       } else if (!closed_) {
-        if (ok && !was_opening) gate_->post(reactions_.drained);
+        if (ok && !was_opening)
+          gate_->post([self = shared_from_this()] { self->events_.stream_drained(); });
         return;
       } else if (!std::exchange(held_, false)) {
         return;
@@ -173,7 +180,7 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
 
   void OnDone(const grpc::Status& status) override {
     const AgentStatus ended = status_of(status, context_);
-    gate_->post([self = shared_from_this(), ended] { self->reactions_.ended(ended); });
+    gate_->post([self = shared_from_this(), ended] { self->events_.stream_ended(ended); });
     std::shared_ptr<Call> self;
     std::function<void()> done;
     {
@@ -214,7 +221,7 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
   const std::shared_ptr<AgentChannel> channel_;
   const std::unique_ptr<v1::Agent::Stub> stub_;
   const std::shared_ptr<LoopGate> gate_;
-  const Reactions reactions_;
+  AgentStreamEvents& events_;  // Called on the loop, while the gate is open.
   grpc::ClientContext context_;
   v1::OpenRequest request_;
   v1::OpenReply reply_;
@@ -235,15 +242,10 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
 };
 
 AgentStream::AgentStream(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
-                         const v1::OpenJob& request, Handlers handlers)
+                         const v1::OpenJob& request, AgentStreamEvents& events)
     : loop_(loop),
-      handlers_(std::move(handlers)),
       gate_(std::make_shared<LoopGate>(loop)),
-      call_(std::make_shared<Call>(
-          std::move(channel), gate_,
-          Call::Reactions{[this](v1::OpenReply& reply) { take(reply); },
-                          [this] { handlers_.drained(); },
-                          [this](const AgentStatus& status) { handlers_.ended(status); }})) {
+      call_(std::make_shared<Call>(std::move(channel), gate_, events)) {
   call_->start(request);
 }
 
@@ -252,17 +254,6 @@ AgentStream::~AgentStream() { close(); }
 void AgentStream::write(std::string bytes) { call_->write(std::move(bytes)); }
 
 void AgentStream::write_alive(std::string_view frame) { call_->write_alive(frame); }
-
-void AgentStream::take(v1::OpenReply& reply) {
-  switch (reply.kind_case()) {
-    case v1::OpenReply::kOpened:
-      return handlers_.opened(reply.opened());
-    case v1::OpenReply::kData:
-      return handlers_.data(std::move(*reply.mutable_data()));
-    case v1::OpenReply::KIND_NOT_SET:
-      return;  // A message of a later version, which this version has not requested.
-  }
-}
 
 void AgentStream::close() {
   if (!gate_->is_open()) return;

@@ -3,11 +3,10 @@
 // split data and post it to the loop, where everything else happens.
 //
 // Thread: the loop's, except for write_alive(). Lifetime: may be destroyed at any time except
-// inside its handlers; the call itself ends later, within a time limit.
+// inside its events; the call itself ends later, within a time limit.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,17 +18,24 @@
 
 namespace ivy {
 
+// Implemented by the owner of a stream. Nothing is called after close().
+class AgentStreamEvents {
+ public:
+  virtual void stream_opened(const agent::v1::Opened& opened) = 0;
+  virtual void stream_bytes(const std::string& bytes) = 0;
+  // Everything given to write() has left.
+  virtual void stream_drained() = 0;
+  // The last event.
+  virtual void stream_ended(const AgentStatus& status) = 0;
+
+ protected:
+  ~AgentStreamEvents() = default;
+};
+
 class AgentStream {
  public:
-  struct Handlers {
-    std::function<void(const agent::v1::Opened&)> opened;
-    std::function<void(std::string)> data;
-    std::function<void()> drained;                  // Everything given to write() has left.
-    std::function<void(const AgentStatus&)> ended;  // Called once, after all others.
-  };
-
   AgentStream(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
-              const agent::v1::OpenJob& request, Handlers handlers);
+              const agent::v1::OpenJob& request, AgentStreamEvents& events);
   ~AgentStream();
   AgentStream(const AgentStream&) = delete;
   AgentStream& operator=(const AgentStream&) = delete;
@@ -38,15 +44,13 @@ class AgentStream {
   // Sends a heartbeat frame if no message is being written; otherwise does nothing. Thread: any.
   void write_alive(std::string_view frame);
   // Sends what was written, half-closes the call, so that the agent knows which side has closed it,
-  // and lets it finish. No handler is called afterwards.
+  // and lets it finish.
   void close();
 
  private:
   class Call;
-  void take(agent::v1::OpenReply& reply);
 
   boost::asio::io_context& loop_;
-  const Handlers handlers_;
   const std::shared_ptr<LoopGate> gate_;
   const std::shared_ptr<Call> call_;
 };

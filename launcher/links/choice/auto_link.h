@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link that tries several transports to one host in order, until one is up. After a failure, the
-// transport's TransportCandidate decides whether the next one is tried. Thread: the loop's.
+// A link that tries the transports to one host in order, until one is up or fails in a way that
+// rules out the next one. Thread: the loop's.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,26 +14,25 @@
 
 namespace ivy {
 
-// One transport to the host, whose link has not been made yet.
-struct TransportCandidate {
-  std::string name;  // Its name in messages: "its agent", "ssh".
-  Transport kind = Transport::kSsh;
-  std::function<std::unique_ptr<HostLink>(HostLinkEvents& owner)> make;
-  // Returns whether the next transport may succeed after this failure. Not called for the last one.
-  std::function<bool(const LinkDown&)> may_try_next;
-};
-
-class AutoLink : public HostLink, private HostLinkEvents {
+class AutoLink : public HostLink, public HostLinkEvents {
  public:
-  // ways: in the order in which they are tried; at least one.
-  AutoLink(std::shared_ptr<TransportContext> context, Host host,
-           std::vector<TransportCandidate> candidates, HostLinkEvents& owner);
+  // transports: kAgent and kSsh, in the order in which they are tried; at least one.
+  AutoLink(std::shared_ptr<TransportContext> context, Host host, std::vector<Transport> transports,
+           HostLinkEvents& owner);
   ~AutoLink() override;
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
   void send_alive(std::string_view frame) override { link_->send_alive(frame); }
   void close() override;
+
+ protected:
+  // Makes a link by this transport, which is not open yet. The AutoLink is its owner.
+  virtual std::unique_ptr<HostLink> make_link_by(Transport transport) = 0;
+
+  const std::shared_ptr<TransportContext> context_;
+  const Host host_;
+  const std::vector<Transport> transports_;
 
  private:
   // HostLinkEvents of the present transport's link.
@@ -47,15 +45,12 @@ class AutoLink : public HostLink, private HostLinkEvents {
   }
   void link_stuck(HostLink&, const std::string& what) override { owner_.link_stuck(*this, what); }
 
-  void open_candidate();
+  void try_transport();
   RemoteText earlier_reasons(const RemoteText& last) const;
 
-  const std::shared_ptr<TransportContext> context_;
-  const Host host_;
-  const std::vector<TransportCandidate> candidates_;
   HostLinkEvents& owner_;
   OpenRequest request_;
-  std::size_t current_ = 0;  // The present transport, as an index of candidates_.
+  std::size_t current_ = 0;  // The present transport, as an index of transports_.
   std::unique_ptr<HostLink> link_;
   bool is_up_ = false;
   // The names of the transports that have failed, and their failures.

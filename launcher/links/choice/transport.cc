@@ -23,29 +23,12 @@ std::unique_ptr<HostLink> make_ssh_link(const std::shared_ptr<TransportContext>&
   return std::make_unique<SshLink>(context, host, owner, attempt);
 }
 
-TransportCandidate agent_candidate(const std::shared_ptr<TransportContext>& context,
-                                   const Host& host, int attempt,
-                                   std::chrono::milliseconds answer) {
+// answer: how long the agent may take to answer on the first dial.
+std::unique_ptr<HostLink> make_agent_link(const std::shared_ptr<TransportContext>& context,
+                                          const Host& host, HostLinkEvents& owner, int attempt,
+                                          std::chrono::milliseconds answer) {
   if (attempt > 0) answer = kAgentAnswerRedial;
-  TransportCandidate result;
-  result.name = "its agent";
-  result.kind = Transport::kAgent;
-  result.make = [context, host, answer](HostLinkEvents& owner) {
-    return context->make_agent_link()(context, host, AgentRoute::kDirect, answer, owner);
-  };
-  result.may_try_next = agent_may_be_passed_over;
-  return result;
-}
-
-TransportCandidate ssh_candidate(const std::shared_ptr<TransportContext>& context, const Host& host,
-                                 int attempt) {
-  TransportCandidate result;
-  result.name = "ssh";
-  result.kind = Transport::kSsh;
-  result.make = [context, host, attempt](HostLinkEvents& owner) {
-    return make_ssh_link(context, host, owner, attempt);
-  };
-  return result;
+  return context->make_agent_link()(context, host, AgentRoute::kDirect, answer, owner);
 }
 
 // Returns why `auto` uses only SSH for this host; empty: its agent is tried first.
@@ -66,20 +49,31 @@ std::string only_ssh_because(TransportContext& context, const Host& host) {
   return {};
 }
 
-std::vector<TransportCandidate> auto_candidates(const std::shared_ptr<TransportContext>& context,
-                                                const Host& host, int attempt) {
-  const std::optional<Transport> known = context->transport_of(host);
-  if (known == Transport::kAgent)
-    return {agent_candidate(context, host, attempt, kAgentAnswerRedial)};
-  if (known == Transport::kSsh) return {ssh_candidate(context, host, attempt)};
-  const std::string because = only_ssh_because(*context, host);
-  if (!because.empty()) {
-    log::debug(host.name + ": ssh is used: " + because);
-    return {ssh_candidate(context, host, attempt)};
-  }
-  return {agent_candidate(context, host, attempt, kAgentAnswerAuto),
-          ssh_candidate(context, host, attempt)};
+std::vector<Transport> auto_transports(TransportContext& context, const Host& host) {
+  if (const std::optional<Transport> known = context.transport_of(host)) return {*known};
+  const std::string because = only_ssh_because(context, host);
+  if (because.empty()) return {Transport::kAgent, Transport::kSsh};
+  log::debug(host.name + ": ssh is used: " + because);
+  return {Transport::kSsh};
 }
+
+class AgentOrSshLink final : public AutoLink {
+ public:
+  AgentOrSshLink(const std::shared_ptr<TransportContext>& context, const Host& host,
+                 HostLinkEvents& owner, int attempt)
+      : AutoLink(context, host, auto_transports(*context, host), owner), attempt_(attempt) {}
+
+ private:
+  std::unique_ptr<HostLink> make_link_by(Transport transport) override {
+    if (transport == Transport::kSsh) return make_ssh_link(context_, host_, *this, attempt_);
+    // SSH is next, unless the host was reached through its agent before.
+    const bool has_ssh = transports_.size() > 1;
+    return make_agent_link(context_, host_, *this, attempt_,
+                           has_ssh ? kAgentAnswerAuto : kAgentAnswerRedial);
+  }
+
+  const int attempt_;
+};
 
 }  // namespace
 
@@ -119,11 +113,6 @@ Result<void> keep_to_policy(Options& options) {
   return {};
 }
 
-void set_scheduler_signal_handler(const std::shared_ptr<TransportContext>& context,
-                                  std::function<void(int signal, bool whole_tree)> handler) {
-  context->part<SrunStep>()->set_signal_handler(std::move(handler));
-}
-
 void finish_transports(const std::shared_ptr<TransportContext>& context,
                        std::function<void()> done) {
   if (!context) return done();
@@ -150,13 +139,13 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<TransportContext>& con
       if (is_this_host(host)) {
         return context->make_agent_link()(context, host, AgentRoute::kOwnHost, kAgentAnswer, owner);
       }
-      return agent_candidate(context, host, attempt, kAgentAnswer).make(owner);
+      return make_agent_link(context, host, owner, attempt, kAgentAnswer);
     case TransportChoice::kAuto:
     case TransportChoice::kLocal:
     case TransportChoice::kSlurm:
       break;
   }
-  return std::make_unique<AutoLink>(context, host, auto_candidates(context, host, attempt), owner);
+  return std::make_unique<AgentOrSshLink>(context, host, owner, attempt);
 }
 
 }  // namespace ivy

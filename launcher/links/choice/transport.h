@@ -28,11 +28,6 @@ Result<void> keep_to_policy(Options& options);
 // breaks only if the process at its other end exits.
 bool uses_local_transport(const Options& options, const Host& host);
 
-// Sets the handler of signals that Slurm sends to the step on some host. whole_tree: every process
-// of the step has received the signal. Several hosts may report the same signal.
-void set_scheduler_signal_handler(const std::shared_ptr<TransportContext>& context,
-                                  std::function<void(int signal, bool whole_tree)> handler);
-
 // Call after the job: stops the processes that were started for its transports, within a few
 // seconds. Calls `done` once, immediately if there are none. The context may be null.
 void finish_transports(const std::shared_ptr<TransportContext>& context,

@@ -13,11 +13,7 @@ DialBackLink::~DialBackLink() { close(); }
 
 void DialBackLink::open(const OpenRequest& request) {
   request_ = request;
-  client_.connected = [this](std::shared_ptr<DialBackStream> stream) { serve(std::move(stream)); };
-  client_.failed = [this](const LinkDown& down) { fail(down); };
-  client_.progress = [this](const RemoteText& text) { reports_.progress(text); };
-  client_.reconnected = [this] { sequence_.start(end_replaced_link()); };
-  hosts_->wait_for(request, host_, client_);
+  hosts_->wait_for(request, host_, *this);
 }
 
 // The host has made a new connection, which StepHosts keeps until a link waits for it.
@@ -26,16 +22,8 @@ Awaitable<void> DialBackLink::end_replaced_link() {
   co_return;
 }
 
-void DialBackLink::serve(std::shared_ptr<DialBackStream> stream) {
+void DialBackLink::host_connected(std::shared_ptr<DialBackStream> stream) {
   stream_ = std::move(stream);
-  DialBackStream::Handlers handlers;
-  handlers.bytes = [this](std::string_view bytes) { take_relayed(greeting_, bytes); };
-  handlers.drained = [this] {
-    if (std::exchange(owes_drained_, false)) reports_.drained();
-  };
-  handlers.ended = [this](const std::string& why) {
-    fail(LinkDown{LinkFailure::kBroken, "its connection closed (" + why + ")", ""});
-  };
   stream_->write(opening_line(request_));
   LinkUp up;
   up.transport = hosts_->transport();
@@ -44,7 +32,7 @@ void DialBackLink::serve(std::shared_ptr<DialBackStream> stream) {
   up.remote_command = hosts_->command_text();
   up.listening = hosts_->listening_text();
   reports_.up(up);
-  if (reports_.is_open()) stream_->start(std::move(handlers));
+  if (reports_.is_open()) stream_->start(*this);
 }
 
 void DialBackLink::write(std::string bytes) {
@@ -54,7 +42,7 @@ void DialBackLink::write(std::string bytes) {
 
 void DialBackLink::release() {
   sequence_.stop();
-  hosts_->leave(request_.host, client_);
+  hosts_->leave(request_.host, *this);
   if (stream_) stream_->stop();
 }
 

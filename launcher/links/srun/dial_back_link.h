@@ -5,13 +5,15 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "launcher/links/sequenced_link.h"
 #include "launcher/links/srun/dial_back_hosts.h"
 
 namespace ivy {
 
-class DialBackLink : public SequencedLink {
+class DialBackLink : public SequencedLink, private StepClient, private DialBackStreamEvents {
  public:
   // host: its name in the group, such as Slurm's name for it.
   DialBackLink(boost::asio::io_context& loop, std::shared_ptr<DialBackHosts> hosts,
@@ -23,13 +25,25 @@ class DialBackLink : public SequencedLink {
   void send_alive(std::string_view frame) override { stream_->write_alive(frame); }
 
  private:
-  void serve(std::shared_ptr<DialBackStream> stream);
+  // StepClient
+  void host_connected(std::shared_ptr<DialBackStream> stream) override;
+  void host_reconnected() override { sequence_.start(end_replaced_link()); }
+  void host_failed(const LinkDown& down) override { fail(down); }
+  void host_progress(const RemoteText& step) override { reports_.progress(step); }
+  // DialBackStreamEvents
+  void stream_bytes(std::string_view bytes) override { take_relayed(greeting_, bytes); }
+  void stream_drained() override {
+    if (std::exchange(owes_drained_, false)) reports_.drained();
+  }
+  void stream_ended(const std::string& why) override {
+    fail(LinkDown{LinkFailure::kBroken, "its connection closed (" + why + ")", ""});
+  }
+
   Awaitable<void> end_replaced_link();  // The host has made a new connection: ends this link.
   void release() override;
 
   const std::shared_ptr<DialBackHosts> hosts_;
   const std::string host_;
-  StepClient client_;
   std::shared_ptr<DialBackStream> stream_;
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};
   bool owes_drained_ = false;  // drained() has to be reported.

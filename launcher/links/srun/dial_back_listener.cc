@@ -21,12 +21,13 @@ constexpr std::size_t kMostReported = 64;
 
 }  // namespace
 
-DialBackListener::DialBackListener(asio::io_context& loop, Handlers handlers)
-    : loop_(loop), handlers_(std::move(handlers)), timer_(loop) {}
+DialBackListener::DialBackListener(asio::io_context& loop, DialBackListenerEvents& events)
+    : loop_(loop), events_(events), timer_(loop) {}
 
 Result<std::shared_ptr<DialBackListener>> DialBackListener::open(
-    asio::io_context& loop, const DialBackListenerSettings& settings, Handlers handlers) {
-  std::shared_ptr<DialBackListener> made(new DialBackListener(loop, std::move(handlers)));
+    asio::io_context& loop, const DialBackListenerSettings& settings,
+    DialBackListenerEvents& events) {
+  std::shared_ptr<DialBackListener> made(new DialBackListener(loop, events));
   const auto& [hosts, join] = settings.keys;
   made->tls_ = IVY_TRY(PskTls::make(PskTls::Side::kServer, hosts.identity, hosts.key));
   made->join_identity_ = join.identity;
@@ -118,11 +119,12 @@ void DialBackListener::greeted(std::uint64_t number, const Result<DialGreeting>&
     report_rejected(stream->peer_address(), "its key does not permit this request");
     return stream->stop();
   }
-  if (greeting->kind == DialGreeting::Kind::kJoin) return handlers_.join(greeting->host, stream);
+  if (greeting->kind == DialGreeting::Kind::kJoin)
+    return events_.node_dialled(greeting->host, stream);
   if (greeting->kind == DialGreeting::Kind::kTransport)
-    return handlers_.transport(greeting->host, stream);
+    return events_.host_dialled(greeting->host, stream);
   stream->stop();
-  handlers_.signal(*greeting);
+  events_.signal_reported(*greeting);
 }
 
 // The key of nodes that join may be known to many; only the hosts of this job have the other key.
@@ -161,7 +163,7 @@ void DialBackListener::report_rejected(const std::string& address, const std::st
       std::find(reported_.begin(), reported_.end(), both) != reported_.end())
     return;
   reported_.push_back(both);
-  handlers_.rejected(address, why);
+  events_.peer_rejected(address, why);
 }
 
 void DialBackListener::close() {

@@ -11,7 +11,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -44,18 +43,24 @@ struct DialBackListenerSettings {
   std::string fix = "--port-range A-B names ports that are free, --iface NAME another interface";
 };
 
+// Implemented by the owner of a listener.
+class DialBackListenerEvents {
+ public:
+  // A host has connected, for a transport.
+  virtual void host_dialled(std::uint32_t host, std::shared_ptr<DialBackStream> stream) = 0;
+  // A host reports a signal.
+  virtual void signal_reported(const DialGreeting& greeting) = 0;
+  // The ivyrun of another node, which claims this node rank. Not called without a key for joining.
+  virtual void node_dialled(std::uint32_t rank, std::shared_ptr<DialBackStream> stream) = 0;
+  // Called once for each address and reason.
+  virtual void peer_rejected(const std::string& address, const std::string& why) = 0;
+
+ protected:
+  ~DialBackListenerEvents() = default;
+};
+
 class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
  public:
-  struct Handlers {
-    // A host has connected, for a transport.
-    std::function<void(std::uint32_t host, std::shared_ptr<DialBackStream>)> transport;
-    std::function<void(const DialGreeting&)> signal;
-    // The ivyrun of another node, which claims this node rank.
-    std::function<void(std::uint32_t rank, std::shared_ptr<DialBackStream>)> join = {};
-    // A peer was rejected. Called once for each address and reason.
-    std::function<void(const std::string& address, const std::string& why)> rejected;
-  };
-
   // Limit of half-open connections. For a further one, the oldest connection of the address that
   // has the most is closed.
   static constexpr std::size_t kMostHalfOpen = 256;
@@ -64,7 +69,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   // Starts to listen. An error names the address and the last port that was tried.
   static Result<std::shared_ptr<DialBackListener>> open(boost::asio::io_context& loop,
                                                         const DialBackListenerSettings& settings,
-                                                        Handlers handlers);
+                                                        DialBackListenerEvents& events);
   DialBackListener(const DialBackListener&) = delete;
   DialBackListener& operator=(const DialBackListener&) = delete;
 
@@ -80,7 +85,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
     std::uint64_t since_ns = 0;
   };
 
-  DialBackListener(boost::asio::io_context& loop, Handlers handlers);
+  DialBackListener(boost::asio::io_context& loop, DialBackListenerEvents& events);
   // True if the key of the stream permits this kind of greeting.
   bool may_greet(const DialGreeting& greeting, const DialBackStream& stream) const;
   Result<void> listen(const std::string& address, const DialBackListenerSettings& settings);
@@ -92,7 +97,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   void report_rejected(const std::string& address, const std::string& why);
 
   boost::asio::io_context& loop_;
-  Handlers handlers_;
+  DialBackListenerEvents& events_;
   std::string join_identity_;
   std::unique_ptr<PskTls> tls_;
   std::vector<boost::asio::ip::tcp::acceptor> listeners_;

@@ -118,8 +118,8 @@ void DialBackStream::refuse(Outcome step) {
       Error{Code::kUnauthenticated, "it does not have the job's key (" + stream_.failure() + ")"});
 }
 
-void DialBackStream::start(Handlers handlers) {
-  handlers_ = std::move(handlers);
+void DialBackStream::start(DialBackStreamEvents& events) {
+  events_ = &events;
   read();
 }
 
@@ -139,7 +139,7 @@ void DialBackStream::read() {
     if (step == Outcome::kEnded) return end("end of file");
     if (step == Outcome::kBroken) return end(stream_.failure());
     const std::shared_ptr<DialBackStream> self = shared_from_this();
-    handlers_.bytes(std::string_view(buffer.data(), count));
+    events_->stream_bytes(std::string_view(buffer.data(), count));
     if (is_stopped_) return;
     if (reads < kReadsPerTurn) continue;
     // Bytes that OpenSSL has buffered do not make the socket readable. Waiting until it is
@@ -190,8 +190,8 @@ void DialBackStream::write_queued() {
   is_writing_ = false;
   // In a later turn, because the caller may still be inside write().
   socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const error_code& error) {
-    if (!error && !self->is_stopped_ && !self->is_writing_ && self->handlers_.drained)
-      self->handlers_.drained();
+    if (!error && !self->is_stopped_ && !self->is_writing_ && self->events_ != nullptr)
+      self->events_->stream_drained();
   });
 }
 
@@ -206,9 +206,8 @@ void DialBackStream::stop() {
 }
 
 void DialBackStream::end(const std::string& why) {
-  const auto ended = std::move(handlers_.ended);
   stop();
-  if (ended) ended(why);
+  events_->stream_ended(why);
 }
 
 }  // namespace ivy

@@ -19,14 +19,22 @@
 
 namespace ivy {
 
+// Implemented by the owner of a stream.
+class DialBackStreamEvents {
+ public:
+  virtual void stream_bytes(std::string_view bytes) = 0;
+  // Everything given to write() has left.
+  virtual void stream_drained() = 0;
+  // The last event.
+  virtual void stream_ended(const std::string& why) = 0;
+
+ protected:
+  ~DialBackStreamEvents() = default;
+};
+
 class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
  public:
   using Greeted = std::function<void(const Result<DialGreeting>&)>;
-  struct Handlers {
-    std::function<void(std::string_view)> bytes;
-    std::function<void()> drained;                  // Everything given to write() has left.
-    std::function<void(const std::string&)> ended;  // Called once, with the reason.
-  };
 
   // Limit of bytes from a peer that has not proved its key; ivy-node sends fewer. A peer that sends
   // more, or does not speak TLS, is rejected.
@@ -41,8 +49,9 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   // The other side, for an ivyrun that joins: does the handshake and sends the greeting. Calls back
   // once, unless stopped, with the same errors.
   void introduce(const DialGreeting& own, std::function<void(const Result<void>&)> introduced);
-  // Starts to deliver bytes. Call once, after greet() or introduce().
-  void start(Handlers handlers);
+  // Starts to deliver bytes. Call once, after greet() or introduce(). `events` must live until
+  // stop().
+  void start(DialBackStreamEvents& events);
   // Appends to the bytes to be written.
   void write(std::string_view bytes);
   // Writes a heartbeat frame after everything that is still to be written, if the peer takes all of
@@ -84,8 +93,8 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   std::string local_address_;
   Greeted greeted_;
   std::function<void(const Result<void>&)> introduced_;
-  Handlers handlers_;
-  std::string greeting_;  // Received, or to be sent.
+  DialBackStreamEvents* events_ = nullptr;  // Null before start().
+  std::string greeting_;                    // Received, or to be sent.
   std::string queued_;
   std::size_t written_ = 0;  // Bytes of queued_ that were written.
   bool is_writing_ = false;

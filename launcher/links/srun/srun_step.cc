@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first link that waits for a host starts begin(): it collects facts with query_facts(), then
-// listen() and start_srun() follow. Once srun runs, hosts dial back (deliver()), and its output is
-// read line by line: take_answer() handles requests for the bundle, and take_error() messages about
-// hosts that the step has lost. srun_ended() handles an early exit of srun, and finish() ends it
-// after the job.
+// listen() and start_srun() follow. Once srun runs, hosts dial back (host_dialled()), and its
+// output is read line by line: child_output() handles requests for the bundle, and child_error()
+// messages about hosts that the step has lost. child_exited() handles an early exit of srun, and
+// finish() ends it after the job.
 #include "launcher/links/srun/srun_step.h"
 
 #include <sys/random.h>
@@ -60,12 +60,18 @@ std::string version_line() {
 }  // namespace
 
 // Facts that are needed to start srun.
-struct SrunStep::Facts {
+struct SrunStep::Facts final : LineChildEvents {
   std::optional<SlurmVersion> version;
   Addresses addresses;  // This machine's addresses on the way to the hosts.
   std::size_t pending = 0;
   Arrival<bool> all_known;
 
+  // Of `srun --version`.
+  void child_output(const std::string& line) override {
+    if (!version) version = parse_slurm_version(line);
+  }
+  void child_error(const std::string&) override {}
+  void child_exited(const ExitStatus&) override { one_known(); }
   void one_known() {
     if (--pending == 0) all_known(true);
   }
@@ -80,6 +86,7 @@ SrunStep::SrunStep(TransportContext& context)
 
 SrunStep::~SrunStep() {
   if (listener_) listener_->close();
+  if (version_child_) version_child_->forget();
   if (srun_) srun_->forget();
 }
 
@@ -116,13 +123,8 @@ Awaitable<void> SrunStep::begin() {
 
 // Queries srun for its version and name servers for some hosts, all at the same time.
 Result<void> SrunStep::query_facts(const std::shared_ptr<Facts>& facts) {
-  LineChild::Handlers handlers;
-  handlers.output_line = [facts](const std::string& line) {
-    if (!facts->version) facts->version = parse_slurm_version(line);
-  };
-  handlers.ended = [facts](const ExitStatus&) { facts->one_known(); };
   auto child = LineChild::start(context_.loop(), {"srun", "--version"},
-                                srun_environment(environment_of(environ), true), handlers);
+                                srun_environment(environment_of(environ), true), *facts);
   if (!child.ok()) {
     Error error = child.error();
     error.fix = "srun must be on the PATH where ivyrun is started; or use --transport ssh";
@@ -173,20 +175,13 @@ Result<void> SrunStep::listen(const Facts& facts) {
     settings.port_high = options.port_high;
   }
   settings.keys.hosts = {job_id_, key_};
-  DialBackListener::Handlers handlers;
-  handlers.transport = [weak = weak_from_this()](std::uint32_t host,
-                                                 std::shared_ptr<DialBackStream> stream) {
-    if (const auto self = weak.lock()) self->deliver(host, std::move(stream));
-  };
-  handlers.signal = [weak = weak_from_this()](const DialGreeting& greeting) {
-    if (const auto self = weak.lock()) self->take_signal(greeting);
-  };
-  handlers.rejected = [this](const std::string& address, const std::string& why) {
-    context_.note("rejected peer", "warning: dropped a connection from " + address +
-                                       " to the port to which this job's hosts connect: " + why);
-  };
-  listener_ = IVY_TRY(DialBackListener::open(context_.loop(), settings, std::move(handlers)));
+  listener_ = IVY_TRY(DialBackListener::open(context_.loop(), settings, *this));
   return {};
+}
+
+void SrunStep::peer_rejected(const std::string& address, const std::string& why) {
+  context_.note("rejected peer", "warning: dropped a connection from " + address +
+                                     " to the port to which this job's hosts connect: " + why);
 }
 
 Result<void> SrunStep::start_srun(const Facts& facts) {
@@ -202,16 +197,11 @@ Result<void> SrunStep::start_srun(const Facts& facts) {
   const std::vector<std::string> command = srun_command(request);
   command_text_ = joined(std::span(command).first(command.size() - 3), " ") + " ivy-node dial";
   log::debug("step: " + command_text_);
-  LineChild::Handlers handlers;
-  handlers.output_line = [this](const std::string& line) { take_answer(line); };
-  handlers.error_line = [this](const std::string& line) { take_error(line); };
-  handlers.ended = [this](const ExitStatus& status) { srun_ended(status); };
   const std::string& first = request.hosts.front();
   const bool is_here_alone =
       request.hosts.size() == 1 && (first == options.allocation->node_name || is_own_name(first));
-  srun_ =
-      IVY_TRY(LineChild::start(context_.loop(), command,
-                               srun_environment(environment_of(environ), is_here_alone), handlers));
+  srun_ = IVY_TRY(LineChild::start(
+      context_.loop(), command, srun_environment(environment_of(environ), is_here_alone), *this));
   srun_->write(order_);
   return {};
 }
@@ -232,26 +222,26 @@ StepRequest SrunStep::step_request(const Facts& facts) {
   return request;
 }
 
-void SrunStep::deliver(std::uint32_t host, std::shared_ptr<DialBackStream> stream) {
+void SrunStep::host_dialled(std::uint32_t host, std::shared_ptr<DialBackStream> stream) {
   hosts_.deliver(host, std::move(stream));
   if (hosts_.missing().empty()) srun_->end_input();
 }
 
-void SrunStep::take_signal(const DialGreeting& greeting) {
+void SrunStep::signal_reported(const DialGreeting& greeting) {
   const std::uint64_t now = monotonic_ns();
   const auto [before, is_first] = signalled_at_ns_.try_emplace(greeting.signal, now);
   if (!is_first && std::chrono::nanoseconds(now - before->second) < kSameSignal) return;
   before->second = now;
   log::debug("step: Slurm has sent signal " + std::to_string(greeting.signal) + " to " +
              (greeting.whole_tree ? "every process" : "its tasks"));
-  if (on_signal_) on_signal_(greeting.signal, greeting.whole_tree);
+  context_.step_signalled(greeting.signal, greeting.whole_tree);
 }
 
 std::string SrunStep::listening_text() const {
   return listener_ ? listener_->listening_text() : std::string();
 }
 
-void SrunStep::take_answer(const std::string& line) {
+void SrunStep::child_output(const std::string& line) {
   const std::optional<StepAnswer> answer = parse_step_answer(line);
   if (!answer) return log::debug("step: " + line);
   StepHost* const host = hosts_.find(answer->node);
@@ -265,7 +255,7 @@ void SrunStep::take_answer(const std::string& line) {
                      "$XDG_CACHE_HOME, /tmp or /dev/shm"});
   }
   const int asked = ++host->bundles_asked[answer->architecture];
-  if (host->waiting != nullptr) host->waiting->progress("srun: sending ivy-node");
+  if (host->waiting != nullptr) host->waiting->host_progress("srun: sending ivy-node");
   // The bundle is sent to all hosts: a host that asks later finds it in its input.
   if (asked > bundles_sent_[answer->architecture]) send_bundle(answer->architecture);
 }
@@ -296,7 +286,7 @@ void SrunStep::write_bundle(const std::string& architecture, const Result<NodeBu
   srun_->write(order_);
 }
 
-void SrunStep::take_error(const std::string& line) {
+void SrunStep::child_error(const std::string& line) {
   if (is_srun_noise(line)) return;
   log::debug("srun: " + line);
   append_tail(stderr_tail_, line + "\n");
@@ -310,7 +300,7 @@ void SrunStep::take_error(const std::string& line) {
     StepHost* const host = hosts_.find(words->node);
     if (host == nullptr || host->has_connected) return;
     host->words = words->text;
-    if (host->waiting != nullptr) host->waiting->progress("dialling back: " + words->text);
+    if (host->waiting != nullptr) host->waiting->host_progress("dialling back: " + words->text);
   } else if (const std::optional<TasksEnded> ended = parse_tasks_ended(line)) {
     take_tasks_ended(*ended);
   }
@@ -329,7 +319,7 @@ void SrunStep::take_tasks_ended(const TasksEnded& ended) {
   }
 }
 
-void SrunStep::srun_ended(const ExitStatus& status) {
+void SrunStep::child_exited(const ExitStatus& status) {
   const Error error = srun_failure(stderr_tail_, "has ended (" + describe(status) + ")");
   log::debug("step: " + error.message);
   if (done_) {

@@ -27,7 +27,10 @@ namespace ivy {
 
 class TransportContext;
 
-class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunStep> {
+class SrunStep : public DialBackHosts,
+                 public std::enable_shared_from_this<SrunStep>,
+                 private LineChildEvents,
+                 private DialBackListenerEvents {
  public:
   explicit SrunStep(TransportContext& context);
   ~SrunStep() override;
@@ -39,12 +42,6 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   void wait_for(const OpenRequest& request, const std::string& host, StepClient& client) override;
   void leave(std::uint32_t host, const StepClient& client) override { hosts_.remove(host, client); }
 
-  // Sets the handler of signals that Slurm sends to the step. whole_tree: every process of the step
-  // has received the signal. Equal reports of several hosts within kSameSignal count as one signal.
-  static constexpr std::chrono::seconds kSameSignal{2};
-  void set_signal_handler(std::function<void(int signal, bool whole_tree)> handler) {
-    on_signal_ = std::move(handler);
-  }
   // Call after the job: waits for srun to exit, then sends it SIGTERM, then kills it. Calls `done`
   // once.
   void finish(std::function<void()> done);
@@ -66,16 +63,21 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   Result<void> listen(const Facts& facts);
   Result<void> start_srun(const Facts& facts);
   StepRequest step_request(const Facts& facts);
-  // A host has dialled back.
-  void deliver(std::uint32_t host, std::shared_ptr<DialBackStream> stream);
-  void take_signal(const DialGreeting& greeting);
-  // Handle lines of srun's output.
-  void take_answer(const std::string& line);
-  void take_error(const std::string& line);
+  // DialBackListenerEvents
+  void host_dialled(std::uint32_t host, std::shared_ptr<DialBackStream> stream) override;
+  void signal_reported(const DialGreeting& greeting) override;
+  void node_dialled(std::uint32_t, std::shared_ptr<DialBackStream>) override {}
+  void peer_rejected(const std::string& address, const std::string& why) override;
+  // LineChildEvents of srun
+  void child_output(const std::string& line) override;
+  void child_error(const std::string& line) override;
+  void child_exited(const ExitStatus& status) override;
   void take_tasks_ended(const TasksEnded& ended);
   void send_bundle(const std::string& architecture);
   void write_bundle(const std::string& architecture, const Result<NodeBundle>& bundle);
-  void srun_ended(const ExitStatus& status);
+
+  // Equal reports of a signal by several hosts within this time count as one signal.
+  static constexpr std::chrono::seconds kSameSignal{2};
 
   TransportContext& context_;
   Sequence beginning_;
@@ -93,9 +95,8 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   std::string stderr_tail_;  // The end of srun's standard error.
   Result<std::shared_ptr<NodeUpload>> upload_ = std::shared_ptr<NodeUpload>();  // Set by begin().
   std::map<std::string, int> bundles_sent_;  // How often the bundle of each architecture was sent.
-  std::function<void(int, bool)> on_signal_;
   std::map<int, std::uint64_t> signalled_at_ns_;  // When each signal was last reported.
-  std::function<void()> done_;
+  std::function<void()> done_;                    // Set by finish() until it is called.
 };
 
 }  // namespace ivy

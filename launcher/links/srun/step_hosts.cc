@@ -22,7 +22,7 @@ void StepHosts::serve(std::uint32_t number) {
   StepHost& host = hosts_[number];
   if (host.waiting == nullptr) return;
   if (host.parked) return deliver(number, std::exchange(host.parked, nullptr));
-  if (host.lost) std::exchange(host.waiting, nullptr)->failed(*host.lost);
+  if (host.lost) std::exchange(host.waiting, nullptr)->host_failed(*host.lost);
 }
 
 void StepHosts::deliver(std::uint32_t number, std::shared_ptr<DialBackStream> stream) {
@@ -33,18 +33,18 @@ void StepHosts::deliver(std::uint32_t number, std::shared_ptr<DialBackStream> st
   host.words.clear();
   if (host.waiting != nullptr) {
     host.served = std::exchange(host.waiting, nullptr);
-    return host.served->connected(std::move(stream));
+    return host.served->host_connected(std::move(stream));
   }
   if (host.parked) host.parked->stop();
   host.parked = std::move(stream);
-  if (host.served != nullptr) std::exchange(host.served, nullptr)->reconnected();
+  if (host.served != nullptr) std::exchange(host.served, nullptr)->host_reconnected();
 }
 
 // Only a waiting link is told: a connection that the host still has ends by itself.
 void StepHosts::lose(StepHost& host, const LinkDown& down) {
   if (host.lost) return;
   host.lost = down;
-  if (host.waiting != nullptr) std::exchange(host.waiting, nullptr)->failed(down);
+  if (host.waiting != nullptr) std::exchange(host.waiting, nullptr)->host_failed(down);
 }
 
 void StepHosts::lose_all(const LinkDown& down) {
@@ -53,7 +53,7 @@ void StepHosts::lose_all(const LinkDown& down) {
 
 void StepHosts::progress(const RemoteText& text) {
   for (StepHost* const host : missing())
-    if (host->waiting != nullptr) host->waiting->progress(text);
+    if (host->waiting != nullptr) host->waiting->host_progress(text);
 }
 
 StepHost* StepHosts::find(const std::string& name) {

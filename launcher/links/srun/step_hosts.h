@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,13 +17,18 @@
 namespace ivy {
 
 // A link that waits for its host's connection, or has it. Nothing is called after remove().
-struct StepClient {
-  std::function<void(std::shared_ptr<DialBackStream>)> connected;  // The host has connected.
-  std::function<void(const LinkDown&)> failed;                     // The host will not connect.
-  std::function<void(const RemoteText&)> progress;
+class StepClient {
+ public:
+  virtual void host_connected(std::shared_ptr<DialBackStream> stream) = 0;
   // The host has made another connection after the one that this link has: it does not hear from
   // the launcher over that one any longer.
-  std::function<void()> reconnected;
+  virtual void host_reconnected() = 0;
+  // The host will not connect.
+  virtual void host_failed(const LinkDown& down) = 0;
+  virtual void host_progress(const RemoteText& step) = 0;
+
+ protected:
+  ~StepClient() = default;
 };
 
 // A host of the group, with its link and its connection.

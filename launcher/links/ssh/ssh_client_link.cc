@@ -178,23 +178,23 @@ Result<void> SshClientLink::start_client(NodeUpload& upload) {
 
 void SshClientLink::start_pumps(PipedChild client) {
   client_ = client.process;
-  pump_ = std::make_shared<DescriptorPump>(context_->loop(), client.output.release(),
+  pump_ = std::make_shared<DescriptorPump>(context_->loop(), *this, client.output.release(),
                                            client.input.release());
-  DescriptorPump::Handlers output;
-  output.bytes = [this](std::string_view bytes) { take(bytes); };
-  output.drained = [this] {
-    if (std::exchange(owes_drained_, false)) reports_.drained();
-  };
-  output.ended = [this](const std::string&) {
-    output_ended_ = true;
-    stirred_(true);
-  };
-  pump_->start(std::move(output));
-  error_pump_ = std::make_shared<DescriptorPump>(context_->loop(), client.errors.release(), -1);
-  DescriptorPump::Handlers errors;
-  errors.bytes = [this](std::string_view bytes) { append_tail(error_text_, bytes); };
-  errors.ended = [](const std::string&) {};
-  error_pump_->start(std::move(errors));
+  pump_->start_reading();
+  error_pump_ =
+      std::make_shared<DescriptorPump>(context_->loop(), *this, client.errors.release(), -1);
+  error_pump_->start_reading();
+}
+
+void SshClientLink::pump_bytes(DescriptorPump& pump, std::string_view bytes) {
+  if (&pump == error_pump_.get()) return append_tail(error_text_, bytes);
+  take(bytes);
+}
+
+void SshClientLink::pump_ended(DescriptorPump& pump, const std::string&) {
+  if (&pump == error_pump_.get()) return;
+  output_ended_ = true;
+  stirred_(true);
 }
 
 void SshClientLink::take(std::string_view bytes) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/links/sequenced_link.h"
@@ -24,7 +25,7 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
                                             const SshTarget& target, const std::string& config_path,
                                             const std::string& remote_command);
 
-class SshClientLink : public SequencedLink {
+class SshClientLink : public SequencedLink, public DescriptorPumpEvents {
  public:
   // target: only its host name is used before open() has read the configuration.
   SshClientLink(std::shared_ptr<TransportContext> context, Host host, SshTarget target,
@@ -43,6 +44,12 @@ class SshClientLink : public SequencedLink {
   Awaitable<void> await_end();         // Waits for the client's exit.
   Result<void> start_client(NodeUpload& upload);
   void start_pumps(PipedChild client);
+  // DescriptorPumpEvents
+  void pump_bytes(DescriptorPump& pump, std::string_view bytes) override;
+  void pump_drained(DescriptorPump&) override {
+    if (std::exchange(owes_drained_, false)) reports_.drained();
+  }
+  void pump_ended(DescriptorPump& pump, const std::string& why) override;
   void take(std::string_view bytes);
   void enter(const RemoteEntry::Step& step);
   LinkDown end_reason();

@@ -134,12 +134,23 @@ Awaitable<Result<void>> SshState::read_account(Sequence& sequence, std::string h
 }
 
 // The output of one `ssh -G`, for all callers that wait for it.
-struct SshState::Answer {
+struct SshState::Answer final : LineChildEvents {
+  ~Answer() {
+    if (ssh) ssh->forget();
+  }
+  void child_output(const std::string& line) override { text += line + "\n"; }
+  void child_error(const std::string&) override {}
+  void child_exited(const ExitStatus& status) override {
+    ssh = nullptr;
+    end(status.success());
+  }
   void end(bool is_good) {
     has_ended = true;
     if (!is_good) text.clear();
     for (const Arrival<bool>& arrive : std::exchange(waiting, {})) arrive(is_good);
   }
+
+  std::shared_ptr<LineChild> ssh;
   std::string text;
   bool has_ended = false;
   std::vector<Arrival<bool>> waiting;
@@ -214,12 +225,11 @@ std::shared_ptr<SshState::Answer> SshState::ask_ssh(std::vector<std::string> wor
   const std::vector<std::string>& own = context_.options().ssh_command;
   words.insert(words.begin(), {own.empty() ? "ssh" : own.front(), "-G"});
   const auto answer = std::make_shared<Answer>();
-  LineChild::Handlers handlers;
-  handlers.output_line = [answer](const std::string& line) { answer->text += line + "\n"; };
-  handlers.ended = [answer](const ExitStatus& status) { answer->end(status.success()); };
-  const auto child =
-      LineChild::start(context_.loop(), words, tool_environment(), std::move(handlers));
-  if (!child.ok()) answer->end(false);
+  const auto child = LineChild::start(context_.loop(), words, tool_environment(), *answer);
+  if (!child.ok())
+    answer->end(false);
+  else
+    answer->ssh = *child;
   return answer;
 }
 
