@@ -17,7 +17,7 @@ const Error& Result<void>::error() const {
 }
 
 void assertion_failed(const char* expression, const char* file, int line) {
-  std::fprintf(stderr, "ivyrun: bug: %s does not hold at %s:%d\n", expression, file, line);
+  std::fprintf(stderr, "ivyrun: bug: assertion failed: %s at %s:%d\n", expression, file, line);
   std::abort();
 }
 

@@ -190,8 +190,8 @@ Result<Message> decode_any(std::string_view packet) {
   std::optional<Message> message =
       read_at<Message>(static_cast<std::size_t>(kind) - kFirstKind<Message>, in);
   if (!message || !in.done()) {
-    return Error{Code::kDataLoss, "control socket: a packet of " + std::to_string(packet.size()) +
-                                      " bytes, kind " + std::to_string(kind) + ", cannot be read"};
+    return Error{Code::kDataLoss, "control socket: the packet of " + std::to_string(packet.size()) +
+                                      " bytes, kind " + std::to_string(kind) + ", is invalid"};
   }
   return *std::move(message);
 }

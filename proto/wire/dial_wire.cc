@@ -78,12 +78,13 @@ Result<DialOrder> parse_dial_order(std::string_view text) {
     if (number > 1 && line == kDialOrderEnd) break;
     if (number == 1 || !take_line(line, order))
       return Error{Code::kInvalidArgument,
-                   "the launcher's order cannot be read at line " + std::to_string(number)};
+                   "the launcher's order is invalid at line " + std::to_string(number)};
   }
   if (order.job_id.empty() || order.key.empty() || order.addresses.empty() || order.hosts.empty())
-    return Error{Code::kInvalidArgument, "the launcher's order is not whole"};
+    return Error{Code::kInvalidArgument, "the launcher's order is incomplete"};
   if (order.self && *order.self >= order.hosts.size())
-    return Error{Code::kInvalidArgument, "the launcher's order names no host for this one"};
+    return Error{Code::kInvalidArgument,
+                 "the launcher's order gives this host an index out of range"};
   return order;
 }
 
@@ -97,7 +98,7 @@ std::string encode_dial_greeting(const DialGreeting& greeting) {
 }
 
 Result<DialGreeting> parse_dial_greeting(std::string_view line) {
-  const Error malformed{Code::kInvalidArgument, "the first line is no greeting of ivy-node"};
+  const Error malformed{Code::kInvalidArgument, "the first line is not a greeting from ivy-node"};
   DialGreeting greeting;
   if (line.starts_with(kSignalLine)) {
     greeting.kind = DialGreeting::Kind::kSignal;

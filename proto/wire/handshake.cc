@@ -95,25 +95,25 @@ std::string encode_hello(const HandshakeHello& hello) {
 
 Result<void> check_hello_begin(std::string_view arrived) {
   if (!arrived.starts_with(kHandshakeMagic.substr(0, arrived.size())))
-    return Error{Code::kInvalidArgument, "the first bytes are no greeting of ours"};
+    return Error{Code::kInvalidArgument, "the first bytes are not an ivyrun handshake"};
   if (arrived.size() < kHandshakeMagic.size() + sizeof kHandshakeVersion) return {};
   store::PayloadReader reader(arrived.substr(kHandshakeMagic.size()));
   const unsigned version = reader.u8() | static_cast<unsigned>(reader.u8()) << 8;
   if (version == kHandshakeVersion) return {};
-  return Error{Code::kFailedPrecondition, "the peer speaks version " + std::to_string(version) +
-                                              " of the handshake, this is " +
+  return Error{Code::kFailedPrecondition, "the peer uses version " + std::to_string(version) +
+                                              " of the handshake, but this program uses version " +
                                               std::to_string(kHandshakeVersion)};
 }
 
 Result<HandshakeHello> decode_hello(std::string_view bytes) {
   IVY_CHECK(check_hello_begin(bytes));
   if (bytes.size() != kHelloBytes)
-    return Error{Code::kInvalidArgument, "the first bytes are no greeting of ours"};
+    return Error{Code::kInvalidArgument, "the first bytes are not an ivyrun handshake"};
   HandshakeHello hello;
   hello.purpose = purpose_of(bytes);
   for (const char c : hello.purpose) {
     if (c < 'a' || c > 'z')
-      return Error{Code::kInvalidArgument, "a greeting with a damaged purpose"};
+      return Error{Code::kInvalidArgument, "the handshake has an invalid purpose"};
   }
   hello.job_id = hexadecimal(job_id_of(bytes));
   store::PayloadReader rest(bytes.substr(kHandshakeMagic.size() + sizeof kHandshakeVersion +
@@ -150,7 +150,8 @@ Result<HandshakeChallenge> check_challenge(std::string_view hello_bytes,
                                            std::string_view challenge_bytes,
                                            std::string_view token) {
   if (challenge_bytes.size() != kChallengeBytes) {
-    return Error{Code::kDataLoss, "a challenge of " + std::to_string(challenge_bytes.size()) +
+    return Error{Code::kDataLoss, "the handshake challenge has " +
+                                      std::to_string(challenge_bytes.size()) +
                                       " bytes instead of " + std::to_string(kChallengeBytes)};
   }
   HandshakeChallenge challenge;

@@ -85,15 +85,15 @@ std::string encode_attach(const AttachRequest& request) {
 Result<AttachRequest> decode_attach(std::string_view payload) {
   AttachRequest request;
   for (std::string* field : {&request.job_id, &request.token, &request.build}) {
-    if (payload.size() < 2) return data_loss("attach request is cut short");
+    if (payload.size() < 2) return data_loss("the attach request is truncated");
     const auto length = get<std::uint16_t>(payload, 0);
     payload.remove_prefix(2);
-    if (payload.size() < length) return data_loss("attach request is cut short");
+    if (payload.size() < length) return data_loss("the attach request is truncated");
     field->assign(payload.substr(0, length));
     payload.remove_prefix(length);
   }
   if (payload.size() != sizeof request.takeover)
-    return data_loss("attach request does not end where it should");
+    return data_loss("the attach request has the wrong length");
   request.takeover = get<std::uint32_t>(payload, 0);
   return request;
 }
@@ -111,14 +111,15 @@ std::string encode_output(const OutputChunk& chunk) {
 }
 
 Result<OutputChunk> decode_output(std::string_view payload) {
-  if (payload.size() < kOutputHeaderBytes) return data_loss("output frame is cut short");
+  if (payload.size() < kOutputHeaderBytes) return data_loss("the output frame is truncated");
   OutputChunk chunk;
   chunk.generation = get<std::uint32_t>(payload, 0);
   chunk.rank = get<std::uint32_t>(payload, 4);
   chunk.stream = get<std::uint8_t>(payload, 8);
   chunk.end = get<std::uint8_t>(payload, 9) != 0;
   chunk.bytes = payload.substr(kOutputHeaderBytes);
-  if (chunk.stream != 1 && chunk.stream != 2) return data_loss("output frame of an unknown stream");
+  if (chunk.stream != 1 && chunk.stream != 2)
+    return data_loss("the output frame has an unknown stream");
   return chunk;
 }
 
@@ -129,7 +130,8 @@ std::string encode_delay(std::int64_t delay_ns) {
 }
 
 Result<std::int64_t> decode_delay(std::string_view payload) {
-  if (payload.size() != sizeof(std::uint64_t)) return data_loss("heartbeat of a wrong length");
+  if (payload.size() != sizeof(std::uint64_t))
+    return data_loss("the heartbeat frame has the wrong length");
   return static_cast<std::int64_t>(get<std::uint64_t>(payload, 0));
 }
 
@@ -144,7 +146,7 @@ std::string encode_alive(const Alive& alive) {
 Result<Alive> decode_alive(std::string_view payload) {
   constexpr std::size_t kFixedBytes = 16;
   if (payload.size() < kFixedBytes || payload.size() > kFixedBytes + kMaxOverdueBytes)
-    return data_loss("alive frame of a wrong length");
+    return data_loss("the alive frame has the wrong length");
   return Alive{get<std::uint64_t>(payload, 0), get<std::uint64_t>(payload, 8),
                std::string(payload.substr(kFixedBytes))};
 }
@@ -187,7 +189,7 @@ Result<void> FrameDecoder::skip_noise() {
   if (noise_.size() > kNoiseKeptBytes) noise_.erase(0, noise_.size() - kNoiseKeptBytes);
   buffer_.erase(0, noise_end);
   if (noise_bytes_ > kNoiseMaxBytes)
-    return data_loss("more than 1 MiB came before the first frame");
+    return data_loss("received more than 1 MiB before the first frame");
   if (at != std::string::npos) {
     buffer_.erase(0, kPreamble.size());
     saw_preamble_ = true;
@@ -198,7 +200,7 @@ Result<void> FrameDecoder::skip_noise() {
 Result<void> FrameDecoder::check_header() {
   if (!saw_preamble_ || buffer_.size() - consumed_ < kHeaderBytes) return {};
   const std::string_view bytes = std::string_view(buffer_).substr(consumed_);
-  if (get<std::uint32_t>(bytes, 12) != kHeaderMark) return data_loss("not a frame of ours");
+  if (get<std::uint32_t>(bytes, 12) != kHeaderMark) return data_loss("invalid frame header");
   const auto type = get<std::uint16_t>(bytes, 4);
   if (type < 1 || type > 9) return data_loss("frame of unknown type " + std::to_string(type));
   const auto length = get<std::uint32_t>(bytes, 0);
@@ -221,7 +223,7 @@ std::optional<Frame> FrameDecoder::next() {
 Result<void> SendQueue::push(FrameType type, std::string payload) {
   IVY_ASSERT(payload.size() <= kMaxPayloadBytes);
   if (control_bytes_ + payload.size() > kMaxUnacknowledgedBytes)
-    return Error{Code::kResourceExhausted, "too much waits for the peer's acknowledgement"};
+    return Error{Code::kResourceExhausted, "too many bytes await the peer's acknowledgement"};
   control_bytes_ += payload.size();
   control_.push_back({type, 0, std::move(payload)});
   return {};
@@ -245,7 +247,8 @@ bool SendQueue::flow_allowed() const {
 }
 
 Result<void> SendQueue::acknowledge(std::uint64_t sequence) {
-  if (sequence >= next_sequence_) return data_loss("peer acknowledges what was never sent");
+  if (sequence >= next_sequence_)
+    return data_loss("the peer acknowledged a frame that was never sent");
   while (!unacknowledged_.empty() && unacknowledged_.front().sequence <= sequence) {
     const StoredFrame& stored = unacknowledged_.front();
     if (!is_flow(stored.type)) control_bytes_ -= stored.payload.size();
@@ -254,7 +257,8 @@ Result<void> SendQueue::acknowledge(std::uint64_t sequence) {
   }
   const std::uint64_t oldest =
       unacknowledged_.empty() ? next_sequence_ : unacknowledged_.front().sequence;
-  if (sequence + 1 < oldest) return data_loss("peer asks for what is gone");
+  if (sequence + 1 < oldest)
+    return data_loss("the peer requested a frame that was already dropped");
   return {};
 }
 
@@ -405,14 +409,14 @@ Result<void> Session::take_frames(std::vector<Frame>& fresh) {
   while (std::optional<Frame> frame = decoder_.next()) {
     const FrameHeader& header = frame->header;
     if (is_sequenced(header.type) != (header.sequence != 0))
-      return data_loss("a frame's sequence does not fit its type");
+      return data_loss("the frame's sequence number does not match its type");
     if (header.type == FrameType::kAttach || header.type == FrameType::kAttached) {
       // The credit applies from attached() on; until then the peer has not authenticated.
       handshake_credit_ = header.credit;
       fresh.push_back(std::move(*frame));
       return {};
     }
-    if (!attached_) return data_loss("the peer spoke before it had attached");
+    if (!attached_) return data_loss("the peer sent a frame before it attached");
     last_stamp_ns_ = header.sent_at_ns;
     if (header.type == FrameType::kAlive) {
       fresh.push_back(std::move(*frame));

@@ -30,7 +30,7 @@ Result<Words> words_by_option(const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
     bool is_known = false;
     for (const std::string_view option : kOptions) is_known |= option == arguments[i];
-    if (!is_known) return wrong("there is no option \"" + arguments[i] + "\"");
+    if (!is_known) return wrong("unknown option \"" + arguments[i] + "\"");
     if (i + 1 == arguments.size()) return wrong(arguments[i] + " has no value");
     words[arguments[i]] = arguments[i + 1];
   }
@@ -42,7 +42,7 @@ Result<Number> number_of(const Words& words, std::string_view option) {
   const auto found = words.find(option);
   if (found == words.end()) return wrong(std::string(option) + " is missing");
   const std::optional<Number> number = to_number<Number>(found->second);
-  if (!number) return wrong(std::string(option) + " \"" + found->second + "\" is no number");
+  if (!number) return wrong(std::string(option) + " \"" + found->second + "\" is not a number");
   return *number;
 }
 
@@ -65,7 +65,7 @@ Result<std::vector<std::uint32_t>> rank_counts(const Words& words) {
   std::uint64_t all = 0;
   for (const std::string& part : parts_of(words, "--ranks-on-hosts")) {
     const auto count = to_number<std::uint32_t>(part);
-    if (!count) return wrong("--ranks-on-hosts: \"" + part + "\" is no number");
+    if (!count) return wrong("--ranks-on-hosts: \"" + part + "\" is not a number");
     counts.push_back(*count);
     all += *count;
   }
@@ -76,12 +76,12 @@ Result<std::vector<std::uint32_t>> rank_counts(const Words& words) {
 
 Result<void> check(const MpiServerOptions& options, std::uint32_t hosts) {
   if (options.listen_fd < 0) return wrong("--listen-fd is negative");
-  if (!is_job_id(options.job_id)) return wrong("--job \"" + options.job_id + "\" is no job's id");
+  if (!is_job_id(options.job_id)) return wrong("--job \"" + options.job_id + "\" is not a job id");
   if (options.ranks_on_hosts.size() != hosts || options.host_names.size() != hosts)
     return wrong("--hosts " + std::to_string(hosts) + " differs from the number of " +
                  (options.host_names.size() != hosts ? "--host-names" : "--ranks-on-hosts"));
-  if (options.host >= hosts) return wrong("--host is not below --hosts");
-  if (!options.directory.starts_with('/')) return wrong("--directory is no absolute path");
+  if (options.host >= hosts) return wrong("--host must be less than --hosts");
+  if (!options.directory.starts_with('/')) return wrong("--directory is not an absolute path");
   if (!options.store.empty() && options.token_file.empty())
     return wrong("--store needs --token-file");
   return {};

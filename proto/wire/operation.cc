@@ -21,7 +21,7 @@ static_assert(
         if (number != row++) return false;
       return true;
     }(),
-    "operations.def: a row is not where its number says");
+    "operations.def: the rows must be in the order of their numbers");
 constexpr std::string_view kDtypes[] = {
     "none",
 #define IVY_ELEMENT(name, number, enumerator, text, ...) text,
@@ -32,9 +32,14 @@ constexpr std::string_view kReductions[] = {
 #define IVY_REDUCTION(name, number, enumerator, text, ...) text,
 #include "proto/wire/operations.def"
 };
-constexpr std::string_view kPhases[] = {
-    "at the start", "waiting for the others",      "moving on this host", "moving between hosts",
-    "leaving",      "not begun by the device yet", "on the device",       "given to the stream"};
+constexpr std::string_view kPhases[] = {"starting",
+                                        "waiting for the others",
+                                        "copying within the host",
+                                        "transferring between hosts",
+                                        "finishing",
+                                        "not started by the device yet",
+                                        "on the device",
+                                        "enqueued on the stream"};
 static_assert(std::size(kPhases) == static_cast<std::size_t>(Phase::kIssued) + 1);
 
 // The numbers come from the page, which a worker has written, so they may be anything.

@@ -96,7 +96,7 @@ std::string RasQuestion::answer() const {
 std::string summary_of_ras(std::string_view answer, std::size_t longest) {
   const std::vector<std::string_view> lines = parts_of(answer, '\n');
   const auto errors = std::find(lines.begin(), lines.end(), "Errors");
-  if (errors == lines.end()) return "nothing in time";
+  if (errors == lines.end()) return "no answer in time";
   std::string summary;
   for (auto line = errors; line != lines.end(); ++line) {
     const std::string_view text = trimmed(*line);

@@ -47,7 +47,7 @@ PageLayout layout_of(const PageShape& shape) {
 }
 
 std::string limit_text(const char* what, std::uint32_t value, std::uint32_t limit) {
-  return std::string("status page: ") + what + " " + std::to_string(value) + "; allowed are 1 to " +
+  return std::string("status page: ") + what + " " + std::to_string(value) + "; must be 1 to " +
          std::to_string(limit);
 }
 
@@ -156,13 +156,13 @@ std::vector<OperationRecord> SlotView::finished(std::size_t limit) const {
 
 Result<std::size_t> StatusPage::bytes_of(const PageShape& shape) {
   if (shape.world_size == 0 || shape.world_size > kMaxWorldSize)
-    return Error{Code::kInvalidArgument,
-                 limit_text("of world size", shape.world_size, kMaxWorldSize)};
+    return Error{Code::kInvalidArgument, limit_text("world size", shape.world_size, kMaxWorldSize)};
   if (shape.local_size == 0 || shape.local_size > std::min(kMaxLocalSize, shape.world_size))
-    return Error{Code::kInvalidArgument, limit_text("of local size", shape.local_size,
+    return Error{Code::kInvalidArgument, limit_text("local size", shape.local_size,
                                                     std::min(kMaxLocalSize, shape.world_size))};
   if (shape.hosts == 0 || shape.hosts > shape.world_size)
-    return Error{Code::kInvalidArgument, limit_text("of hosts", shape.hosts, shape.world_size)};
+    return Error{Code::kInvalidArgument,
+                 limit_text("number of hosts", shape.hosts, shape.world_size)};
   return static_cast<std::size_t>(layout_of(shape).total_bytes);
 }
 
@@ -180,18 +180,19 @@ Result<StatusPage> StatusPage::open(void* memory, std::size_t bytes) {
   PageLayout found{};
   if (bytes < sizeof(PageHeader)) return Error{Code::kDataLoss, "status page: too small"};
   std::memcpy(&found, memory, sizeof(PageLayout));
-  if (found.magic != kPageMagic) return Error{Code::kDataLoss, "status page: not one of ours"};
+  if (found.magic != kPageMagic)
+    return Error{Code::kDataLoss, "status page: not a status page of ivyrun"};
   if (found.version != kPageVersion) {
     return Error{Code::kFailedPrecondition,
-                 "status page: layout " + std::to_string(found.version) + ", this library knows " +
-                     std::to_string(kPageVersion),
+                 "status page: layout " + std::to_string(found.version) +
+                     ", but this library supports " + std::to_string(kPageVersion),
                  "use the libivycomm of the same ivyrun"};
   }
   const PageShape shape{found.world_size, found.local_size, found.hosts, found.generation};
   IVY_TRY(bytes_of(shape));
   const PageLayout expected = layout_of(shape);
   if (std::memcmp(&found, &expected, sizeof(PageLayout)) != 0 || bytes < expected.total_bytes)
-    return Error{Code::kDataLoss, "status page: its header contradicts itself"};
+    return Error{Code::kDataLoss, "status page: inconsistent header"};
   return StatusPage(static_cast<PageHeader*>(memory), expected);
 }
 

@@ -50,9 +50,9 @@ Result<std::optional<WireFrame>> WireDecoder::next() {
   if (waiting.size() < kLengthBytes) return std::optional<WireFrame>();
   const std::size_t length = read_little(waiting.substr(0, kLengthBytes));
   if (length < kHeadBytes || length > max_bytes_) {
-    return Error{Code::kDataLoss, "a frame of " + std::to_string(length) + " bytes; allowed are " +
-                                      std::to_string(kHeadBytes) + " to " +
-                                      std::to_string(max_bytes_)};
+    return Error{Code::kDataLoss, "a frame has " + std::to_string(length) +
+                                      " bytes; it must have " + std::to_string(kHeadBytes) +
+                                      " to " + std::to_string(max_bytes_)};
   }
   if (waiting.size() < kLengthBytes + length) return std::optional<WireFrame>();
   WireFrame frame;

@@ -130,7 +130,7 @@ class Attempt {
         continue;
       }
       if (frame->head.id != 0)
-        return Error{Code::kDataLoss, "a reply before the end of the handshake"};
+        return Error{Code::kDataLoss, "it replied before the end of the handshake"};
       if (frame->head.kind == 0) return {};
       PayloadReader in(frame->payload);
       const std::string text(in.text());

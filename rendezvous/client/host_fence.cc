@@ -37,7 +37,7 @@ Result<std::vector<std::string>> HostFence::gather_among(const std::vector<std::
   if (std::find(hosts.begin(), hosts.end(), place_.host) == hosts.end() || group.empty() ||
       group.find('/') != std::string::npos)
     return Error{Code::kInvalidArgument,
-                 "fence '" + group + "': host " + std::to_string(place_.host) + " is not in it"};
+                 "fence '" + group + "': host " + std::to_string(place_.host) + " is not a member"};
   return gather_round(hosts, prefix_of(group), own);
 }
 

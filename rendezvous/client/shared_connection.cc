@@ -53,11 +53,11 @@ SharedConnection::SharedConnection(const ClientOptions& options)
 
 Result<std::unique_ptr<SharedConnection>> SharedConnection::connect(const ClientOptions& options) {
   std::unique_ptr<SharedConnection> made(new SharedConnection(options));
-  if (!made->wake_) return errno_error(Code::kInternal, "make an event descriptor", errno);
+  if (!made->wake_) return errno_error(Code::kInternal, "create an event descriptor", errno);
   DialTarget& target = made->target_;
   IVY_CHECK(parse_target(options.address, target));
   if (options.job_id.size() != 32 || !is_hexadecimal(options.job_id))
-    return Error{Code::kInvalidArgument, "a job's id has 32 hexadecimal digits"};
+    return Error{Code::kInvalidArgument, "a job id must have 32 hexadecimal digits"};
   target.job_id = options.job_id;
   target.token = options.token;
   target.generation = options.generation;
@@ -113,9 +113,9 @@ void SharedConnection::cancel() {
 
 Result<void> SharedConnection::check_caller(std::size_t payload_bytes) const {
   if (getpid() != process_) {
-    return Error{Code::kFailedPrecondition, "this store client was made in process " +
+    return Error{Code::kFailedPrecondition, "this store client was created in process " +
                                                 std::to_string(process_) +
-                                                "; make another one after a fork"};
+                                                "; create another one after a fork"};
   }
   constexpr std::size_t kHeadBytes = 64;
   if (payload_bytes + kHeadBytes > kMaxFrameBytes) {

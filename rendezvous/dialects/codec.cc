@@ -206,7 +206,7 @@ Result<Request> take_native(std::uint8_t kind, PayloadReader& in, std::uint64_t 
     numbered.lowest = in.u64();
     numbered.again = in.u8() != 0;
     if (numbered.lowest == 0 || numbered.lowest > numbered.number)
-      return bad_request(op, "numbered wrongly");
+      return bad_request(op, "wrongly numbered");
   }
   const Command& command = kCommands[index];
   Reader reader{in, kMaxKeysPerRequest, now_ns};
@@ -226,7 +226,7 @@ Result<Request> take_native(std::uint8_t kind, PayloadReader& in, std::uint64_t 
   if (!in.done()) return bad_request(op, "damaged");
   if (numbered.number != 0) {
     Numbered* const place = numbered_of(*request);
-    if (place == nullptr) return bad_request(op, "never numbered");
+    if (place == nullptr) return bad_request(op, "unexpectedly numbered");
     *place = numbered;
   }
   return request;

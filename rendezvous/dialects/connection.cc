@@ -44,10 +44,10 @@ class NativeConnection : public Connection {
     hello_ = IVY_TRY(decode_hello(std::string_view(greeting_).substr(0, kHelloBytes)));
     // A greeting for another purpose uses another key; do not answer one that was meant for a peer.
     if (hello_.purpose != kPurpose) {
-      return Error{Code::kUnauthenticated, "a greeting for '" + hello_.purpose + "'"};
+      return Error{Code::kUnauthenticated, "its handshake is for '" + hello_.purpose + "'"};
     }
     if (hello_.job_id != store_.job_id) {
-      return Error{Code::kUnauthenticated, "a client of job " + hello_.job_id};
+      return Error{Code::kUnauthenticated, "it is a client of job " + hello_.job_id};
     }
     challenge_ = make_challenge(std::string_view(greeting_).substr(0, kHelloBytes), store_.token,
                                 random_bytes(kNonceBytes), store_.epoch);

@@ -204,8 +204,8 @@ void PmiHost::init(Rank& rank, const PmiRequest& request, Effects& effects) {
   if (rank.state != State::kBound) {
     reply(rank, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1", effects);
     effects.notes.push_back("MPI: rank " + number_text(rank.rank) +
-                            " calls MPI_Init again: start each MPI program with an ivyrun of its "
-                            "own");
+                            " called MPI_Init again: start each MPI program with a separate "
+                            "ivyrun");
     return;
   }
   rank.state = State::kJoined;
@@ -272,7 +272,7 @@ void PmiHost::fenced(const std::vector<std::string>& blobs, Effects& effects) {
   fresh_.clear();
   for (const std::string& blob : blobs)
     if (!add_blob(blob, pairs_))
-      effects.events.push_back("error what another host's ranks have put is damaged");
+      effects.events.push_back("error the data that another host's ranks put is damaged");
   for (const Connection connection : std::exchange(waiting_, {}))
     effects.replies.push_back({connection, "cmd=barrier_out rc=0\n"});
 }

@@ -56,7 +56,7 @@ Result<PmiRequest> parse_pmi_line(std::string_view line) {
   request.is_multiline = line.starts_with(kMultiline);
   const std::string_view head = request.is_multiline ? kMultiline : kCommand;
   if (!line.starts_with(head) || line.find('\0') != std::string_view::npos)
-    return not_pmi("a line that is not of PMI-1");
+    return not_pmi("a line that is not PMI-1");
   line.remove_prefix(head.size());
   const std::size_t end = std::min(line.find(' '), line.size());
   request.command = line.substr(0, end);
@@ -77,7 +77,7 @@ Result<std::optional<std::string>> PmiReader::next_line() {
 
 Result<std::optional<PmiRequest>> PmiReader::next() {
   while (true) {
-    if (!spawn_ && is_pmi2(bytes_)) return not_pmi("the framing of PMI-2");
+    if (!spawn_ && is_pmi2(bytes_)) return not_pmi("PMI-2 framing");
     const std::optional<std::string> line = IVY_TRY(next_line());
     if (!line) return std::optional<PmiRequest>();
     if (spawn_) {

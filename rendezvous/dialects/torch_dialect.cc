@@ -89,7 +89,7 @@ Result<void> encode(TorchOp op, const ReplyBody& body, std::string& bytes) {
     put_number(bytes, popped->length);
     if (popped->item) put_bytes(bytes, *popped->item);
   } else if (const auto* list = std::get_if<Keys>(&body)) {
-    if (list->more) return bad_torch("the store has too many keys to list them in one reply");
+    if (list->more) return bad_torch("the store has too many keys to list in one reply");
     put_number(bytes, static_cast<std::int64_t>(list->keys.size()));
     for (const std::string& key : list->keys) put_bytes(bytes, key);
   }
@@ -138,7 +138,7 @@ Result<bool> TorchDialect::read_op() {
   if (!is_known) return bad_torch("request number " + std::to_string(number) + " is unknown");
   incoming_.op = is_a ? kDialectA[number] : static_cast<TorchOp>(number);
   if (!is_a && validated_ == (incoming_.op == TorchOp::kValidate))
-    return bad_torch(validated_ ? "a second greeting" : "the first request is no greeting");
+    return bad_torch(validated_ ? "a second greeting" : "the first request is not a greeting");
   consumed_ += 1;
   return true;
 }
@@ -231,7 +231,7 @@ Result<void> TorchDialect::serve_all(std::uint64_t now_ns, Replies& out) {
   const TorchOp held_by = op_of(waiting_);
   const bool waits = held_by == TorchOp::kWait || held_by == TorchOp::kBarrier;
   if (rest().size() > (waits ? kMaxBehindTorchWait : kMaxTorchRequestBytes))
-    return bad_torch("requests pile up behind one that waits");
+    return bad_torch("too many requests are queued behind one that waits");
   return {};
 }
 
@@ -310,7 +310,8 @@ Result<void> TorchDialect::serve(std::uint64_t now_ns, Replies& out) {
   const TorchOp op = *incoming_.op;
   switch (op) {
     case TorchOp::kValidate:
-      if (incoming_.number != kValidateMagic) return bad_torch("a greeting with a wrong number");
+      if (incoming_.number != kValidateMagic)
+        return bad_torch("the greeting has the wrong magic number");
       validated_ = true;
       return {};
     case TorchOp::kPing:

@@ -53,7 +53,7 @@ std::size_t cost_of(const Reply& reply) {
 Result<ClientId> Engine::join(ClientInfo info, std::uint64_t now_ns) {
   if (info.generation != generation_) {
     return Error{Code::kFailedPrecondition, "generation " + std::to_string(info.generation) +
-                                                " is not served: the store is at " +
+                                                " is not served: the store serves generation " +
                                                 std::to_string(generation_)};
   }
   const ClientId id = next_client_++;
@@ -95,11 +95,12 @@ void Engine::apply(ClientId client, RequestId request, Request body, std::uint64
     known.last_key = key == nullptr ? std::string_view() : std::string_view(*key);
   }
   if (known.info.generation != generation_) {
-    return answer_to(client, request,
-                     Error{Code::kFailedPrecondition,
-                           "generation " + std::to_string(known.info.generation) +
-                               " has ended: the store is at " + std::to_string(generation_)},
-                     out);
+    return answer_to(
+        client, request,
+        Error{Code::kFailedPrecondition, "generation " + std::to_string(known.info.generation) +
+                                             " has ended: the store serves generation " +
+                                             std::to_string(generation_)},
+        out);
   }
   Serving here{contents_, waiters_, watches_, clients_,         limits_,
                out,       client,   request,  known.info.space, now_ns};
@@ -118,8 +119,8 @@ void Engine::serve(const Numbered& numbered, SessionId session, Request request,
     case AnsweredRequests::Known::kAnswered:
       return std::visit([&](const auto& body) { here.answer(body); }, *found.answer);
     case AnsweredRequests::Known::kPast:
-      return here.answer(
-          Error{Code::kCancelled, "a copy of a request that its client has already finished"});
+      return here.answer(Error{Code::kCancelled,
+                               "a duplicate of a request that its client has already completed"});
     case AnsweredRequests::Known::kUnclear:
       return here.answer(
           Error{Code::kUnavailable,
@@ -156,7 +157,7 @@ std::string Engine::overdue_text(const Waiting& overdue, std::uint64_t now_ns) {
   for (const std::uint32_t member : overdue.absent) names.push_back(std::to_string(member));
   for (const std::string& key : overdue.missing) names.push_back(shown_key(key));
   const std::string list = shown_list(names, overdue.missing_count, names.size());
-  const std::string what = overdue.missing.empty()      ? "; members that have not come: "
+  const std::string what = overdue.missing.empty()      ? "; members that have not arrived: "
                            : overdue.missing_count == 1 ? " "
                                                         : "s ";
   return "waited " + tenths_text(static_cast<std::int64_t>(now_ns - overdue.since_ns)) + " for " +

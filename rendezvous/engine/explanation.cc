@@ -59,8 +59,8 @@ LastRequests last_requests_of(const WaitGraph& graph, std::optional<Space> only)
 std::string absent_members(const Wanted& wanted) {
   std::vector<std::string> members;
   for (const std::uint32_t member : wanted.absent) members.push_back(std::to_string(member));
-  return (wanted.absent_count == 1 ? "this member has not come: "
-                                   : "these members have not come: ") +
+  return (wanted.absent_count == 1 ? "this member has not arrived: "
+                                   : "these members have not arrived: ") +
          shown_list(members, wanted.absent_count, kNamedPerLine);
 }
 

@@ -76,7 +76,7 @@ std::string shortened(std::string text) {
   return text + "\nand more";
 }
 
-constexpr const char* kComplete = "all ranks of the job that is there have come";
+constexpr const char* kComplete = "all ranks of the job at this address have already joined";
 
 class RendezvousProcess {
  public:

@@ -389,7 +389,8 @@ TEST(MeetTest, RejectsProcessesAfterAllRanksHaveJoined) {
       bootstrap(identity_for("tcp://" + address, 1, 2).value(), 0, stretched(seconds(2)));
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.error().code, Code::kAlreadyExists) << late.error().message;
-  EXPECT_NE(late.error().message.find("have come"), std::string::npos) << late.error().message;
+  EXPECT_NE(late.error().message.find("have already joined"), std::string::npos)
+      << late.error().message;
   board->is_over = true;
   for (const pid_t rank : ranks) {
     int status = 0;

@@ -187,8 +187,8 @@ TEST(RasTest, ErrorsAndWarningsAreOneLine) {
       "data from 1 rank, TIMEOUT: Encountered 2 communication timeouts");
   EXPECT_EQ(summary_of_ras(kAnswer, 10), "INCOMPLETE");
   EXPECT_EQ(summary_of_ras("Job\n\nErrors\n======\n\nWarnings\n========\n\n", 99), "no error");
-  EXPECT_EQ(summary_of_ras("Job summary\n", 99), "nothing in time");
-  EXPECT_EQ(summary_of_ras("", 99), "nothing in time");
+  EXPECT_EQ(summary_of_ras("Job summary\n", 99), "no answer in time");
+  EXPECT_EQ(summary_of_ras("", 99), "no answer in time");
 }
 
 TEST(RasTest, AReportHasNotTooManyLines) {

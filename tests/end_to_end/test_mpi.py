@@ -189,7 +189,7 @@ def test_starting_more_ranks_is_refused_with_the_way_out(local):
     """Debian's MPICH gives up by itself, before it asks us."""
     done = local.run("-n", "2", build("mpicc.openmpi", local.directory), "spawn")
     assert done.code == 0, done
-    assert "rank 1 calls MPI_Comm_spawn" in done.own_text() and "-m mpi4py.futures" in done.own_text(), done
+    assert "rank 1 called MPI_Comm_spawn" in done.own_text() and "-m mpi4py.futures" in done.own_text(), done
 
 
 def test_a_restarted_job_is_a_new_world(local, world):

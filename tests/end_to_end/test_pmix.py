@@ -304,10 +304,10 @@ def test_a_job_without_a_store_fails_with_one_line(tmp_path, built):
 
 @pytest.mark.parametrize("arguments, text", [
     ([], "--listen-fd is missing"),
-    (["--colour", "red"], 'there is no option "--colour"'),
+    (["--colour", "red"], 'unknown option "--colour"'),
     (["--listen-fd"], "--listen-fd has no value"),
     (["--listen-fd", "3", "--job", "x", "--generation", "0", "--host", "0", "--hosts", "1", "--ranks-on-hosts", "1",
-      "--host-names", "a", "--directory", "/tmp"], '--job "x" is no job\'s id'),
+      "--host-names", "a", "--directory", "/tmp"], '--job "x" is not a job id'),
 ])
 def test_a_wrong_command_line_is_explained(arguments, text):
     done = subprocess.run([os.path.join(BIN, "ivy-pmix"), *arguments], capture_output=True, text=True, check=False)

@@ -452,7 +452,7 @@ def test_a_rank_that_never_comes_is_named_by_rank_zero(local):
         processes.start(1, "--timeout", "3")
         for done in processes.finish():
             assert error_of(done)["error"] in ("Timeout", "TransportError"), done
-        assert any("members that have not come: 2" in error_of(done)["text"] for done in processes.finish())
+        assert any("members that have not arrived: 2" in error_of(done)["text"] for done in processes.finish())
 
 
 class ForeignServer(threading.Thread):
@@ -499,7 +499,7 @@ def test_another_token_is_refused(local):
             processes.start(rank, "--timeout", "8", env={"IVY_TOKEN_FILE": secret})
         first, other = processes.finish()
     assert error_of(other, "a different token")["error"] == "Unauthenticated", other
-    error_of(first, "members that have not come: 1")
+    error_of(first, "members that have not arrived: 1")
 
 
 def test_two_world_sizes(local):

@@ -109,7 +109,7 @@ TEST(RankNames, NamesUnconnectedRanksIfAllOthersAreKnown) {
        {"key 'k': rank 1, pid 99 at 10.0.0.9" + everybody,
         "key 'k': rank 1, a client at 10.0.0.9:1" + everybody,
         "key 'k': rank 1 and 2 more" + everybody,
-        "barrier 'b' of 3: rank 1; these members have not come: 0, 2" + std::string()})
+        "barrier 'b' of 3: rank 1; these members have not arrived: 0, 2" + std::string()})
     EXPECT_EQ(explain_ranks(line, store), line);
   store.mutable_hosts(1)->mutable_workers(0)->set_ended(true);
   EXPECT_EQ(explain_ranks("key 'k': rank 0" + everybody + "\nkey 'l': rank 1" + everybody, store),

@@ -67,7 +67,7 @@ TEST(DialWire, RejectsUnknownLineWithoutPrintingTheKey) {
     std::string text;
     std::string said;
   } cases[] = {
-      {"", "not whole"},
+      {"", "incomplete"},
       {"end\n", "line 1"},
       {with("IVYDIAL 1", "IVYDIAL 2"), "line 1"},
       {with("job 0123", "job 012g"), "line 2"},
@@ -78,7 +78,7 @@ TEST(DialWire, RejectsUnknownLineWithoutPrintingTheKey) {
       {with(" 41234", " 65536"), "line 5"},
       {with("host node1", "host "), "line 7"},
       {with("host node1", "guest node1"), "line 7"},
-      {with("address 10.77.0.1 41234\naddress fd77::1 65535\n", ""), "not whole"},
+      {with("address 10.77.0.1 41234\naddress fd77::1 65535\n", ""), "incomplete"},
   };
   for (const auto& each : cases) {
     const Result<DialOrder> read = parse_dial_order(each.text);

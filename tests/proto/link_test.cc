@@ -656,7 +656,7 @@ TEST(SendQueueTest, ResendsUnacknowledgedFrames) {
   EXPECT_EQ(queue.take_next()->payload, "b");
   EXPECT_EQ(queue.take_next()->sequence, 3u);
   EXPECT_FALSE(queue.acknowledge(4).ok()) << "it was never sent";
-  EXPECT_FALSE(queue.acknowledge(0).ok()) << "the peer asks for what is gone";
+  EXPECT_FALSE(queue.acknowledge(0).ok()) << "the peer requested a dropped frame";
 }
 
 TEST(ReceiveWindowTest, TakesEachSequenceOnceAndInOrder) {

@@ -52,18 +52,18 @@ std::string replaced(std::string from, const std::string& to) {
 
 TEST(MpiServerOptionsTest, NamesTheWrongOption) {
   const std::pair<std::string, std::string> cases[] = {
-      {kLine + " --colour red", "there is no option \"--colour\""},
+      {kLine + " --colour red", "unknown option \"--colour\""},
       {kLine + " --store", "--store has no value"},
       {kLine + " --store h:1", "--store needs --token-file"},
       {replaced("--host 1", ""), "--host is missing"},
-      {replaced("--host 1", "--host one"), "--host \"one\" is no number"},
-      {replaced("--host 1", "--host 2"), "--host is not below --hosts"},
+      {replaced("--host 1", "--host one"), "--host \"one\" is not a number"},
+      {replaced("--host 1", "--host 2"), "--host must be less than --hosts"},
       {replaced("--hosts 2", "--hosts 3"), "--hosts 3 differs from the number of --host-names"},
       {replaced("2,3", "2,3,4"), "--hosts 2 differs from the number of --ranks-on-hosts"},
-      {replaced("2,3", "2,x"), "--ranks-on-hosts: \"x\" is no number"},
+      {replaced("2,3", "2,x"), "--ranks-on-hosts: \"x\" is not a number"},
       {replaced("2,3", "0,0"), "--ranks-on-hosts: a job has 1 to 16777216 ranks"},
-      {replaced(kJob, "../../etc"), "--job \"../../etc\" is no job's id"},
-      {replaced("/tmp/job", "job"), "--directory is no absolute path"},
+      {replaced(kJob, "../../etc"), "--job \"../../etc\" is not a job id"},
+      {replaced("/tmp/job", "job"), "--directory is not an absolute path"},
       {replaced("--listen-fd 3", "--listen-fd -1"), "--listen-fd is negative"},
   };
   for (const auto& [line, expected] : cases)

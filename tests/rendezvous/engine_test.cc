@@ -470,7 +470,7 @@ TEST(EngineBarrierTest, DoesNotCountMembersThatLeftOrGaveUp) {
   EXPECT_TRUE(script.waits(waiting));
   script.pass(kSecond);
   EXPECT_EQ(script.error_text(waiting),
-            "waited 1.0 s for barrier 'x' of 2; members that have not come: 0; all connected "
+            "waited 1.0 s for barrier 'x' of 2; members that have not arrived: 0; all connected "
             "clients are blocked on it");
   const RequestId again = script.ask(script.join(0), Barrier{"x", 2, 0, 0, kNever});
   EXPECT_TRUE(script.waits(again));

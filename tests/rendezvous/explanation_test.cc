@@ -36,8 +36,9 @@ TEST(ExplanationTest, NamesTheMembersOfABarrier) {
   EngineScript script;
   script.ask(script.join(4), Barrier{"start", 3, 1, 0, kNever});
   script.now_ns += 2 * kSecond;
-  EXPECT_EQ(explain(script.engine.wait_graph(), script.now_ns),
-            "barrier 'start' of 3: rank 4 has waited for 2.0 s; these members have not come: 0, 2");
+  EXPECT_EQ(
+      explain(script.engine.wait_graph(), script.now_ns),
+      "barrier 'start' of 3: rank 4 has waited for 2.0 s; these members have not arrived: 0, 2");
 }
 
 TEST(ExplanationTest, CountsWhatItDoesNotName) {

@@ -178,8 +178,8 @@ TEST(PmiHostTest, RejectsOtherProtocolsWithOneLine) {
   const std::pair<std::string, const char*> kTable[] = {
       {"    69cmd=fullinit;pmirank=0;", "PMI-2"},
       {"cmd=init pmi_version=2 pmi_subversion=0\n", "PMI-2"},
-      {"GET / HTTP/1.1\n", "not of PMI-1"},
-      {std::string("cmd=get\0key=k\n", 14), "not of PMI-1"},
+      {"GET / HTTP/1.1\n", "not PMI-1"},
+      {std::string("cmd=get\0key=k\n", 14), "not PMI-1"},
       {"cmd= key=k\n", "without a command"},
       {"cmd=" + std::string(kMaxPmiLine, 'x'), "bytes"},
       {"mcmd=spawn\n" + std::string(kMaxPmiSpawn / 2, '\n') + std::string(kMaxPmiSpawn, '\n'),

@@ -122,7 +122,8 @@ TEST_F(StoreServerTest, AnotherVersionIsToldApartAtOnce) {
   older.send(std::string("IVYS\1\0store", 11) + std::string(71, '\0'));
   EXPECT_TRUE(older.is_hung_up());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, test::stretched(2s)) << "and not after 5 s";
-  EXPECT_NE(server.log().find("the peer speaks version 1 of the handshake, this is 2"),
+  EXPECT_NE(server.log().find(
+                "the peer uses version 1 of the handshake, but this program uses version 2"),
             std::string::npos)
       << server.log();
 }
