@@ -94,7 +94,7 @@ void compare_gpu(const GpuHealth& before, const GpuHealth* after,
     finding.text = static_cast<std::size_t>(action) < kRecovery.size()
                        ? kRecovery[static_cast<std::size_t>(action)]
                        : "needs the recovery action " + std::to_string(action);
-    if (before.recovery_action == action) finding.text += ", and did so before";
+    if (before.recovery_action == action) finding.text += ", as before";
     findings.push_back(finding);
   }
   compare_counters(before.counters, after->counters, finding, findings);
@@ -104,7 +104,7 @@ void compare_port(const PortHealth& before, const PortHealth* after,
                   std::vector<DeviceFinding>& findings) {
   DeviceFinding finding{before.name, "", 0, ""};
   if (after == nullptr) {
-    finding.text = "is gone";
+    finding.text = "has disappeared";
     return findings.push_back(std::move(finding));
   }
   if (after->state != before.state) {

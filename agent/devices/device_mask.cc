@@ -60,7 +60,7 @@ Meaning by_uuid(const FoundDevices& found, std::string_view entry) {
     if (device.uuid == entry) return {i, ""};
     if (meaning.device) {
       meaning.device.reset();
-      meaning.error = std::string(entry) + " fits several devices";
+      meaning.error = std::string(entry) + " matches several devices";
       return meaning;
     }
     meaning.device = i;
@@ -111,7 +111,7 @@ MaskedDevices apply_mask(const FoundDevices& found, const std::optional<std::str
         meaning.device && without_tile(found, entry) == entry &&
         std::any_of(masked.visible.begin(), masked.visible.end(),
                     [&](const VisibleDevice& other) { return other.device == meaning.device; });
-    if (is_repeated) masked.error = std::string(entry) + " stands in it twice";
+    if (is_repeated) masked.error = std::string(entry) + " is listed twice";
     if (!masked.error.empty()) return masked;
     // Do not pass on an instance's number: it would mean the whole GPU.
     const bool is_instance = meaning.device && found.devices[*meaning.device].is_mig;

@@ -32,7 +32,7 @@ int print_version() {
 
 int print_usage() {
   std::fprintf(stderr,
-               "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
+               "ivyrun starts ivy-node; it is not meant to be run by hand.\n"
                "usage: ivy-node --version | relay | dial | warden --job ID --host N "
                "--transport-fd N "
                "--transport local|relay [--cgroup DIR] [--record FILE] [--step PID] | rendezvous "

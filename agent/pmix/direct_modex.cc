@@ -18,7 +18,7 @@ void DirectModex::request(std::uint32_t rank, BlobAnswer answer) {
   } else if (mode_ == Mode::kOnDemand) {
     actions_.fetch_data(rank, std::move(answer));
   } else {
-    answer(Error{Code::kNotFound, "rank " + std::to_string(rank) + " has not put it"});
+    answer(Error{Code::kNotFound, "rank " + std::to_string(rank) + " has not published it"});
   }
 }
 

@@ -60,7 +60,7 @@ Result<GroupResult> group_result(std::string_view all) {
   if (end != std::string_view::npos)
     if (const auto context = to_number<std::uint32_t>(all.substr(0, end)))
       return GroupResult{*context, std::string(all.substr(end + 1))};
-  return Error{Code::kInternal, "the first host of a group of ranks has chosen no number for it"};
+  return Error{Code::kInternal, "the first host of a group of ranks sent no context number for it"};
 }
 
 }  // namespace ivy

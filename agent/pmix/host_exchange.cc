@@ -89,8 +89,9 @@ void HostExchange::fence(FenceGroup group, std::string own, BlobAnswer answer) {
     answer(synchronize(group, own));
   };
   if (!enqueue_fence(name, task))
-    answer(Error{Code::kResourceExhausted,
-                 "ranks meet in more than " + std::to_string(kMaxQueues) + " groups at once"});
+    answer(Error{Code::kResourceExhausted, "ranks synchronize in more than " +
+                                               std::to_string(kMaxQueues) +
+                                               " groups at the same time"});
 }
 
 Result<std::string> HostExchange::synchronize(const FenceGroup& group, const std::string& own) {
@@ -127,7 +128,7 @@ Result<store::Client*> HostExchange::connected() {
   if (!options_)
     return Error{
         Code::kFailedPrecondition,
-        "ranks of several hosts meet through the job's store, which this job does not have",
+        "ranks on several hosts synchronize through the job's store, which this job does not have",
         "leave out --no-store"};
   const std::lock_guard lock(store_mutex_);
   if (client_ == nullptr) {

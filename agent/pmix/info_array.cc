@@ -16,7 +16,7 @@ Result<void> InfoArray::load(const char* key, const void* value, pmix_data_type_
   if (status == PMIX_SUCCESS) return {};
   infos_.pop_back();
   return Error{Code::kInternal,
-               std::string("libpmix does not take ") + key + ": " + pmix_.text_of(status)};
+               std::string("libpmix does not accept ") + key + ": " + pmix_.text_of(status)};
 }
 
 Result<void> InfoArray::load_text(const char* key, const std::string& text, pmix_data_type_t type) {

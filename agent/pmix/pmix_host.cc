@@ -170,8 +170,8 @@ void PmixHost::on_group(GroupRequest request, GroupAnswer answer) {
 // only at the job's end.
 void PmixHost::report_failed_fence(const Error& why) {
   if (why.code == Code::kCancelled) return;
-  send_line_(error_line("MPI's ranks on host " + layout_.name(options_.host) +
-                        " cannot meet the others: " + why.message));
+  send_line_(error_line("the MPI ranks on host " + layout_.name(options_.host) +
+                        " cannot reach the others: " + why.message));
 }
 
 void PmixHost::on_data_request(std::uint32_t rank, BlobAnswer answer) {

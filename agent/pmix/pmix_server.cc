@@ -289,7 +289,7 @@ Result<void> PmixServer::initialize(const PmixSetup& setup) const {
   const pmix_status_t status = pmix_.server_init(&module->known, infos.data(), infos.size());
   if (status == PMIX_SUCCESS) return {};
   return Error{Code::kUnavailable,
-               std::string(pmix_.get_version()) + " does not start: " + pmix_.text_of(status)};
+               std::string(pmix_.get_version()) + " failed to start: " + pmix_.text_of(status)};
 }
 
 Result<void> PmixServer::watch_losses() const {
@@ -300,7 +300,7 @@ Result<void> PmixServer::watch_losses() const {
   pmix_.register_event_handler(nullptr, 0, nullptr, 0, Happened::call<on_event>, done, &registered);
   const pmix_status_t status = registered.get_future().get();
   if (status >= PMIX_SUCCESS) return {};
-  return Error{Code::kUnavailable, "libpmix's events: " + pmix_.text_of(status)};
+  return Error{Code::kUnavailable, "register for libpmix's events: " + pmix_.text_of(status)};
 }
 
 Result<void> PmixServer::add_namespace(const PmixSetup& setup) const {
@@ -316,7 +316,7 @@ Result<void> PmixServer::add_namespace(const PmixSetup& setup) const {
       pmix_.register_nspace(process(0).nspace, static_cast<int>(setup.ranks_here), infos.data(),
                             infos.size(), Operation::done, &operation));
   if (status == PMIX_SUCCESS) return {};
-  return Error{Code::kInternal, "libpmix rejects the job: " + pmix_.text_of(status)};
+  return Error{Code::kInternal, "libpmix rejected the job: " + pmix_.text_of(status)};
 }
 
 pmix_proc_t PmixServer::process(std::uint32_t rank) const {
@@ -333,13 +333,14 @@ Result<std::vector<std::string>> PmixServer::variables(std::uint32_t rank, gid_t
     const pmix_status_t status = operation.result(
         pmix_.register_client(&one, getuid(), group, nullptr, Operation::done, &operation));
     if (status != PMIX_SUCCESS)
-      return Error{Code::kInternal, "libpmix rejects the rank: " + pmix_.text_of(status)};
+      return Error{Code::kInternal, "libpmix rejected the rank: " + pmix_.text_of(status)};
     registered_.insert(rank);
   }
   char** block = nullptr;
   const pmix_status_t status = pmix_.setup_fork(&one, &block);
   if (status != PMIX_SUCCESS)
-    return Error{Code::kInternal, "libpmix has no variables: " + pmix_.text_of(status)};
+    return Error{Code::kInternal,
+                 "libpmix did not return the variables of a rank: " + pmix_.text_of(status)};
   std::vector<std::string> variables;
   for (char** entry = block; entry != nullptr && *entry != nullptr; ++entry) {
     variables.emplace_back(*entry);
@@ -358,7 +359,7 @@ Result<std::uint16_t> PmixServer::port(std::uint32_t rank, gid_t group) {
         to_number<std::uint16_t>(std::string_view(variable).substr(variable.rfind(':') + 1));
     if (port) return *port;
   }
-  return Error{Code::kInternal, "libpmix does not say where it listens"};
+  return Error{Code::kInternal, "libpmix does not report its address"};
 }
 
 void PmixServer::read(std::uint32_t rank, BlobAnswer answer) const {
@@ -368,7 +369,7 @@ void PmixServer::read(std::uint32_t rank, BlobAnswer answer) const {
                                             void* given) {
     const std::unique_ptr<BlobAnswer> callback(static_cast<BlobAnswer*>(given));
     if (status != PMIX_SUCCESS || data == nullptr)
-      return (*callback)(Error{Code::kNotFound, "the rank has put nothing"});
+      return (*callback)(Error{Code::kNotFound, "the rank has published nothing"});
     (*callback)(std::string(data, size));
   };
   const pmix_status_t status = pmix_.dmodex_request(&one, done, waiting);

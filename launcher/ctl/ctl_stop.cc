@@ -93,7 +93,7 @@ Result<ctl::Reply> send_signal(const CtlOptions& options) {
   IVY_CHECK(add_ranks(options.ranks, job.place, *signal.mutable_ranks()));
   if (!signal.ranks().empty() && !IVY_TRY(describe_job(job.place)).signals_ranks())
     return Error{Code::kFailedPrecondition, "this job was started by an older ivyrun",
-                 "use the ivyctl beside that ivyrun, or signal all ranks"};
+                 "use the ivyctl next to that ivyrun, or signal all ranks"};
   return request_reply(job.place, request);
 }
 

@@ -103,7 +103,7 @@ void MpiWorld::check_absent() {
     if (worker.ended && worker.mpi_absent)
       return fail(worker.end.host,
                   "rank " + std::to_string(worker.end.rank) +
-                      " ended with exit 0 before MPI_Init: the other ranks "
+                      " exited with code 0 before MPI_Init: the other ranks "
                       "wait for it there",
                   kServed, 1);
 }

@@ -54,7 +54,7 @@ Result<JoinKey> join_key(const JoinOptions& options, const Environment& caller) 
                                   reinterpret_cast<const unsigned char*>(text.data()), text.size(),
                                   reinterpret_cast<unsigned char*>(made.key.data()), &size);
   if (result == nullptr || size != kDialKeyBytes)
-    return Error{Code::kInternal, "OpenSSL makes no HMAC of SHA-256"};
+    return Error{Code::kInternal, "OpenSSL cannot compute HMAC-SHA-256"};
   return made;
 }
 

@@ -319,7 +319,7 @@ void Joiner::await_begin() {
           .id = "IVY-J004",
           .what = "node 0 neither started the job nor gave up within its --start-timeout",
           .where = node_text(self_.rank, self_.host) + ", joined with " + head(),
-          .cause = "its ivyrun is suspended, or its host cannot be reached any more",
+          .cause = "its ivyrun is suspended, or its host is no longer reachable",
           .fix = "check the output of node 0; start every node again",
           .exit_code = kExitHostsNotUp});
     if (!options_.quiet)

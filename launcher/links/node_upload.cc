@@ -70,7 +70,7 @@ x() { why="$why$b: $1; "; [ -z "$t" ] || rm -rf "$t"; t=; }
 for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
   d=$b/$h-$a t= p=$b/.part.$s-$(uname -n)
   e=$(mkdir -p "$b" 2>&1) || { x "$e"; continue; }
-  if [ -h "$b" ] || [ ! -O "$b" ]; then x 'belongs to somebody else'; continue; fi
+  if [ -h "$b" ] || [ ! -O "$b" ]; then x 'belongs to another user'; continue; fi
   e=$(chmod 700 "$b" 2>&1) || { x "$e"; continue; }
   if [ -h "$d" ] || [ -h "$d/ivy-node" ] || { [ -e "$d/ivy-node" ] && [ ! -O "$d/ivy-node" ]; } || { [ -e "$d" ] && [ ! -O "$d" ]; }; then
     e=$(rm -rf "$d" 2>&1) || { x "$e"; continue; }
@@ -87,7 +87,7 @@ for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
     e=$(head -c "$((n - o))" | { cat >> "$t/bundle"; r=$?; cat > /dev/null; exit "$r"; } 2>&1) || { x "$e"; continue; }
     [ "$(($(wc -c < "$t/bundle")))" = "$n" ] || { keep; exit 1; }
     e=$(sha256sum < "$t/bundle" 2>&1)
-    [ "${e%% *}" = "$s" ] || { x "what arrived is not what was sent ($e)"; continue; }
+    [ "${e%% *}" = "$s" ] || { x "the received bundle differs from the sent one ($e)"; continue; }
     mkdir "$t/in" && chmod 700 "$t/bundle" && e=$(cd "$t/in" && ../bundle "$z" < ../bundle 2>&1 | tar -xof - 2>&1) || { x "$(cat "$t/bundle" 2>&1 > "$t/more") $e"; continue; }
     e=$("$t/in/ivy-node" --version 2>&1) || { x "ivy-node does not run: $e"; continue; }
     sync "$t"/in/* 2> /dev/null
@@ -97,7 +97,7 @@ for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
     [ -x "$d/ivy-node" ] || e=$(mv -f "$t"/in/* "$d/" 2>&1) || { x "$e"; continue; }
   fi
   rm -rf "$t"
-  [ -x "$d/ivy-node" ] || { t= x 'ivy-node is not where it was put'; continue; }
+  [ -x "$d/ivy-node" ] || { t= x 'ivy-node is missing after its installation'; continue; }
   printf '\001ivy:ready\n'
   exec "$d/ivy-node" relay
 done

@@ -105,8 +105,9 @@ LinkDown RemoteEntry::failure(const std::string& text) const {
   LinkDown down;
   down.failure = LinkFailure::kBootstrap;
   down.message = "ivy-node cannot be installed there: " + text;
-  down.fix = "give " + host_ +
-             " a directory with room where programs may run: ~/.cache, $XDG_CACHE_HOME, /tmp or "
+  down.fix = "on " + host_ +
+             ", one of these directories needs free space and must allow programs to run: "
+             "~/.cache, $XDG_CACHE_HOME, /tmp or "
              "/dev/shm";
   return down;
 }

@@ -19,11 +19,11 @@ constexpr OtherLauncher kLaunchers[] = {
      "each of four nodes\n"
      "    ivyrun -H 'node[01-04]' --nproc-per-node 8 train.py                             # on one "
      "of them\n\n"
-     "Where something else starts every node (PyTorchJob, `srun`), `ivyrun --nnodes 4 --node-rank "
+     "If something else starts every node (PyTorchJob, `srun`), `ivyrun --nnodes 4 --node-rank "
      "R --master-addr\n"
      "node01 ...` takes torchrun's place: [torchrun mode](torchrun.md). `PET_*` variables count "
      "here as well.\n"
-     "Scripts find torchrun's variables, and need no change."},
+     "Scripts find torchrun's variables and need no change."},
     {"mpirun",
      "-np -n -H -host --host -hostfile --hostfile -machinefile -x -wdir --tag-output "
      "--timestamp-output --output-filename -npernode --map-by --bind-to --report-bindings "
@@ -33,7 +33,7 @@ constexpr OtherLauncher kLaunchers[] = {
      "[MPI](mpi.md).\n\n"
      "    mpirun -np 16 -H a:8,b:8 -x NAME ./program\n"
      "    ivyrun -n 16 -H a:8,b:8 -x NAME ./program\n\n"
-     "Variables that `-x` does not name stay behind, as with Open MPI, except those that "
+     "Only variables named by `-x` are passed on, as with Open MPI, and those that "
      "frameworks read:\n"
      "[environment](environment.md)."},
     {"srun",
@@ -45,14 +45,14 @@ constexpr OtherLauncher kLaunchers[] = {
      "srun:\n\n"
      "    srun --ntasks-per-node 8 python train.py\n"
      "    ivyrun --nproc-per-node 8 train.py\n\n"
-     "What allocates (partition, account, memory) stays with sbatch: [Slurm](slurm.md)."},
+     "Allocation options (partition, account, memory) remain with sbatch: [Slurm](slurm.md)."},
     {"deepspeed",
      "-H --hostfile --include --exclude --num-nodes --num-gpus --master-port --master-addr "
      "--node-rank --launcher --launcher-args --module --no-python "
      "--enable-each-rank-log --bind-cores-to-rank --ssh-port",
      "    deepspeed --hostfile hosts --num-gpus 8 train.py --deepspeed_config ds.json\n"
      "    ivyrun --hostfile hosts --nproc-per-node 8 train.py --deepspeed_config ds.json\n\n"
-     "DeepSpeed's `-H` is a hostfile: a file's name behind ivyrun's `-H` is read as one, too. No "
+     "DeepSpeed's `-H` is a hostfile: ivyrun's `-H` also accepts the name of a hostfile. No "
      "pdsh is needed."},
     {"accelerate",
      "--num-processes --num-machines --machine-rank --main-process-ip --main-process-port "
@@ -63,7 +63,7 @@ constexpr OtherLauncher kLaunchers[] = {
      "    accelerate launch --num_processes 16 --num_machines 2 --machine_rank R --main_process_ip "
      "a train.py\n"
      "    ivyrun -n 16 -H a,b train.py\n\n"
-     "What concerns training (precision, FSDP, DeepSpeed) goes into `Accelerator(...)` or "
+     "Training options (precision, FSDP, DeepSpeed) go into `Accelerator(...)` or "
      "`ACCELERATE_*`."},
     {"horovodrun",
      "-np --num-proc -H --hosts --hostfile -p --ssh-port -i --ssh-identity-file "
@@ -72,9 +72,10 @@ constexpr OtherLauncher kLaunchers[] = {
      "--prefix-output-with-timestamp --stall-check",
      "    horovodrun -np 16 -H a:8,b:8 python train.py\n"
      "    ivyrun -B horovod -n 16 -H a:8,b:8 train.py\n\n"
-     "`-B horovod` is for programs of Horovod ([frameworks](frameworks.md)); those that have moved "
+     "`-B horovod` is for programs of Horovod ([frameworks](frameworks.md)); programs that have "
+     "moved "
      "to torch, JAX or\n"
-     "`ivycomm` need none."}};
+     "`ivycomm` do not need it."}};
 
 // Describes ivyrun's equivalent of another launcher's flag.
 std::string meaning_of(std::string_view flag) {
@@ -101,7 +102,7 @@ std::span<const OtherLauncher> other_launchers() { return kLaunchers; }
 std::string coming_from_page() {
   std::string text =
       "# Coming from another launcher\n"
-      "What you type today, and what you type here. Flags may be written with `-` or `_`. If a "
+      "What you type today, and the same for ivyrun. Flags may be written with `-` or `_`. If a "
       "flag "
       "means something\n"
       "different here, ivyrun rejects it and tells you what to write instead. It never guesses.\n";

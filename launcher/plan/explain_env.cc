@@ -57,39 +57,39 @@ constexpr Reason kReasons[] = {
     {"*NODE_RANK", "index of its host"},
     {"IVY_NUM_NODES", "hosts with workers"},
     {"ROLE_NAME", "there is one role"},
-    {"MASTER_ADDR", "how every host reaches the first one, or --master-addr"},
-    {"IVY_MASTER_ADDR", "how every host reaches the first one, or --master-addr"},
-    {"MASTER_PORT", "kept free on the first host, or --master-port"},
-    {"IVY_MASTER_PORT", "kept free on the first host, or --master-port"},
+    {"MASTER_ADDR", "address at which every host reaches the first one, or --master-addr"},
+    {"IVY_MASTER_ADDR", "address at which every host reaches the first one, or --master-addr"},
+    {"MASTER_PORT", "reserved on the first host, or --master-port"},
+    {"IVY_MASTER_PORT", "reserved on the first host, or --master-port"},
     {"CROSS_RANK", "index of this host among hosts that run this local rank"},
     {"CROSS_SIZE", "hosts that run this local rank"},
     {"LOCAL_SIZE", "workers on its host"},
     {"PJRT_LOCAL_PROCESS_RANK", "index on its host"},
-    {"CUPYX_DISTRIBUTED_*", "kept free on the first host"},
-    {"TF_CONFIG", "-B tensorflow: a port kept free for each rank, and --tf-roles"},
-    {"IVY_MACHINES", "-B lightgbm: a port kept free for each rank"},
-    {"IVY_LISTEN_PORT", "-B lightgbm: its own of these ports"},
+    {"CUPYX_DISTRIBUTED_*", "reserved on the first host"},
+    {"TF_CONFIG", "-B tensorflow: a reserved port for each rank, and --tf-roles"},
+    {"IVY_MACHINES", "-B lightgbm: a reserved port for each rank"},
+    {"IVY_LISTEN_PORT", "-B lightgbm: the port of this rank"},
     {"PADDLE_*", "-B paddle"},
     {"HOROVOD_*", "-B horovod; its rendezvous uses the job's store"},
-    {"MLX_HOSTFILE", "-B mlx: a port kept free for each rank"},
+    {"MLX_HOSTFILE", "-B mlx: a reserved port for each rank"},
     {"MLX_*", "-B mlx"},
     {"NCCL_HOST_IP", "-B mlx: rendezvous of its NCCL backend, on the first host"},
     {"NCCL_PORT", "-B mlx: rendezvous of its NCCL backend, on the first host"},
-    {"JAX_COORDINATOR_ADDRESS", "kept free on the first host"},
+    {"JAX_COORDINATOR_ADDRESS", "reserved on the first host"},
     {"JAX_COORDINATOR_BIND_ADDRESS", "--app jax-service: rank 0's own service, which is not used"},
     {"JAX_ENABLE_RECOVERABILITY", "--app jax-service, because it was not set"},
-    {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "kept free on the first host"},
+    {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "reserved on the first host"},
     {"IVY_INIT_TIMEOUT", "--start-timeout"},
-    {"OMPI_MCA_orte_hnp_uri", "-B jax with --no-python-hook: JAX then asks the next three"},
+    {"OMPI_MCA_orte_hnp_uri", "-B jax with --no-python-hook: makes JAX read the next three"},
     {"OMPI_COMM_WORLD_SIZE", "workers in total"},
     {"OMPI_COMM_WORLD_RANK", "index in host order"},
     {"OMPI_COMM_WORLD_LOCAL_RANK", "index on its host"},
     {"JAX_ENABLE_PREEMPTION_SERVICE",
-     "false, so that stops are quick; true where TERM is a notice (--stop-before-end)"},
+     "false, so that the job stops quickly; true if SIGTERM is a warning (--stop-before-end)"},
     {"JAX_PLATFORMS", "--cpu-devices, because it was not set"},
-    {"XLA_FLAGS", "the flags that were given, and --cpu-devices"},
-    {"JAX_LOCAL_DEVICE_IDS", "its accelerators, among those that it sees"},
-    {"IVY_DEVICE_ORDINAL", "its accelerators, among those that it sees"},
+    {"XLA_FLAGS", "the flags already set, and --cpu-devices"},
+    {"JAX_LOCAL_DEVICE_IDS", "its accelerators, as indices of the visible ones"},
+    {"IVY_DEVICE_ORDINAL", "its accelerators, as indices of the visible ones"},
     {"IVY_DEVICE_*", "its accelerators"},
     {"PWD", "the working directory"},
     {"TORCHELASTIC_RUN_ID", "the job's id"},
@@ -98,18 +98,18 @@ constexpr Reason kReasons[] = {
     {"IVY_GENERATION", "attempts before this one"},
     {"TORCHELASTIC_MAX_RESTARTS", "--max-restarts"},
     {"TORCHELASTIC_USE_AGENT_STORE", "True: the store is ivyrun's; False with --no-store"},
-    {"IVY_STORE", "where the store listens"},
+    {"IVY_STORE", "address of the store"},
     // A default, only set if no other source has set the variable.
     {"OMP_NUM_THREADS",
      "cores, or the processor quota of the cgroup, divided by the workers of the host"},
-    {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because it was not set"},
-    {"PYTHONUNBUFFERED", "output as it comes, because it was not set"},
-    {"GLOO_SOCKET_IFNAME", "the way to the first host, because it was not set"},
+    {"CUDA_DEVICE_ORDER", "PCI order, as in nvidia-smi, because it was not set"},
+    {"PYTHONUNBUFFERED", "for immediate output, because it was not set"},
+    {"GLOO_SOCKET_IFNAME", "interface of the route to the first host, because it was not set"},
     {"IVY_NCCL_PROFILER", "--nccl-profiler"},
     {"IVY_NCCL_SHRINK", "--on-failure shrink, because it was not set"},
     {"NCCL_HOSTID", "the host's name: another host of the job has the same name and boot id"},
-    {"NCCL_RAS_ADDR", "a loopback address for each job, by its id, because it was not set"},
-    {"NCCL_SOCKET_IFNAME", "the way to the first host, because it was not set"}};
+    {"NCCL_RAS_ADDR", "a loopback address derived from the job's id, because it was not set"},
+    {"NCCL_SOCKET_IFNAME", "interface of the route to the first host, because it was not set"}};
 
 bool matches(std::string_view pattern, const std::string& name) {
   if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
@@ -172,25 +172,24 @@ struct MpiRow {
   const char* why;
 };
 constexpr MpiRow kMpiRows[] = {
-    {"PMI_RANK=", "MPICH and its kin (PMI-1)", "index in host order"},
-    {"PMI_SIZE=", "MPICH and its kin (PMI-1)", "workers in total"},
-    {"PMI_ID=", "MPICH and its kin (PMI-1)", "index in host order"},
-    {"PMI_PORT=...", "MPICH and its kin (PMI-1)", "the host's PMI server, on loopback"},
+    {"PMI_RANK=", "MPICH and derivatives (PMI-1)", "index in host order"},
+    {"PMI_SIZE=", "MPICH and derivatives (PMI-1)", "workers in total"},
+    {"PMI_ID=", "MPICH and derivatives (PMI-1)", "index in host order"},
+    {"PMI_PORT=...", "MPICH and derivatives (PMI-1)", "the host's PMI server, on loopback"},
     {"MPI_LOCALRANKID=", "MPI libraries", "index on its host"},
     {"MPI_LOCALNRANKS=", "MPI libraries", "workers on its host"},
-    {"MPIR_CVAR_PMI_VERSION=1", "MPICH 5", "it is not to guess between PMI-1 and PMIx"},
+    {"MPIR_CVAR_PMI_VERSION=1", "MPICH 5", "so that it does not guess between PMI-1 and PMIx"},
     {"PMIX_RANK=", "Open MPI (PMIx)", "index in host order"},
     {"PMIX_...=...", "Open MPI (PMIx)", "the host's PMIx server, on loopback, and its modules"},
-    {"JSM_JSRUN_PORT=1", "Open MPI 4.1", "it is to look for a PMIx server; unless you set it"},
+    {"JSM_JSRUN_PORT=1", "Open MPI 4.1", "makes it look for a PMIx server; unless you set it"},
     {"OMPI_MCA_*_backing_directory=...", "Open MPI",
-     "segments that are removed with the job; unless you set it"},
+     "for segments that are removed with the job; unless you set it"},
     {"OMPI_MCA_mpi_oversubscribe=1", "Open MPI 4.1",
-     "only where ranks outnumber processors; unless you set it"},
-    {"I_MPI_THREAD_YIELD=2", "Intel MPI",
-     "only where ranks outnumber processors; unless you set it"},
+     "only if ranks outnumber processors; unless you set it"},
+    {"I_MPI_THREAD_YIELD=2", "Intel MPI", "only if ranks outnumber processors; unless you set it"},
     {"OMPI_MCA_orte_precondition_transports=...", "Open MPI 4.1 on Omni-Path",
      "a key of the job; unless you set it"},
-    {"IVY_MPI_PLACE=...", "ivyrun's Python hook", "which of these are this job's"}};
+    {"IVY_MPI_PLACE=...", "ivyrun's Python hook", "which of these belong to this job"}};
 
 // Returns the numbers that are known before the job starts.
 std::string mpi_number(std::string_view name, const HostPlan& plan) {
@@ -209,8 +208,8 @@ void add_mpi_rows(const HostPlan& plan, std::vector<TextRow>& rows) {
                     "MPI: " + std::string(row.why)});
   }
   if (plan.mpi().pmi())
-    rows.push_back({"PMI_FD=...", "MPICH and its kin (PMI-1)",
-                    "MPI: the worker's connection, made before the program begins"});
+    rows.push_back({"PMI_FD=...", "MPICH and derivatives (PMI-1)",
+                    "MPI: the worker's connection, opened before the program starts"});
 }
 
 // Lists the variables that app-run removes from and adds to the program; a server's variables are
@@ -273,7 +272,7 @@ std::string removed_line(const EnvironmentInputs& inputs) {
   for (const EnvVariable& variable : *inputs.caller)
     if (env_rule(variable.name) == EnvRule::kScrub)
       names += (names.empty() ? "" : ", ") + variable.name + " (" + reader_of(variable.name) + ")";
-  return names.empty() ? "" : "taken away from every worker: " + names + "\n";
+  return names.empty() ? "" : "removed from every worker: " + names + "\n";
 }
 
 }  // namespace
@@ -290,11 +289,11 @@ Result<std::string> explain_environment(const EnvironmentInputs& inputs) {
   }
   const bool is_here = hosts.front().transport == Transport::kLocal;
   out += is_here ? "and everything else that this shell exports\n"
-                 : "and everything else that a login there has\n";
+                 : "and everything else that a login there sets\n";
   out += removed_line(inputs);
   const std::string not_passed = not_passed_line(inputs);
   if (!not_passed.empty()) out += not_passed + "\n";
-  return out + "what differs from rank to rank:\n" + differences;
+  return out + "variables that differ between ranks:\n" + differences;
 }
 
 }  // namespace ivy

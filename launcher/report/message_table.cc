@@ -215,7 +215,7 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-O002", "log files cannot be opened",
      "the directory of `--log-dir` cannot be written, or does not respond",
      "use another `--log-dir DIR`", "122"},
-    {"IVY-O003", "the console did not take all output", "a full disk behind a redirection",
+    {"IVY-O003", "the console did not take all output", "it is redirected to a full disk",
      "free some space, or keep the output on another disk with `--log-dir`", "125"},
     {"IVY-R018", "a server of `--app` or `--role` exited before the script did",
      "its last lines are below the message",
@@ -277,13 +277,12 @@ std::string messages_page() {
       "# When it fails\n"
       "Every message has the form `ivyrun: error[ID]: what`, then `where:`, `cause:` and `fix:`. "
       "Identifiers are\n"
-      "stable; `ivyctl explain ID` prints the same explanations on a terminal. After a job that "
-      "did not "
-      "end well, the last line\n"
-      "says where its exit code comes from: [endings and exit codes](endings-and-exit-codes.md). A "
-      "job that "
-      "does not end at all:\n"
-      "[hangs](hangs.md). This page is made from the table of messages (`ivyctl --generate "
+      "stable; `ivyctl explain ID` prints the same explanations on a terminal. If a job "
+      "fails, the last line\n"
+      "names the source of its exit code: [endings and exit codes](endings-and-exit-codes.md). If "
+      "a "
+      "job makes no progress, see\n"
+      "[hangs](hangs.md). This page is generated from the table of messages (`ivyctl --generate "
       "messages`).\n";
   for (const MessageEntry& entry : kMessages) {
     const std::string exit =

@@ -79,7 +79,7 @@ for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
   case " $tried " in *" $b "*) continue ;; esac
   d=$b/$h-$a t=
   e=$(mkdir -p "$b" 2>&1) || { x "$e"; continue; }
-  if [ -h "$b" ] || [ ! -O "$b" ]; then x 'belongs to somebody else'; continue; fi
+  if [ -h "$b" ] || [ ! -O "$b" ]; then x 'belongs to another user'; continue; fi
   e=$(chmod 700 "$b" 2>&1) || { x "$e"; continue; }
   if [ -h "$d" ] || [ -h "$d/ivy-node" ] || { [ -e "$d/ivy-node" ] && [ ! -O "$d/ivy-node" ]; } || { [ -e "$d" ] && [ ! -O "$d" ]; }; then
     e=$(rm -rf "$d" 2>&1) || { x "$e"; continue; }
@@ -98,7 +98,7 @@ fi
 e=$(head -c "$n" | { cat > "$t/bundle"; r=$?; cat > /dev/null; exit "$r"; } 2>&1) || x "$e"
 if [ -n "$t" ]; then
   e=$(sha256sum < "$t/bundle" 2>&1)
-  [ "${e%% *}" = "$s" ] || x "what arrived is not what was sent ($e)"
+  [ "${e%% *}" = "$s" ] || x "the received bundle differs from the sent one ($e)"
 fi
 if [ -n "$t" ]; then mkdir "$t/in" && chmod 700 "$t/bundle" && e=$(cd "$t/in" && ../bundle "$z" < ../bundle 2>&1 | tar -xof - 2>&1) || x "$(cat "$t/bundle" 2>&1 > "$t/more") $e"; fi
 if [ -n "$t" ]; then e=$("$t/in/ivy-node" --version 2>&1) || x "ivy-node does not run: $e"; fi

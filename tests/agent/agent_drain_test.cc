@@ -74,7 +74,7 @@ TEST_F(AgentDrainTest, EndsJobsInOrderWhenAsked) {
   ASSERT_TRUE(drain(true).ok());
   ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }));
   EXPECT_TRUE(launcher.wait([&] { return launcher.output(0) == "ready\nbye\n"; }));
-  EXPECT_EQ(launcher.report_reason(), "the supervisor was asked to end (SIGTERM)");
+  EXPECT_EQ(launcher.report_reason(), "the supervisor received SIGTERM");
   launcher.finish();
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "stopped before its workers had ended"));
 }

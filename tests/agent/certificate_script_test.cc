@@ -176,7 +176,7 @@ TEST_F(CertificateScriptTest, NeverOverwritesFilesOfOthers) {
   expect_refused({"cert", "--user", "bob"}, 1,
                  "user.crt is the certificate of user/alice, not of user/bob");
   expect_done({"ca", "init", "--ca", "other CA", "--days", "10"});
-  expect_refused({"cert", "--user", "alice", "--ca", "other CA"}, 1, "is of another CA than ");
+  expect_refused({"cert", "--user", "alice", "--ca", "other CA"}, 1, "belongs to another CA than ");
   expect_refused({"cert", "--user", "alice", "--out", ca_}, 2, "is the directory of the CA itself");
   EXPECT_EQ(directory_.read("config/ivyrun/user.key"), key);
 }
@@ -221,7 +221,7 @@ TEST_F(CertificateScriptTest, RevokesAllCertificatesOfAName) {
   expect_revoked("node7/host.crt", CertificateRole::kHost);
   EXPECT_TRUE(verify("node8/host.crt", CertificateRole::kHost).ok());
   EXPECT_TRUE(verify("config/ivyrun/user.crt", CertificateRole::kUser).ok());
-  expect_refused({"renew", "node7"}, 1, "it is not renewed");
+  expect_refused({"renew", "node7"}, 1, "so it cannot be renewed");
   expect_done({"cert", "node7", "--serves", "alice"});
   EXPECT_TRUE(verify("node7/host.crt", CertificateRole::kHost).ok());
   expect_done({"revoke", "node7"}, "(already on ");
@@ -247,7 +247,7 @@ TEST_F(CertificateScriptTest, RevokesOneCertificateByItsSerial) {
 
 TEST_F(CertificateScriptTest, LetsNoCertificateOutliveTheAuthority) {
   expect_done({"ca", "init", "--days", "10"});
-  expect_done({"cert", "node1", "--serves", "alice"}, "Not longer than the CA itself");
+  expect_done({"cert", "node1", "--serves", "alice"}, "Its validity is limited to that of the CA");
   const Result<CertificateIdentity> identity = verify("node1/host.crt", CertificateRole::kHost);
   ASSERT_TRUE(identity.ok()) << identity.error().message;
   EXPECT_NEAR(static_cast<double>(identity->not_after),
@@ -299,16 +299,16 @@ TEST_F(CertificateScriptTest, RefusesWrongWordsBeforeItWritesAnything) {
       {{"renew", "n", "m"}, "renew takes one HOST"},
       {{"renew", "n", "--user", "a"}, "only one of them"},
       {{"revoke"}, "revoke needs a HOST"},
-      {{"revoke", "n", "--serial", "4f"}, "--serial names one certificate"},
+      {{"revoke", "n", "--serial", "4f"}, "--serial cannot be used together with a name"},
       {{"revoke", "--serial", "xyz"}, "\"xyz\" is not a serial number"},
-      {{"certs", "all"}, "takes no \"all\""},
+      {{"certs", "all"}, "does not take an argument: \"all\""},
       {{"sing"}, "unknown verb \"sing\""}};
   for (const auto& [words, says] : wrong) expect_refused(words, 2, says);
   std::vector<std::string> many{"cert", "n", "--serves", "a"};
   many.insert(many.end(), 65, "x");
   expect_refused(many, 2, "more than 64 names");
   expect_refused({"revoke", "--serial", "4f"}, 1, "serial 4f");
-  expect_refused({"renew", "node9"}, 1, "has made no certificate for host/node9");
+  expect_refused({"renew", "node9"}, 1, "has not issued a certificate for host/node9");
   expect_refused({"revoke", "node9"}, 1, "no unexpired certificate of host/node9");
   EXPECT_EQ(directory_.read(ca_ + "/issued.txt"), index);
   EXPECT_FALSE(std::filesystem::exists(directory_ / "n"));

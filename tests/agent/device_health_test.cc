@@ -91,9 +91,8 @@ TEST(DeviceHealthTest, OnlyWhatHasGrownIsSaid) {
                  {2, "c", false, 1, {}}};
   before.ports = {{"mlx5_0 port 1", "ACTIVE", {{"link failure", "link failures", 1}}},
                   {"mlx5_1 port 1", "ACTIVE", {}}};
-  EXPECT_EQ(
-      texts(health_changes(before, before)),
-      std::vector<std::string>{"GPU 2: needs a reset (nvidia-smi --gpu-reset), and did so before"});
+  EXPECT_EQ(texts(health_changes(before, before)),
+            std::vector<std::string>{"GPU 2: needs a reset (nvidia-smi --gpu-reset), as before"});
   HostHealth after = before;
   after.gpus[0].counters[0].value = 3;
   after.gpus[0].recovery_action = 2;
@@ -103,11 +102,11 @@ TEST(DeviceHealthTest, OnlyWhatHasGrownIsSaid) {
   after.ports[0].counters[0].value = 3;
   after.ports.pop_back();
   EXPECT_EQ(texts(health_changes(before, after)),
-            (std::vector<std::string>{"GPU 0: needs a reboot of its host", "GPU 0: 1 ECC error",
-                                      "GPU 1: NVML can no longer reach it",
-                                      "GPU 2: NVML can no longer reach it",
-                                      "mlx5_0 port 1: went from ACTIVE to DOWN",
-                                      "mlx5_0 port 1: 2 link failures", "mlx5_1 port 1: is gone"}));
+            (std::vector<std::string>{
+                "GPU 0: needs a reboot of its host", "GPU 0: 1 ECC error",
+                "GPU 1: NVML can no longer reach it", "GPU 2: NVML can no longer reach it",
+                "mlx5_0 port 1: went from ACTIVE to DOWN", "mlx5_0 port 1: 2 link failures",
+                "mlx5_1 port 1: has disappeared"}));
 }
 
 TEST(DeviceHealthTest, ReadsPorts) {

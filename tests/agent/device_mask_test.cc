@@ -47,7 +47,7 @@ TEST(DeviceMaskTest, Table) {
       {" 2 , 0 ", "2:2 0:0"},
       {"GPU-cc33", "2:GPU-cc33"},
       {"GPU-c,1", "2:GPU-c 1:1"},
-      {"GPU-a", " | GPU-a fits several devices"},
+      {"GPU-a", " | GPU-a matches several devices"},
       {"GPU-aa,GPU-ab", "0:GPU-aa 1:GPU-ab"},
       {"GPU-ee", " | there is no device GPU-ee"},
       {"", ""},
@@ -58,8 +58,8 @@ TEST(DeviceMaskTest, Table) {
       {"4", " | there is no device 4, only 0-3"},
       {"1,4,2", "1:1 | there is no device 4, only 0-3"},
       {"1,,2", "1:1 | an entry is empty"},
-      {"1,1", "1:1 | 1 stands in it twice"},
-      {"1,GPU-ab22", "1:1 | GPU-ab22 stands in it twice"},
+      {"1,1", "1:1 | 1 is listed twice"},
+      {"1,GPU-ab22", "1:1 | GPU-ab22 is listed twice"},
       {"all", " | \"all\" is neither a number nor a UUID"},
       {"99999999999999999999", " | \"99999999999999999999\" is neither a number nor a UUID"}};
   for (const auto& [mask, expected] : cases)
@@ -70,7 +70,7 @@ TEST(DeviceMaskTest, Table) {
 TEST(DeviceMaskTest, Instances) {
   EXPECT_EQ(shown(apply_mask(instances(), std::nullopt)), "0:0 1:MIG-11 2:MIG-12");
   EXPECT_EQ(shown(apply_mask(instances(), "MIG-12,MIG-11")), "2:MIG-12 1:MIG-11");
-  EXPECT_EQ(shown(apply_mask(instances(), "MIG-1")), " | MIG-1 fits several devices");
+  EXPECT_EQ(shown(apply_mask(instances(), "MIG-1")), " | MIG-1 matches several devices");
   EXPECT_EQ(shown(apply_mask(instances(), "1,0")), "1:MIG-11 0:0")
       << "a GPU's number means its first instance, which is named exactly";
 }

@@ -144,9 +144,10 @@ TEST_F(FlightServerTest, AHugeRecordIsLeftOutAndSaid) {
   answers_["fr_trace_json?backend=gloo"] = huge;
   FlightClient server(path_, 50'000);
   EXPECT_TRUE(ask(server).empty());
-  EXPECT_EQ(note_,
-            "a flight record was left out: it has " + std::to_string(huge.size()) +
-                " bytes, and 50000 were left for it (TORCH_FR_BUFFER_SIZE makes it smaller)");
+  EXPECT_EQ(
+      note_,
+      "a flight record was omitted: it has " + std::to_string(huge.size()) +
+          " bytes, but only 50000 were left for it (a smaller TORCH_FR_BUFFER_SIZE reduces it)");
 }
 
 TEST_F(FlightServerTest, AnAnswerBeyondEveryLimitIsNotRead) {
@@ -159,7 +160,7 @@ TEST_F(FlightServerTest, AnAnswerBeyondEveryLimitIsNotRead) {
     EXPECT_EQ(write(peer.get(), head.data(), head.size()), static_cast<ssize_t>(head.size()));
   }
   EXPECT_TRUE(server.take(note_).empty());
-  EXPECT_NE(note_.find("it has 99999999999 bytes, and 8388608"), std::string::npos) << note_;
+  EXPECT_NE(note_.find("it has 99999999999 bytes, but only 8388608"), std::string::npos) << note_;
 }
 
 TEST(TrimmedFlight, TheOldestThatAreOverGoFirst) {

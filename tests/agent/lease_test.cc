@@ -33,7 +33,7 @@ TEST_F(LeaseTest, EndsAtOnceWithTheLauncherOnThisHost) {
   lease_.transport_attached(TransportEnd::kLocal);
   lease_.transport_lost(TransportLoss::kHalfClosed);
   EXPECT_TRUE(lease_.ended());
-  EXPECT_EQ(lease_.reason(), "the launcher is gone");
+  EXPECT_EQ(lease_.reason(), "the launcher exited");
 }
 
 TEST_F(LeaseTest, TakesSilenceOfALocalLauncherForNothing) {
@@ -48,7 +48,7 @@ TEST_F(LeaseTest, EndsAfterTheSilenceOfARelaysLauncher) {
   EXPECT_FALSE(lease_.ended());
   pass(0.25);
   EXPECT_TRUE(lease_.ended());
-  EXPECT_EQ(lease_.reason(), "lease: nothing heard from the launcher for 10 s");
+  EXPECT_EQ(lease_.reason(), "lease: received nothing from the launcher for 10 s");
 }
 
 TEST_F(LeaseTest, BeginsAgainWithEveryFrame) {

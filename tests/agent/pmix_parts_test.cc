@@ -291,7 +291,7 @@ TEST(DirectModexTest, FindsNothingAfterAFenceThatCollectsData) {
   direct.on_fence(true);
   direct.on_fence(false);
   direct.request(3, asked.as("late"));
-  EXPECT_EQ(asked.done, std::vector<std::string>{"late rank 3 has not put it"});
+  EXPECT_EQ(asked.done, std::vector<std::string>{"late rank 3 has not published it"});
   EXPECT_EQ(actions.published + actions.fetched, 0);
 }
 

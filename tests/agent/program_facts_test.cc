@@ -80,7 +80,7 @@ TEST_F(ProgramFactsTest, NamesTheInterpretersThatItTried) {
   interpreters_ = {"/no/such/python"};
   EXPECT_EQ(check("train.py").interpreter_error,
             "no interpreter was found; tried /no/such/python (No such file or directory): write "
-            "--python /usr/bin/python3, which is there");
+            "--python /usr/bin/python3, which exists");
   std::filesystem::create_symlink("/no/such/python3.12", root_ + "/python3");
   interpreters_ = {root_ + "/python3"};
   EXPECT_NE(check("train.py").interpreter_error.find("links to /no/such/python3.12, and /no: "),
@@ -99,11 +99,11 @@ TEST_F(ProgramFactsTest, ReadsTheFirstLineOfAProgram) {
       {"#! /bin/sh -e\n", 0, ""},
       {"#!/bin/sh", 0, ""},
       {"#!interpreter\n", 0, ""},  // Relative: to the working directory, where it is.
-      {"#!/no/such/interp -u\nx\n", kInterpreterMissing, "not there: #!/no/such/interp"},
-      {"#!/no/such/interp", kInterpreterMissing, "not there: #!/no/such/interp"},
+      {"#!/no/such/interp -u\nx\n", kInterpreterMissing, "does not exist: #!/no/such/interp"},
+      {"#!/no/such/interp", kInterpreterMissing, "does not exist: #!/no/such/interp"},
       {"#!/bin/sh\r\necho\r\n", kInterpreterMissing, "#!/bin/sh (its lines end with CR LF: sed"},
-      {"#!\n", kInterpreterMissing, "not there: #!"},
-      {"#!", kInterpreterMissing, "not there: #!"},
+      {"#!\n", kInterpreterMissing, "does not exist: #!"},
+      {"#!", kInterpreterMissing, "does not exist: #!"},
       {"echo no first line\n", ENOEXEC, "has no #! line"},
       {"\x7f"
        "ELF not really",
@@ -141,7 +141,7 @@ TEST_F(ProgramFactsTest, NamesAFileThatCannotBeExecuted) {
   const ProgramFacts facts = check("./train");
   EXPECT_EQ(facts.error_number, EACCES);
   EXPECT_EQ(facts.path, root_ + "/train");
-  EXPECT_EQ(facts.error, "program " + root_ + "/train is a file that cannot be executed");
+  EXPECT_EQ(facts.error, "program " + root_ + "/train is not executable");
 }
 
 TEST_F(ProgramFactsTest, SaysWhatWasMeant) {
@@ -291,7 +291,7 @@ TEST_F(LateFilesTest, FindsAProgramAndAWorkingDirectoryThatAppear) {
 TEST_F(LateFilesTest, SaysThatAMissingScriptWasLookedForAgain) {
   const ProgramFacts facts = check_late("train.py", "", nullptr);
   EXPECT_EQ(facts.error_number, ENOENT);
-  EXPECT_NE(facts.error.find("No such file or directory (looked for again for 1 s: a network file"),
+  EXPECT_NE(facts.error.find("No such file or directory (retried for 1 s: a network file"),
             std::string::npos)
       << facts.error;
 }

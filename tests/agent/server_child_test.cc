@@ -61,7 +61,7 @@ TEST(ServerChildTest, SaysHowAProgramEnded) {
   Descriptor exec_error;
   const pid_t pid = start_server({"/bin/sh", {"sh", "-c", "exit 3"}, {}, false}, &exec_error);
   ASSERT_GT(pid, 0);
-  EXPECT_EQ(server_end("the store", reap(pid), exec_error), "the store ended with exit code 3");
+  EXPECT_EQ(server_end("the store", reap(pid), exec_error), "the store exited with code 3");
 }
 
 TEST(ArgumentFileTest, ReadsWhatWasWritten) {

@@ -516,8 +516,8 @@ TEST_F(SupervisorTest, LimitsHowLongAStopWaitsForALogFile) {
   EXPECT_TRUE(all_streams_end(launcher, 1));
   const auto is_warning = [](const Event& event) {
     return event.has_note() && event.note().warning() &&
-           event.note().text().find("rank00000.out: the file system has taken nothing for 5 s") !=
-               std::string::npos;
+           event.note().text().find(
+               "rank00000.out: the file system has accepted no data for 5 s") != std::string::npos;
   };
   EXPECT_EQ(std::count_if(launcher.events().begin(), launcher.events().end(), is_warning), 1);
   finish(launcher);

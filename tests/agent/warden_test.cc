@@ -277,7 +277,7 @@ TEST_F(WardenTest, SaysOnTheTransportWhyItCannotStart) {
   ASSERT_TRUE(taken.ok());
   start_warden(leaves_with_seven);
   EXPECT_EQ(line(), std::string(kFailurePrefix) +
-                        "this job is running on this host already: " + taken->path + "\n");
+                        "this job is already running on this host: " + taken->path + "\n");
   EXPECT_EQ(wait_code(), kWardenFailed);
   remove_job_directory(*taken);
   close(taken->lock_fd);

@@ -341,10 +341,10 @@ def test_explain_env(local, tree):
                      env=trees.eight_gpus(tree).environment(PMI_RANK="7"))
     assert done.code == 0 and not local.exists("started"), done
     rows = {line.split("=")[0].strip(): line for line in done.out.decode().splitlines() if "=" in line}
-    assert "torch" in rows["MASTER_ADDR"] and "how every host reaches" in rows["MASTER_ADDR"], done
+    assert "torch" in rows["MASTER_ADDR"] and "address at which every host reaches" in rows["MASTER_ADDR"], done
     assert rows["MODE"].split()[-1] == "-x", done
     assert "accelerators" in rows["CUDA_VISIBLE_DEVICES"], done
-    assert b"taken away from every worker: " in done.out and b"PMI_RANK" in done.out, done
+    assert b"removed from every worker: " in done.out and b"PMI_RANK" in done.out, done
     # What the host's supervisor sets for MPI programs.
     assert "PMI-1" in rows["PMI_RANK"] and "PMI_SIZE=2" in rows["PMI_SIZE"] and "PMIx" in rows["PMIX_RANK"], done
     alone = local.run("--explain-env", "-n", "2", "--allow-singletons", "true")

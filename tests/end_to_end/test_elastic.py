@@ -133,7 +133,7 @@ def test_a_host_that_shuts_down_in_order(hosts):
         hosts.file("go")
         done = run.finish()
     assert done.code == 0, done
-    assert "attempt 1 of 2 failed: host node2 left the job: the supervisor was asked to end (SIGTERM)" in done.err_text
+    assert "attempt 1 of 2 failed: host node2 left the job: the supervisor received SIGTERM" in done.err_text
     assert hosts_of(done, 1) == {0: "node3", 1: "node4"}, done
 
 

@@ -191,7 +191,7 @@ def test_the_next_attempt_waits_for_device_memory(local, tree):
     done = job.finish()
     assert re.search(rf"localhost: the next attempt waits for the memory of the devices: GPU 2 holds 40960 MiB: "
                      rf"pid {os.getpid()} \(.*\) has 30720 MiB", done.err_text), done
-    assert "the memory of the devices is free after" in done.err_text, done
+    assert "the memory of the devices became free after" in done.err_text, done
     assert done.out.count(b"up") == 8, done
 
 
@@ -211,7 +211,7 @@ def test_an_attempt_after_a_quick_failure_waits_too(local, tree):
     job.wait_for("the next attempt waits for the memory of the devices: GPU 1 holds 40960 MiB")
     health.nvml({})
     done = job.finish()
-    assert done.code == 0 and "the memory of the devices is free after" in done.err_text, done
+    assert done.code == 0 and "the memory of the devices became free after" in done.err_text, done
     assert done.out.count(b"up") == 4, done
 
 

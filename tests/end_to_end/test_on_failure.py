@@ -254,7 +254,7 @@ def test_a_rank_waits_for_the_memory_of_its_own_device(local, tmp_path):
     let_go(local, "0000")
     done = job.finish()
     assert done.code == 0 and "3 workers were replaced" in done.err_text, done
-    assert re.search(r"localhost: the memory of the devices is free after \d+\.\d s", done.err_text), done
+    assert re.search(r"localhost: the memory of the devices became free after \d+\.\d s", done.err_text), done
     assert "rank 1 waits" not in done.err_text, done
 
 

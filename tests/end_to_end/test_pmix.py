@@ -297,8 +297,8 @@ def test_a_job_without_a_store_fails_with_one_line(tmp_path, built):
     while not any(line.startswith("error ") for line in host.events):
         assert time.monotonic() < deadline, host.events
         time.sleep(0.01)
-    assert ("error MPI's ranks on host fake0 cannot meet the others: ranks of several hosts meet through the job's "
-            "store, which this job does not have") in host.events, host.events
+    assert ("error the MPI ranks on host fake0 cannot reach the others: ranks on several hosts synchronize through the "
+            "job's store, which this job does not have") in host.events, host.events
     host.end()
 
 

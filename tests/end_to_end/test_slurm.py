@@ -398,6 +398,6 @@ def test_no_way_back(slurm):
     """Each host says itself what it tried."""
     done = slurm.run(["-w", "node[2-3]"], "--iface", "lo", "--start-timeout", "8s", "/bin/true")
     assert done.code == 120, done
-    assert re.search(r"no way to the launcher \(127\.0\.0\.1:\d+: Connection refused",
+    assert re.search(r"cannot reach the launcher \(127\.0\.0\.1:\d+: Connection refused",
                      done.err_text), done
     assert "--iface NAME" in done.err_text, done

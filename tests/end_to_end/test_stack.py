@@ -186,7 +186,7 @@ def test_uninterruptible_sleep_is_named_and_not_waited_for(local):
         began = time.monotonic()
         text = stack(local, job_id)
         assert time.monotonic() - began < seconds(5)
-        assert re.search(r"rank 0 \(.*\): python3, uninterruptible.*: no debugger can look", text)
+        assert re.search(r"rank 0 \(.*\): python3, uninterruptible.*: no debugger can attach", text)
         assert "rank 1" in text and "where_others_are" in text, text
         end(job)
 
@@ -244,7 +244,7 @@ def test_a_worker_that_ends_while_it_is_looked_at(local):
                      "while :; do /bin/sleep 1; done") as job:
         job_id = job_of(job, 2)
         text = stack(local, job_id, "--ranks", "0")
-        assert "it ended while it was looked at" in text, text
+        assert "it exited while its stack was read" in text, text
         finished = job.finish(60)
     assert finished.code == 137, finished
 

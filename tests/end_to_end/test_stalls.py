@@ -259,9 +259,9 @@ def test_a_script_that_a_network_file_system_shows_late_is_awaited(hosts):
             job.wait_for(r"node2 waits for \S+/never.py to appear on its network file system, \d s")
             done = job.finish()
         assert done.code == 127, done
-        assert "never.py: No such file or directory (looked for again for 6 s" in done.err_text, done
+        assert "never.py: No such file or directory (retried for 6 s" in done.err_text, done
         # A name that is missing on the launcher's own host is mistyped: nobody waits for it.
         there = HostLauncher(hosts.bed, hosts.name, host=2)
         done = there.run("--wdir", drill.file_system.mount_point, "-n", "1", "--python", "/usr/bin/python3", "never.py")
-        assert done.code == 127 and "looked for again" not in done.err_text, done
+        assert done.code == 127 and "retried for" not in done.err_text, done
 

@@ -69,7 +69,7 @@ def test_the_programs_exit_code_is_the_jobs(local, role):
 
 def test_a_role_that_ends_early_is_named(local):
     done = local.run(*TWO_HOSTS, "--role", "db@others=sh -c 'echo its last words; exit 3'", "sleep", "60")
-    assert done.code == 1 and b"IVY-R018" in done.err and b"its db ended with exit code 3" in done.err, done
+    assert done.code == 1 and b"IVY-R018" in done.err and b"its db exited with code 3" in done.err, done
     assert b"its last words" in done.err and done.took < seconds(20), done
 
 
@@ -96,7 +96,7 @@ ready = "port"
 command = ["{PYTHON}", "{server}", "{{db.port}}"]
 """)
     done = local.run("--start-timeout", f"{3 + seconds(2):g}s", "--app", app, "true", limit=20)
-    assert done.code == 1 and "the readiness command has not ended within" in done.err_text, done
+    assert done.code == 1 and "the readiness command did not exit within" in done.err_text, done
     assert "IVY-R019" in done.err_text and not processes_with(server), done
 
 

@@ -580,9 +580,9 @@ TEST_F(AutoLinkTest, WithoutAnAgentSshIsUsedAndANoteSaysSo) {
 }
 
 TEST_F(AutoLinkTest, ARefusedCertificateIsToldAndSshIsUsed) {
-  open_with_agent_failing({LinkFailure::kAuthentication, "is of another CA", ""});
+  open_with_agent_failing({LinkFailure::kAuthentication, "belongs to another CA", ""});
   EXPECT_TRUE(probe_.up.has_value());
-  EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: is of another CA"), std::string::npos)
+  EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: belongs to another CA"), std::string::npos)
       << notes_;
 }
 

@@ -60,7 +60,7 @@ TEST(HostFindings, EachTroubleIsNamedOnceForItsHosts) {
   }
   examined.hosts[2].facts.mutable_health()->set_disk_free(0);
   examined.hosts[2].facts.mutable_health()->clear_module_version();
-  examined.hosts[2].facts.mutable_health()->set_module_error("there is no module torch");
+  examined.hosts[2].facts.mutable_health()->set_module_error("no module named torch");
   examined.hosts[2].facts.mutable_health()->set_files_limit(1'024);
   EXPECT_EQ(found(examined), (Lines{"FAIL disk c", "FAIL module c", "WARN clock a b",
                                     "WARN shm a b", "WARN nofile c"}));

@@ -44,7 +44,7 @@ TEST_F(InterpreterTest, ThePathsFirstPythons) {
   EXPECT_EQ(candidates(), (Words{python3, python}));
 }
 
-// Bare names: each host says where it looked, instead of "no interpreter was asked for".
+// Bare names: each host says where it looked, instead of "no interpreter was requested".
 TEST_F(InterpreterTest, WithoutAnyTheNamesThatHostsLookFor) {
   EXPECT_EQ(candidates(), (Words{"python3", "python"}));
 }

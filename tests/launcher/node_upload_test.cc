@@ -203,7 +203,7 @@ TEST_F(NodeUploadTest, ABundleThatWasBrokenOnItsWayIsNotRun) {
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   const Conversation result = talk("sh", host_.home(), **upload);
-  EXPECT_NE(result.failure.find("what arrived is not what was sent"), std::string::npos)
+  EXPECT_NE(result.failure.find("the received bundle differs from the sent one"), std::string::npos)
       << result.failure;
   EXPECT_EQ(host_.bundles_in_home(), 0);
 }

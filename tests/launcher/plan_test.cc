@@ -409,7 +409,7 @@ TEST(PlanTest, TheFixOfAMissingProgramGuessesWhatWasMeant) {
 TEST(PlanTest, SuggestsTheProgramThatTheHostFound) {
   Paper paper;
   HostFacts& facts = paper.host("a");
-  facts.set_program_error("program train is not there, but /d/train.py is: write train.py");
+  facts.set_program_error("program train does not exist, but /d/train.py does: write train.py");
   facts.set_program_errno(ENOENT);
   EXPECT_EQ(paper.refusal().fix, "write train.py");
 }

@@ -154,16 +154,15 @@ TEST(StackLines, EqualThreadsAreCounted) {
 
 TEST(StackLines, StatesWithoutAStack) {
   const std::vector<HostStacks> hosts = {host(
-      "a",
-      {bare(0, "T", "do_signal_stop", "gdb is not on its host's PATH"),
-       bare(1, "D", "nfs_wait", "no debugger can look into it"), bare(2, "", "", "it has ended")})};
+      "a", {bare(0, "T", "do_signal_stop", "gdb is not on its host's PATH"),
+            bare(1, "D", "nfs_wait", "no debugger can attach"), bare(2, "", "", "it has exited")})};
   EXPECT_EQ(
       stack_lines(hosts, {}, StackDetail::kBrief),
       "rank 0 (host a, pid 70): worker, stopped by a signal: no stack: gdb is not on its "
       "host's PATH\n"
       "rank 1 (host a, pid 71): worker, uninterruptible in nfs_wait: no stack: no debugger can "
-      "look into it\n"
-      "rank 2 (host a, pid 72): it has ended");
+      "attach\n"
+      "rank 2 (host a, pid 72): it has exited");
 }
 
 TEST(StackLines, CollectiveLineOnlyWhereRanksDiffer) {

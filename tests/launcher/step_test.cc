@@ -223,10 +223,10 @@ TEST(SrunWords, TasksThatHaveEnded) {
 
 TEST(SrunWords, ParsesMessagesOfHosts) {
   const std::optional<HostWords> words =
-      parse_host_words("ivy-node: n3: no way: 10.0.0.1:7: refused");
+      parse_host_words("ivy-node: n3: cannot reach the launcher (10.0.0.1:7: refused)");
   ASSERT_TRUE(words);
   EXPECT_EQ(words->node, "n3");
-  EXPECT_EQ(words->text, "no way: 10.0.0.1:7: refused");
+  EXPECT_EQ(words->text, "cannot reach the launcher (10.0.0.1:7: refused)");
   for (const char* const line : {"", "ivy-node: x", "srun: error: n3: x", "ivy-node"})
     EXPECT_FALSE(parse_host_words(line)) << line;
 }

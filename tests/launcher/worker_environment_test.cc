@@ -459,13 +459,13 @@ TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
       << *text;
   EXPECT_NE(line_of("LOCAL_WORLD_SIZE=2 ").find("workers on its host"), std::string::npos);
   EXPECT_NE(line_of("WORLD_SIZE=2 ").find("workers in total"), std::string::npos);
-  EXPECT_NE(line_of("NCCL_RAS_ADDR=127.").find("a loopback address for each job"),
+  EXPECT_NE(line_of("NCCL_RAS_ADDR=127.").find("a loopback address derived from the job's id"),
             std::string::npos);
   EXPECT_NE(line_of("NCCL_PROFILER_PLUGIN=... ").find("set on the host, because"),
             std::string::npos);
   EXPECT_NE(line_of("NCCL_DEBUG_FILE=... ").find("set on the host, because"), std::string::npos);
   EXPECT_NE(line_of("TORCH_FR_BUFFER_SIZE=... ").find("set on the host"), std::string::npos);
-  EXPECT_NE(text->find("taken away from every worker: OMPI_COMM_WORLD_RANK"), std::string::npos);
+  EXPECT_NE(text->find("removed from every worker: OMPI_COMM_WORLD_RANK"), std::string::npos);
   EXPECT_NE(text->find("rank 1 on n0: "), std::string::npos);
   EXPECT_NE(text->find("AWS_SECRET (send one with -x"), std::string::npos);
   EXPECT_EQ(text->find("CUDA_VISIBLE_DEVICES=3"), std::string::npos) << "the head's stays here";

@@ -36,7 +36,7 @@ Result<Certificate> read_authority_certificate(const std::string& pem) {
   ERR_clear_error();
   if (!certificate) {
     return Error{Code::kFailedPrecondition, "the CA's certificate is damaged",
-                 "put back ca.crt from a copy"};
+                 "restore ca.crt from a backup"};
   }
   return certificate;
 }
@@ -47,13 +47,13 @@ Result<Signer> read_authority(const KeyAndCertificate& texts) {
   authority.key = read_pem_key(texts.key_pem);
   ERR_clear_error();
   if (!authority.key) {
-    return Error{Code::kFailedPrecondition, "the CA's key is damaged, or locked with a phrase",
-                 "put back ca.key from a copy, without a phrase"};
+    return Error{Code::kFailedPrecondition, "the CA's key is damaged or has a passphrase",
+                 "restore ca.key from a backup, without a passphrase"};
   }
   if (X509_check_private_key(authority.certificate.get(), authority.key.get()) != 1) {
     ERR_clear_error();
     return Error{Code::kFailedPrecondition, "the CA's key and certificate do not belong together",
-                 "put back ca.key and ca.crt from one copy"};
+                 "restore ca.key and ca.crt from the same backup"};
   }
   return authority;
 }

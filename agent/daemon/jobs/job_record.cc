@@ -20,7 +20,7 @@ constexpr std::string_view kLastLine = "end";
 constexpr std::size_t kEscapeLength = 4;  // Bytes are escaped as "\xNN".
 
 Error damaged(const std::string& what) {
-  return Error{Code::kDataLoss, "not a whole job record: " + what};
+  return Error{Code::kDataLoss, "invalid job record: " + what};
 }
 
 std::string digits_of(std::int64_t number) { return std::to_string(number); }
@@ -64,21 +64,21 @@ Result<Fields> fields_of(std::string_view text) {
   bool is_first = true;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
-    if (end == std::string_view::npos) return damaged("the last line has no end");
+    if (end == std::string_view::npos) return damaged("the last line is incomplete");
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
-    if (is_first && line != kFirstLine) return damaged("the first line is another");
+    if (is_first && line != kFirstLine) return damaged("the first line is wrong");
     if (line == kLastLine) {
-      if (!text.empty()) return damaged("something stands behind its end");
+      if (!text.empty()) return damaged("text follows the last line");
       return fields;
     }
     const std::size_t blank = line.find(' ');
-    if (blank == std::string_view::npos) return damaged("a line without a value");
+    if (blank == std::string_view::npos) return damaged("it has a line without a value");
     if (!is_first)
       fields[std::string(line.substr(0, blank))] = IVY_TRY(unescape_value(line.substr(blank + 1)));
     is_first = false;
   }
-  return damaged("it has no end");
+  return damaged("it is incomplete");
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ Result<std::string> unescape_value(std::string_view text) {
     const std::string_view escape = text.substr(at, kEscapeLength);
     const std::string_view digits = escape.substr(std::min<std::size_t>(escape.size(), 2));
     if (escape.size() != kEscapeLength || escape[1] != 'x' || !is_hexadecimal(digits))
-      return damaged("an unknown escape");
+      return damaged("it has an invalid escape sequence");
     bytes += from_hexadecimal(digits);
     at += kEscapeLength - 1;
   }
@@ -153,7 +153,8 @@ Result<JobRecord> parse_job_record(std::string_view text) {
                    .certificate = value("certificate"),
                    .from = value("from"),
                    .description = value("description")};
-  if (!is_job_id(record.job_id) || !host || !opened_at) return damaged("job, host or time");
+  if (!is_job_id(record.job_id) || !host || !opened_at)
+    return damaged("the job, host or time is invalid");
   record.host = *host;
   record.opened_at = *opened_at;
   return record;

@@ -141,10 +141,11 @@ void check_script(const std::string& typed, ProgramFacts& facts) {
   if (!fd) {
     const int error = errno;
     const std::string near = error == ENOENT ? nearest_program(typed, facts.path) : "";
-    return set_error(facts, error,
-                     "script " + facts.path + ": " +
-                         (near.empty() ? errno_text(error)
-                                       : "it is not there, but " + near + " is: write " + near));
+    return set_error(
+        facts, error,
+        "script " + facts.path + ": " +
+            (near.empty() ? errno_text(error)
+                          : "it does not exist, but " + near + " does: write " + near));
   }
   struct stat info {};
   if (fstat(fd.get(), &info) == 0 && S_ISDIR(info.st_mode)) {
@@ -201,7 +202,7 @@ void check_first_line(const ProgramRequest& request, ProgramFacts& facts) {
   const bool has_windows_ends = name.ends_with('\r');
   if (has_windows_ends) name.pop_back();
   set_error(facts, kInterpreterMissing,
-            "program " + facts.path + " names an interpreter that is not there: #!" + name +
+            "program " + facts.path + " names an interpreter that does not exist: #!" + name +
                 (has_windows_ends ? " (its lines end with CR LF: sed -i 's/\\r$//' " + facts.path +
                                         " repairs them)"
                                   : ""));
@@ -212,7 +213,7 @@ std::string meant_by(const ProgramRequest& request, const ProgramFacts& facts,
                      const std::string& here) {
   const std::string& name = request.program;
   if (is_regular_file(here + ".py"))
-    return " is not there, but " + here + ".py is: write " + name + ".py";
+    return " does not exist, but " + here + ".py does: write " + name + ".py";
   if (is_regular_file(here))
     return " is not in PATH, but in the working directory: write ./" + name;
   int ignored = 0;
@@ -225,7 +226,7 @@ std::string meant_by(const ProgramRequest& request, const ProgramFacts& facts,
   if (is_regular_file(file + ".py") || is_regular_file(file + "/__main__.py"))
     return " is not a program, but a Python module: write -m " + name;
   const std::string near = nearest_file(here);
-  return near.empty() ? "" : " is not in PATH, but ./" + near + " is there: write ./" + near;
+  return near.empty() ? "" : " is not in PATH, but ./" + near + " exists: write ./" + near;
 }
 
 void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
@@ -243,14 +244,14 @@ void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
   const bool named_by_path = request.program.find('/') != std::string::npos;
   if (is_regular_file(here) && access(here.c_str(), X_OK) != 0) {
     facts.path = here;
-    return set_error(facts, EACCES, "program " + here + " is a file that cannot be executed");
+    return set_error(facts, EACCES, "program " + here + " is not executable");
   }
   if (error == 0) error = ENOENT;
   std::string meant = named_by_path ? "" : meant_by(request, facts, here);
   if (named_by_path && error == ENOENT) {
     const std::string near = is_regular_file(here + ".py") ? request.program + ".py"
                                                            : nearest_program(request.program, here);
-    if (!near.empty()) meant = " is not there, but " + near + " is: write " + near;
+    if (!near.empty()) meant = " does not exist, but " + near + " does: write " + near;
   }
   if (!meant.empty()) return set_error(facts, ENOENT, "program " + request.program + meant);
   if (named_by_path) facts.path = here;
@@ -261,7 +262,7 @@ void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
 }
 
 // Explains why a file that may exist cannot be run: "links to /home/bob/py/bin/python3.12, and
-// /home/bob may not be entered". Returns an empty string if nothing more is known.
+// /home/bob cannot be entered". Returns an empty string if nothing more is known.
 std::string why_unreachable(const std::string& path) {
   char target[PATH_MAX];
   const ssize_t length = readlink(path.c_str(), target, sizeof target - 1);
@@ -275,7 +276,7 @@ std::string why_unreachable(const std::string& path) {
     if (access(parent.c_str(), X_OK) == 0) continue;
     if (errno != EACCES && link.empty()) return "";
     const std::string closed =
-        errno == EACCES ? parent + " may not be entered" : parent + ": " + errno_text(errno);
+        errno == EACCES ? parent + " cannot be entered" : parent + ": " + errno_text(errno);
     return link + (link.empty() ? "" : ", and ") + closed;
   }
   return link;
@@ -306,10 +307,10 @@ void find_interpreter(const ProgramRequest& request, ProgramFacts& facts) {
     looked_in_path = looked_in_path || candidate.find('/') == std::string::npos;
   }
   facts.interpreter_error =
-      tried.empty() ? "no interpreter was asked for" : "no interpreter was found; tried " + tried;
+      tried.empty() ? "no interpreter was requested" : "no interpreter was found; tried " + tried;
   if (looked_in_path) facts.interpreter_error += " in " + path_text(facts.search_path);
   if (const std::string other = other_python(); !other.empty())
-    facts.interpreter_error += ": write --python " + other + ", which is there";
+    facts.interpreter_error += ": write --python " + other + ", which exists";
 }
 
 std::string version_in_name(std::string_view name) {
@@ -435,8 +436,7 @@ ProgramFacts check_program(const ProgramRequest& request) {
     list_folder(existing_folder(missing));
   }
   if (!has_waited || missing_path(request, facts).empty()) return facts;
-  const std::string waited = " (looked for again for " +
-                             std::to_string(request.retry_time.count() / 1000) +
+  const std::string waited = " (retried for " + std::to_string(request.retry_time.count() / 1000) +
                              " s: a network file system may show new files late)";
   for (std::string* error : {&facts.working_directory_error, &facts.error})
     // Not appended to an error with advice, which must end with the text to type.

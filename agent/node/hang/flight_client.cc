@@ -125,8 +125,8 @@ void FlightClient::answered() {
 }
 
 void FlightClient::leave_out(std::size_t bytes, std::size_t limit) {
-  note_ = "a flight record was left out: it has " + std::to_string(bytes) + " bytes, and " +
-          std::to_string(limit) + " were left for it (TORCH_FR_BUFFER_SIZE makes it smaller)";
+  note_ = "a flight record was omitted: it has " + std::to_string(bytes) + " bytes, but only " +
+          std::to_string(limit) + " were left for it (a smaller TORCH_FR_BUFFER_SIZE reduces it)";
 }
 
 void FlightClient::keep(const std::string& body) {

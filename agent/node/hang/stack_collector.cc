@@ -201,7 +201,7 @@ class WorkerInspection {
     pid_ = subject_.is_running ? process_below_shells(subject_.pid, all) : subject_.pid;
     evidence_.set_pid(pid_);
     evidence_.set_nccl_warning(last_nccl_warning(group_.environment, pid_));
-    if (!subject_.is_running || !read_process_view(pid_, view_)) return end("it has ended");
+    if (!subject_.is_running || !read_process_view(pid_, view_)) return end("it has exited");
     describe();
     facts_.state = view_.stat.state;
     facts_.is_python = runs_python(pid_);
@@ -313,7 +313,7 @@ class WorkerInspection {
     const bool is_partial = hook_->others_kept_running();
     hook_.reset();
     if (has_answer) return end(is_partial ? kOthersRun : "");
-    complaint_ = "it did not answer the signal by which its Python stack is asked for";
+    complaint_ = "it did not respond to the signal that requests its Python stack";
     methods_.pop_front();
     next_method(now_ns);
   }
@@ -354,7 +354,7 @@ class WorkerInspection {
                             now.start_time == view_.stat.start_time;
     if (!is_running && subject_.is_running && !evidence_.state().empty()) {
       evidence_.clear_state();
-      evidence_.set_note("it ended while it was looked at");
+      evidence_.set_note("it exited while its stack was read");
       return;
     }
     evidence_.set_note(note);

@@ -23,8 +23,9 @@ std::vector<StackMethod> stack_methods(const StackFacts& facts) {
 
 std::string why_no_stack(const StackFacts& facts) {
   if (facts.state == 'D')
-    return "it sleeps uninterruptibly in the kernel: no debugger can look into it until it wakes";
-  if (facts.light && facts.has_hook) return "it was stopped by a signal: it cannot be asked";
+    return "it is in uninterruptible sleep: no debugger can attach until the kernel wakes it";
+  if (facts.light && facts.has_hook)
+    return "it was stopped by a signal, so it cannot print its stack";
   if (facts.light) return "";
   if (facts.is_python && !facts.has_hook)
     return "neither py-spy nor gdb is on its host's PATH, and it has not registered ivyrun's hook "

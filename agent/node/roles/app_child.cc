@@ -46,7 +46,7 @@ std::string end_of_file(const std::string& path) {
 }
 
 std::string end_text(const ExitStatus& status) {
-  if (status.signal == 0) return "ended with exit code " + std::to_string(status.code);
+  if (status.signal == 0) return "exited with code " + std::to_string(status.code);
   return "was killed by signal " + std::to_string(status.signal) + " (" + strsignal(status.signal) +
          ")";
 }
@@ -152,7 +152,7 @@ void AppChild::kill_group(int signal) const {
 }
 
 void AppChild::print_exit(const std::string& app) const {
-  std::fprintf(stderr, "ivyrun: error[IVY-R018]: %s: its %s %s before the program did\n",
+  std::fprintf(stderr, "ivyrun: error[IVY-R018]: %s: its %s %s before the program exited\n",
                app.c_str(), server_.role().c_str(), end_text(status_).c_str());
   if (last_line().find("No module named") != std::string::npos)
     std::fprintf(stderr,

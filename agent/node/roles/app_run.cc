@@ -178,7 +178,7 @@ class AppRun {
       if (is_interrupted()) return false;
       // The first rank gives up earlier and reports the reason, unless it is stopped.
       if (monotonic_ns() > deadline_ns_ + kFirstMarginNs)
-        return give_up("the servers of rank 0 have not become ready");
+        return give_up("the servers of rank 0 did not become ready");
     }
     return true;
   }
@@ -193,7 +193,7 @@ class AppRun {
       pump(kProbeMs);
       if (is_interrupted()) return false;
       if (monotonic_ns() > deadline_ns_)
-        return give_up(server.role() + " has not become ready at " + server.ready_address());
+        return give_up(server.role() + " did not become ready at " + server.ready_address());
     }
     return true;
   }
@@ -215,13 +215,13 @@ class AppRun {
         }
         if (monotonic_ns() > deadline_ns_) {
           check.kill_group(SIGKILL);
-          return give_up("the readiness command has not ended");
+          return give_up("the readiness command did not exit");
         }
       }
       check.has_group();  // Reaps it, since there may be many.
       if (check.has_succeeded()) return true;
       if (monotonic_ns() > deadline_ns_)
-        return give_up("not all have joined: " + check.last_line());
+        return give_up("not all processes joined: " + check.last_line());
       pump(4 * kProbeMs);
     }
   }

@@ -63,11 +63,12 @@ Result<DialOrder> read_order(int fd) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - steady_now()).count();
     pollfd waiting{fd, POLLIN, 0};
     if (left <= 0 || poll(&waiting, 1, static_cast<int>(left)) == 0)
-      return Error{Code::kDeadlineExceeded, "srun passed no order on in 120 s"};
+      return Error{Code::kDeadlineExceeded,
+                   "srun did not pass on the launcher's order within 120 s"};
     std::array<char, 4096> buffer;
     const ssize_t count = read(fd, buffer.data(), buffer.size());
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (count <= 0) return Error{Code::kCancelled, "the launcher ended before it gave its order"};
+    if (count <= 0) return Error{Code::kCancelled, "the launcher exited before it sent its order"};
     const std::size_t looked_at = text.size() < end.size() ? 0 : text.size() - end.size();
     text.append(buffer.data(), static_cast<std::size_t>(count));
     // The text after the order is meant for hosts that still have to install ivy-node.
@@ -75,7 +76,7 @@ Result<DialOrder> read_order(int fd) {
     if (found != std::string::npos)
       return parse_dial_order(std::string_view(text).substr(0, found + end.size()));
     if (text.size() > kDialOrderMaxBytes)
-      return Error{Code::kResourceExhausted, "the launcher's order has no end"};
+      return Error{Code::kResourceExhausted, "the launcher's order is too long"};
   }
 }
 

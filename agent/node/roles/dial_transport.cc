@@ -80,7 +80,7 @@ Result<int> connect_to_any(const std::vector<DialAddress>& addresses) {
     if (connected.ok()) return connected;
     tried += (tried.empty() ? "" : ", ") + connected.error().message;
   }
-  return Error{Code::kUnavailable, "no way to the launcher (" + tried + ")"};
+  return Error{Code::kUnavailable, "cannot reach the launcher (" + tried + ")"};
 }
 
 // A stream whose operations wait until a deadline.
@@ -113,7 +113,8 @@ class PatientStream {
     for (;;) {
       const Step step = attempt();
       if (step == Step::kDone) return {};
-      if (step == Step::kEnded) return Error{Code::kCancelled, "the launcher hung up"};
+      if (step == Step::kEnded)
+        return Error{Code::kCancelled, "the launcher closed the connection"};
       if (step == Step::kBroken) return Error{Code::kUnauthenticated, stream_.failure()};
       pollfd waiting{fd_, static_cast<short>(step == Step::kWantRead ? POLLIN : POLLOUT), 0};
       const int ready = poll(&waiting, 1, milliseconds_until(deadline_));

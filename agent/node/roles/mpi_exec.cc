@@ -69,8 +69,8 @@ Result<Descriptor> connect_as_rank(const std::string& path) {
   const bool is_connected =
       fd && address.is_valid() && connect(fd.get(), address.get(), address.size) == 0;
   if (!is_connected && errno == ENOENT)
-    return Error{Code::kNotFound, "this host does not serve " + path.substr(path.rfind('/') + 1) +
-                                      " (is ivy-pmix beside ivy-node, where Open MPI needs it?)"};
+    return Error{Code::kNotFound, "this host has no socket " + path.substr(path.rfind('/') + 1) +
+                                      " (Open MPI needs ivy-pmix next to ivy-node)"};
   if (!is_connected) return errno_error(Code::kUnavailable, "connect to " + path, errno);
   if (!write_all(fd.get(), "rank " + own_variable("IVY_RANK") + "\n"))
     return errno_error(Code::kUnavailable, "write to " + path, errno);
@@ -80,7 +80,8 @@ Result<Descriptor> connect_as_rank(const std::string& path) {
 Result<void> join_pmi(const std::string& directory) {
   const Descriptor fd = IVY_TRY(connect_as_rank(directory + "/pmi.sock"));
   const int kept = fcntl(fd.get(), F_DUPFD, kLowestFd);
-  if (kept < 0) return errno_error(Code::kResourceExhausted, "a descriptor for PMI", errno);
+  if (kept < 0)
+    return errno_error(Code::kResourceExhausted, "duplicate the descriptor for PMI", errno);
   set_variable("PMI_FD", std::to_string(kept));
   set_variable("PMI_RANK", own_variable("IVY_RANK"));
   set_variable("PMI_SIZE", own_variable("IVY_WORLD_SIZE"));
@@ -113,8 +114,8 @@ Result<void> join_pmix(const std::string& directory) {
 
 int refuse(const std::string& why) {
   std::fprintf(stderr,
-               "ivyrun: error[IVY-R014]: rank %s: no place in the MPI world: %s\n"
-               "  fix:   --allow-singletons, if each worker is meant to be alone\n",
+               "ivyrun: error[IVY-R014]: rank %s: cannot join the MPI world: %s\n"
+               "  fix:   --allow-singletons, if each worker should run alone\n",
                own_variable("IVY_RANK").c_str(), why.c_str());
   return kExitRefused;
 }

@@ -174,7 +174,7 @@ Result<FirstLine> read_first_line(int fd) {
   while (true) {
     pollfd waiting{fd, POLLIN, 0};
     if (poll(&waiting, 1, milliseconds_until(deadline)) == 0) {
-      return Error{Code::kDeadlineExceeded, "no IVYOPEN line came in 20 s"};
+      return Error{Code::kDeadlineExceeded, "received no IVYOPEN line within 20 s"};
     }
     std::array<char, 4096> buffer;
     const ssize_t count = read(fd, buffer.data(), buffer.size());

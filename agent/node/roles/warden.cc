@@ -288,7 +288,7 @@ void write_record(const WardenStart& start, const WardenRecord& record) {
 
 Error bad_argument(std::string_view name, std::string_view value) {
   return Error{Code::kInvalidArgument,
-               "ivy-node warden: " + std::string(name) + " does not take " + std::string(value)};
+               "ivy-node warden: " + std::string(name) + " does not accept " + std::string(value)};
 }
 
 Result<void> take_argument(std::string_view name, std::string_view value, WardenStart& start) {

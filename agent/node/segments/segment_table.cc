@@ -48,7 +48,7 @@ void SegmentTable::request(const control::Segment& segment, std::uint32_t slot,
     if (first.bytes != segment.bytes || first.members != segment.members) {
       return answer(
           Error{Code::kInvalidArgument,
-                "segment \"" + segment.name + "\": asked for with " +
+                "segment \"" + segment.name + "\": requested with " +
                     std::to_string(segment.bytes) + " bytes for " +
                     std::to_string(segment.members) + " ranks, and by another rank with " +
                     std::to_string(first.bytes) + " bytes for " + std::to_string(first.members)},

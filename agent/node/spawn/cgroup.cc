@@ -152,7 +152,7 @@ Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& reque
     return std::unique_ptr<Containment>(
         std::make_unique<Cgroup>(request.proved_cgroup, std::move(fd), nullptr));
   const auto own = own_cgroup_v2_directory();
-  if (!own) return Error{Code::kUnavailable, "no cgroup v2 is mounted here"};
+  if (!own) return Error{Code::kUnavailable, "cgroup v2 is not mounted here"};
   const std::string directory = *own + "/ivy-" + request.job_id.substr(0, kJobIdDigitsInName) +
                                 "-" + std::to_string(request.host);
   if (mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) {
@@ -163,7 +163,7 @@ Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& reque
   auto trial = std::make_unique<CgroupProbe>(fd.get());
   if (trial->error() != 0) {
     rmdir(directory.c_str());
-    return errno_error(Code::kUnavailable, "no process can be born in " + directory,
+    return errno_error(Code::kUnavailable, "cannot create a process in " + directory,
                        trial->error());
   }
   return std::unique_ptr<Containment>(

@@ -128,7 +128,7 @@ Result<JobDirectory> make_in(const std::string& parent, const std::string& name)
     job.lock_fd = lock_directory(job.path).release();
   }
   if (job.lock_fd < 0) {
-    return Error{Code::kAlreadyExists, "this job is running on this host already: " + job.path};
+    return Error{Code::kAlreadyExists, "this job is already running on this host: " + job.path};
   }
   // A dead process leaves its socket behind, which would prevent us from binding ours.
   unlink(job.command_socket().c_str());
@@ -149,7 +149,7 @@ Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t
     if (made.ok() || made.error().code == Code::kAlreadyExists) return made;
     reasons += (reasons.empty() ? "" : "; ") + made.error().message;
   }
-  return Error{Code::kUnavailable, "no place for the job's directory: " + reasons,
+  return Error{Code::kUnavailable, "cannot create the job's directory: " + reasons,
                "make one of these directories writable, or set XDG_RUNTIME_DIR"};
 }
 
@@ -196,7 +196,7 @@ Result<void> make_scratch(const std::string& job_directory, const std::string& p
   if (symlink(path.c_str(), scratch_link(job_directory).c_str()) != 0 && errno != EEXIST)
     return errno_error(Code::kUnavailable, "symlink " + scratch_link(job_directory), errno);
   if (scratch_of(job_directory)) return {};
-  return Error{Code::kPermissionDenied, path + " is there and is not this user's directory",
+  return Error{Code::kPermissionDenied, path + " exists but is not a directory of this user",
                "have it removed"};
 }
 

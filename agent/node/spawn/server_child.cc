@@ -75,7 +75,7 @@ std::string server_end(const std::string& name, int wait_status, const Descripto
   if (exec_error && read(exec_error.get(), &why, sizeof why) == sizeof why)
     return name + " could not be executed: " + strerror(why);
   if (!WIFSIGNALED(wait_status))
-    return name + " ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
+    return name + " exited with code " + std::to_string(WEXITSTATUS(wait_status));
   const int signal = WTERMSIG(wait_status);
   return name + " was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
 }

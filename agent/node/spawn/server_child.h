@@ -35,7 +35,7 @@ struct ServerChild {
 // exits with code 126 or 127 and writes the reason to `exec_error`, if given, for server_end().
 pid_t start_server(ServerChild server, Descriptor* exec_error = nullptr);
 
-// Returns "the store was killed by signal 9 (Killed)", "the store ended with exit code 3" or "the
+// Returns "the store was killed by signal 9 (Killed)", "the store exited with code 3" or "the
 // store could not be executed: Argument list too long". Call it after the process has been reaped.
 std::string server_end(const std::string& name, int wait_status,
                        const Descriptor& exec_error = Descriptor());

@@ -16,7 +16,7 @@ try:
 except Exception as error:
     sys.exit(str(error))
 if found is None:
-    sys.exit("there is no module " + name)
+    sys.exit("no module named " + name)
 version = "?"
 try:
     from importlib.metadata import version as version_of

@@ -186,7 +186,7 @@ void CommandChannel::take_unattached(const TransportPointer& transport, std::str
 
 Result<std::uint32_t> CommandChannel::check_attach(const link::Frame& frame) {
   const link::AttachRequest request = IVY_TRY(link::decode_attach(frame.payload));
-  if (request.job_id != job_id_) return Error{Code::kNotFound, "this supervisor keeps another job"};
+  if (request.job_id != job_id_) return Error{Code::kNotFound, "this supervisor runs another job"};
   if (request.build != build_name())
     return Error{Code::kFailedPrecondition, "the launcher is build " + request.build +
                                                 ", the supervisor is build " +

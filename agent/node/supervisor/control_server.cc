@@ -30,14 +30,14 @@ Error protocol_error(const std::string& what) { return {Code::kFailedPreconditio
 template <class Request>
 Result<void> check_sender(const Request& request, const JobStatus& status) {
   if (request.version != control::kWireVersion) {
-    return protocol_error("libivycomm speaks version " + std::to_string(request.version) +
-                          " of the control socket, this ivyrun version " +
+    return protocol_error("libivycomm uses version " + std::to_string(request.version) +
+                          " of the control socket, but this ivyrun uses version " +
                           std::to_string(control::kWireVersion));
   }
   if (request.generation != status.layout().generation) {
-    return protocol_error(
-        "generation " + std::to_string(request.generation) +
-        " is not the one that runs: " + std::to_string(status.layout().generation));
+    return protocol_error("generation " + std::to_string(request.generation) +
+                          " is not running; the current one is " +
+                          std::to_string(status.layout().generation));
   }
   if (status.slot_of(request.rank)) return {};
   return Error{Code::kInvalidArgument,
@@ -134,7 +134,7 @@ Result<void> ControlServer::on_packet(const ConnectionPointer& connection,
                       control::Refused{kind, done.error().code, "", done.error().message});
     return done;
   }
-  if (!connection->slot) return protocol_error("a request before Attach");
+  if (!connection->slot) return protocol_error("received a request before Attach");
   if (const auto* segment = std::get_if<control::Segment>(&request))
     on_segment(connection, *segment);
   if (const auto* report = std::get_if<control::Report>(&request))
@@ -145,15 +145,15 @@ Result<void> ControlServer::on_packet(const ConnectionPointer& connection,
 
 Result<void> ControlServer::check_attach(const ControlConnection& connection,
                                          const control::Attach& attach) const {
-  if (connection.slot) return protocol_error("this connection is attached already");
+  if (connection.slot) return protocol_error("this connection is already attached");
   IVY_CHECK(check_sender(attach, status_));
   const std::string rank = "rank " + std::to_string(attach.rank);
   const RankState state = status_.status(attach.rank).state;
   if (state != RankState::kAlive && state != RankState::kLeft)
     return protocol_error("an earlier process of " + rank + ", pid " +
                           std::to_string(status_.status(attach.rank).pid) +
-                          ", ended without ivycomm.finalize(), and the other ranks were told that "
-                          "it died: let it finalize, or start all ranks again (--max-restarts)");
+                          ", exited without ivycomm.finalize(), so the other ranks consider it "
+                          "dead: let it finalize, or restart all ranks (--max-restarts)");
   const AttachedPointer other = attached_of(attach.rank);
   // A pid of 0 is a process that our pid namespace does not show; it may be any process.
   const bool is_the_same = connection.pid != 0 && other && other->pid() == connection.pid;

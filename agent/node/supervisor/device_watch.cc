@@ -261,8 +261,9 @@ bool DeviceWatch::must_wait(Waiting& waiting, const std::vector<HeldMemory>& hel
   const bool is_first = waiting.since_ns == 0;
   if (most == nullptr) {
     if (!is_first)
-      send_note("the memory of the devices is free after " + tenths_text(now_ns - waiting.since_ns),
-                false);
+      send_note(
+          "the memory of the devices became free after " + tenths_text(now_ns - waiting.since_ns),
+          false);
     return false;
   }
   const std::string what =

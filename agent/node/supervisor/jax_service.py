@@ -39,7 +39,7 @@ while True:
     except RuntimeError as error:
         # After a restart, the previous service may still hold the port for a moment.
         if time.monotonic() > end:
-            sys.exit("it cannot listen at %s: %s" % (address, str(error).splitlines()[0]))
+            sys.exit("it cannot listen on %s: %s" % (address, str(error).splitlines()[0]))
     time.sleep(0.2)
 while True:
     signal.pause()

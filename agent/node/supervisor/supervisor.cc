@@ -176,7 +176,7 @@ Result<void> Supervisor::on_frame(link::Frame& frame) {
   }
   Command command;
   if (!command.ParseFromString(frame.payload))
-    return Error{Code::kDataLoss, "a command cannot be read"};
+    return Error{Code::kDataLoss, "received an invalid command"};
   return carry_out(command);
 }
 
@@ -227,7 +227,7 @@ Result<void> Supervisor::carry_out(const Command& command) {
       generation_.finish_after_report();
       break;
     case Command::KIND_NOT_SET:
-      return Error{Code::kDataLoss, "an empty command"};
+      return Error{Code::kDataLoss, "received an empty command"};
   }
   return {};
 }
@@ -241,7 +241,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
     lease_.set_outlives_launcher(true);
     channel_.allow_takeover();
   }
-  if (is_examining_host()) return out_of_turn("Hello twice");
+  if (is_examining_host()) return out_of_turn("a second Hello");
   if (!context_.containment) context_.containment = make_containment_for(context_.start);
   pending_hello_ = PendingHello{.hello = hello, .answer = {}};
   collect_facts();
@@ -313,7 +313,8 @@ void Supervisor::answer_hello_if_complete() {
 }
 
 Result<void> Supervisor::on_check_address(const CheckAddress& request) {
-  if (address_checks_ >= kMaxAddressChecks) return out_of_turn("too many address checks at once");
+  if (address_checks_ >= kMaxAddressChecks)
+    return out_of_turn("too many address checks at the same time");
   ++address_checks_;
   check_address(context_.loop, request, [this, request](const AddressChecked& answer) {
     --address_checks_;
@@ -437,7 +438,7 @@ void Supervisor::on_signal(int signal) {
   if (signal != SIGTERM) return;
   const auto written = read_stop_grace(context_.start.directory.path);
   const std::uint64_t grace_ns = written ? nanoseconds_of(*written) : generation_.grace_ns();
-  constexpr const char* kReason = "the supervisor was asked to end (SIGTERM)";
+  constexpr const char* kReason = "the supervisor received SIGTERM";
   if (context_.is_in_step())
     generation_.order_stop(grace_ns, kReason);
   else

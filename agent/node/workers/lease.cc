@@ -35,7 +35,7 @@ void Lease::transport_lost(TransportLoss loss) {
   if (state_ == LeaseState::kEnded) return;
   if (outlives_launcher_) return enter(LeaseState::kHungUp);
   // A local transport is lost only when the launcher itself exits.
-  if (kind_ == TransportEnd::kLocal) return end("the launcher is gone");
+  if (kind_ == TransportEnd::kLocal) return end("the launcher exited");
   enter(loss == TransportLoss::kHalfClosed ? LeaseState::kHalfClosed : LeaseState::kHungUp);
 }
 
@@ -46,10 +46,10 @@ void Lease::advance(std::uint64_t elapsed_ns) {
   switch (state_) {
     case LeaseState::kAttached:
       if (kind_ == TransportEnd::kRelay && elapsed_ns_ >= limits_.silence_ns)
-        end("lease: nothing heard from the launcher for " + seconds(limits_.silence_ns));
+        end("lease: received nothing from the launcher for " + seconds(limits_.silence_ns));
       return;
     case LeaseState::kHalfClosed:
-      if (elapsed_ns_ >= limits_.half_closed_ns) end("the launcher ended its connection");
+      if (elapsed_ns_ >= limits_.half_closed_ns) end("the launcher closed its connection");
       return;
     case LeaseState::kHungUp:
       if (elapsed_ns_ >= absence_ns)

@@ -70,7 +70,7 @@ MpiEnd MpiRanks::judge(std::uint32_t number, const ExitStatus& status) const {
         return MpiEnd{1, "with exit 0 before MPI_Finalize: the other ranks wait for it there"};
       if (status.signal == SIGKILL && rank.kill_at_ns == kKilled)
         return MpiEnd{
-            1, "with SIGKILL: its MPI process had ended before MPI_Finalize, so ivyrun ended it"};
+            1, "with SIGKILL: its MPI process had exited before MPI_Finalize, so ivyrun killed it"};
       return {};
     case State::kAbsent:
       if (status.success()) return judge_absent();

@@ -201,7 +201,7 @@ void OutputPump::tick(std::uint64_t elapsed_ns, std::uint64_t patience_ns) {
 void OutputPump::give_up_log(Stream& stream, std::uint64_t patience_ns) {
   if (!std::exchange(stream.log_failed, true))
     owner_.log_failed("log file " + stream.log->path() +
-                      ": the file system has taken nothing for " +
+                      ": the file system has accepted no data for " +
                       std::to_string(patience_ns / kNanosPerSecond) + " s");
   logs_.erase(stream.log->file());
   if (!stream.is_over) stream.log->close();

@@ -335,7 +335,7 @@ class _StoreClient:
         while len(data) < count:
             piece = self.socket.recv(count - len(data))
             if not piece:
-                raise ConnectionError("the store has closed")
+                raise ConnectionError("the store closed the connection")
             data += piece
         return data
 
@@ -1013,7 +1013,7 @@ def _refuse(name):
     _stop("ivyrun: error[IVY-P024]: %s was imported, but nothing passes %s its ranks: "
           "each of the %s workers would be a world of one\n"
           "  fix:   %s\n"
-          "         --allow-singletons, if each worker is meant to be alone\n"
+          "         --allow-singletons, if each worker should run alone\n"
           % (name, world, os.environ.get("IVY_WORLD_SIZE"), instead))
 
 
@@ -1158,7 +1158,7 @@ def _mpi_check_world(module, errors, is_ours):
     _stop("ivyrun: error[IVY-P024]: mpi4py was imported, but its MPI (%s) has created a world of size %d: "
           "this job has %s workers\n%s"
           "  fix:   use mpi4py with MPICH, Intel MPI, MVAPICH or Open MPI 4.1 or 5 (docs/mpi.md)\n"
-          "         --allow-singletons, if each worker is meant to be alone\n"
+          "         --allow-singletons, if each worker should run alone\n"
           % (library, size, os.environ.get("IVY_WORLD_SIZE"),
              "".join("  cause: %s\n" % text for text in errors)))
 

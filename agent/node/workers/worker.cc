@@ -114,7 +114,7 @@ void WorkerLaunch::find_program(const BlockingPool::Label& label) {
     pending_.failure = {"chdir", request_.working_directory, directory};
     return;
   }
-  label.set("the file systems on the way to the program " + program_);
+  label.set("the file systems on the path of the program " + program_);
   std::string tool;
   pending_.failure = ivy::find_program(program_, request_, request_.executable);
   if (pending_.failure.step.empty() && !wrap_.empty())

@@ -248,7 +248,7 @@ Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architectu
   co_return LinkDown{
       LinkFailure::kBootstrap,
       "ivy-node cannot be installed there: " + describe(place()) + ": " + status.message,
-      "give " + host_.name + " a cache directory with room: ~/.cache/ivyrun"};
+      "on " + host_.name + ", ~/.cache/ivyrun needs free space and must allow programs to run"};
 }
 
 Awaitable<AgentStatus> AgentLink::put(std::string architecture, NodeBundle bundle) {

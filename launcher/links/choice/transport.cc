@@ -108,7 +108,7 @@ Result<void> keep_to_policy(Options& options) {
     return Error{Code::kPermissionDenied,
                  "the policy of this host (/etc/ivyrun/policy.toml) forbids the transports to " +
                      other->name + ": ssh and agents",
-                 "ask who administers this host"};
+                 "ask the administrator of this host"};
   options.transport = TransportChoice::kAgent;
   return {};
 }

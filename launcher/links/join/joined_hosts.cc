@@ -22,7 +22,7 @@ void JoinedHosts::mark_gone(const std::string& host) {
   StepHost* const known = hosts_.find(host);
   if (known == nullptr) return;
   hosts_.lose(*known, LinkDown{LinkFailure::kNoSuchJob, "its ivyrun closed the connection",
-                               "what " + host + " has printed may say why"});
+                               "the output of " + host + " may say why"});
 }
 
 void JoinedHosts::mark_silent(const std::string& host) {

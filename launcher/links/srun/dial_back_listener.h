@@ -40,7 +40,8 @@ struct DialBackListenerSettings {
   DialKeys keys;
   // For messages: the expected peers, and the advice if listening fails.
   std::string awaited = "the step's hosts";
-  std::string fix = "--port-range A-B names ports that are free, --iface NAME another interface";
+  std::string fix =
+      "choose free ports with --port-range A-B, or another interface with --iface NAME";
 };
 
 // Implemented by the owner of a listener.

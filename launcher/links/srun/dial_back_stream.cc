@@ -62,7 +62,8 @@ bool DialBackStream::looks_like_tls() {
 
 void DialBackStream::shake_hands() {
   if (stream_.received_bytes() == 0 && !looks_like_tls())
-    return answer(Error{Code::kUnauthenticated, "it does not speak TLS as ivy-node does"});
+    return answer(
+        Error{Code::kUnauthenticated, "it did not start a TLS handshake as ivy-node does"});
   const Outcome step = stream_.shake_hands();
   if (stream_.received_bytes() > kUnprovedMaxBytes)
     return answer(Error{Code::kUnauthenticated, "it sent too much data before it authenticated"});

@@ -247,12 +247,12 @@ void SrunStep::child_output(const std::string& line) {
   StepHost* const host = hosts_.find(answer->node);
   if (host == nullptr) return;
   if (answer->kind == StepAnswer::Kind::kFail) {
-    return hosts_.lose(
-        *host,
-        LinkDown{LinkFailure::kBootstrap, "ivy-node cannot be installed there: " + answer->text,
-                 "give " + host->name +
-                     " a directory with room where programs may run: ~/.cache, "
-                     "$XDG_CACHE_HOME, /tmp or /dev/shm"});
+    return hosts_.lose(*host, LinkDown{LinkFailure::kBootstrap,
+                                       "ivy-node cannot be installed there: " + answer->text,
+                                       "on " + host->name +
+                                           ", one of these directories needs free space and must "
+                                           "allow programs to run: ~/.cache, "
+                                           "$XDG_CACHE_HOME, /tmp or /dev/shm"});
   }
   const int asked = ++host->bundles_asked[answer->architecture];
   if (host->waiting != nullptr) host->waiting->host_progress("srun: sending ivy-node");

@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kAnswerTimeout{10};
 constexpr std::chrono::milliseconds kAgentLimit{10'000};
 // The same on a redial, because a supervisor waits for its launcher for a limited time.
 constexpr std::chrono::milliseconds kAgentLimitRedial{3'000};
-constexpr const char* kUnanswered = "what ssh -G does not tell";
+constexpr const char* kUnanswered = "settings that ssh -G did not print";
 // A larger file was not written by a person, and is not read.
 constexpr std::size_t kMaxFileBytes = 64u << 20;
 
@@ -167,7 +167,7 @@ Awaitable<SshTarget> SshState::target_of(Sequence& sequence, Host host) {
   }
   SshTarget target = targets_.at(key);
   if (target.client_because.empty() && prefers_client(host))
-    target.client_because = "what libssh could not do before";
+    target.client_because = "an earlier failure of libssh";
   co_return target;
 }
 

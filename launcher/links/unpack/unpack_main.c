@@ -106,7 +106,7 @@ static void unpack(void) {
   const size_t in_size = ZSTD_DStreamInSize(), out_size = ZSTD_DStreamOutSize();
   char* const in_bytes = malloc(in_size);
   char* const out_bytes = malloc(out_size);
-  if (stream == NULL || in_bytes == NULL || out_bytes == NULL) fail("unpack: no memory");
+  if (stream == NULL || in_bytes == NULL || out_bytes == NULL) fail("unpack: out of memory");
   size_t wanted = 1;
   for (;;) {
     const long count = call(SYS_read, 0, (long)in_bytes, (long)in_size, 0, 0, 0);
@@ -130,7 +130,7 @@ static void unpack(void) {
       if (out.pos < out.size) break;
     }
   }
-  if (wanted != 0) fail("unpack: the bundle is cut off");
+  if (wanted != 0) fail("unpack: the bundle is truncated");
 }
 
 __attribute__((used)) void begin(const long* stack) {
@@ -140,7 +140,7 @@ __attribute__((used)) void begin(const long* stack) {
   if (stack[0] != 2) fail("unpack: usage: unpack OFFSET < BUNDLE");
   for (const char* digit = arguments[1]; *digit >= '0' && *digit <= '9'; ++digit)
     offset = 10 * offset + (*digit - '0');
-  if (call(SYS_lseek, 0, offset, 0, 0, 0, 0) != offset) fail("unpack: its input is no file");
+  if (call(SYS_lseek, 0, offset, 0, 0, 0, 0) != offset) fail("unpack: its input is not a file");
   unpack();
   leave(0);
 }
