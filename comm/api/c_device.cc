@@ -49,7 +49,7 @@ int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*
       first_memory = memory;
     } else if (memory.has_value() != first_memory.has_value() ||
                (memory && memory->device != first_memory->device)) {
-      return invalid("the buffers of one call must be in one place: " +
+      return invalid("all buffers of a call must be in the same memory: " +
                      name_of(first, first_memory) + ", " + name_of(buffer, memory));
     }
   }
@@ -65,7 +65,7 @@ int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*
 [[gnu::cold, gnu::noinline]] int refuse_device(const ivy_call* call, bool has_field) {
   if (!has_field) {
     return invalid(
-        "IVY_ON_DEVICE is set, but ivy_call.struct_bytes says that the caller knows no `device`");
+        "IVY_ON_DEVICE is set, but ivy_call.struct_bytes does not include the field `device`");
   }
   return invalid("IVY_ON_DEVICE is set, but ivy_call.device is " + std::to_string(call->device));
 }
@@ -180,7 +180,7 @@ extern "C" int ivy_mem_window(ivy_comm* comm, void* memory, const ivy_call* call
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     const std::optional<nccl::DeviceRegion> region = nccl::device_regions::region_at(memory);
-    if (!region) return invalid("memory is no pointer that ivy_mem_alloc_device gave");
+    if (!region) return invalid("memory is not a pointer from ivy_mem_alloc_device");
     return finish(comm, call, comm->communicator->prepare_device(*region, options_of(call)));
   });
 }

@@ -82,9 +82,10 @@ void note_world_ends() { worlds.fetch_sub(1); }
 
 int check_process() {
   if (!is_forked_child.load(std::memory_order_relaxed)) return IVY_OK;
-  return fail(IVY_FAILED_PRECONDITION,
-              "this process was forked from a worker: it has no place in the job; call fork before "
-              "ivy_init, or start the child with exec");
+  return fail(
+      IVY_FAILED_PRECONDITION,
+      "this process was forked from a worker, so it does not belong to the job; call fork before "
+      "ivy_init, or start the child with exec");
 }
 
 Handle make_handle() {
@@ -128,7 +129,7 @@ int check_comm(const ivy_comm* comm) {
 
 int ended_error() {
   return fail(IVY_FAILED_PRECONDITION,
-              "this communicator is gone: it was freed or its world finalized");
+              "this communicator no longer exists: it was freed, or its world was finalized");
 }
 
 int check_call(const ivy_call* call) {
@@ -139,28 +140,28 @@ int check_call(const ivy_call* call) {
 
 int check_type(int dtype) {
   if (dtype >= 0 && dtype < kDtypeCount) return IVY_OK;
-  return invalid("dtype " + std::to_string(dtype) + " is not known");
+  return invalid("dtype " + std::to_string(dtype) + " is unknown");
 }
 
 int check_reduction(int dtype, int op) {
   if (const int code = check_type(dtype); code != IVY_OK) return code;
-  if (op < 0 || op >= kReduceOpCount) return invalid("op " + std::to_string(op) + " is not known");
+  if (op < 0 || op >= kReduceOpCount) return invalid("op " + std::to_string(op) + " is unknown");
   if (is_reducible(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op))) return IVY_OK;
   return invalid(std::string(reduce_op_name(static_cast<ReduceOp>(op))) + " of " +
                  std::string(dtype_name(static_cast<Dtype>(dtype))) +
-                 " has no meaning; see \"Reduction\" in docs/collectives.md");
+                 " is not defined; see \"Reduction\" in docs/collectives.md");
 }
 
 int check_root(const ivy_comm* comm, int root) {
   const Membership& ranks = comm->communicator->ranks();
   if (root >= 0 && root < ranks.size()) return IVY_OK;
-  return invalid("root " + std::to_string(root) + " is no rank of communicator " + ranks.name() +
-                 ", which has " + std::to_string(ranks.size()));
+  return invalid("root " + std::to_string(root) + " is not a rank of communicator " + ranks.name() +
+                 ", whose size is " + std::to_string(ranks.size()));
 }
 
 int check_buffer(const void* buffer, std::size_t count, const char* name) {
   if (buffer == IVY_IN_PLACE) {
-    return invalid(std::string(name) + " is IVY_IN_PLACE, which means nothing there");
+    return invalid(std::string(name) + " is IVY_IN_PLACE, which is not allowed there");
   }
   if (buffer != nullptr || count == 0) return IVY_OK;
   return invalid(std::string(name) + " is NULL with a count of " + std::to_string(count));

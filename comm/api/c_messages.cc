@@ -22,8 +22,8 @@ constexpr int kTagMax = 1 << 30;
 int check_peer(const ivy_comm* comm, int rank, const char* name) {
   const Membership& ranks = comm->communicator->ranks();
   if (rank >= 0 && rank < ranks.size()) return IVY_OK;
-  return invalid(std::string(name) + " " + std::to_string(rank) + " is no rank of communicator " +
-                 ranks.name());
+  return invalid(std::string(name) + " " + std::to_string(rank) +
+                 " is not a rank of communicator " + ranks.name());
 }
 
 int check_tag(int tag, const char* name) {
@@ -85,11 +85,11 @@ int check_device_message(const GivenMessage& given, const Placed& placed) {
   const bool is_any = !given.is_send && given.peer == IVY_ANY_SOURCE;
   const bool has_tag = given.tag != 0 && (given.is_send || given.tag != IVY_ANY_TAG);
   if (!is_any && !has_tag) return IVY_OK;
-  return invalid(
-      std::string(given.is_send ? "send" : "recv") + ": " + given.buffer_name +
-      " is memory of device " + std::to_string(placed.device) + ", and between devices " +
-      (is_any ? "a message comes from a rank that is named" : "messages have no tags: give tag 0") +
-      "; or copy to the host");
+  return invalid(std::string(given.is_send ? "send" : "recv") + ": " + given.buffer_name +
+                 " is memory of device " + std::to_string(placed.device) +
+                 ", and for messages between devices " +
+                 (is_any ? "the sender must be given" : "the tag must be 0") +
+                 "; or copy to the host");
 }
 
 // Location and options of a message between devices.
@@ -200,7 +200,7 @@ int ivy_recv_within(ivy_comm* comm, void* buffer, size_t count, int dtype, int f
     IVY_CHECKED(check_message(message));
     Placed placed;
     IVY_CHECKED(find_place(nullptr, {buffer}, placed));
-    if (placed.is_device) return invalid("buffer is device memory; ivy_recv takes that");
+    if (placed.is_device) return invalid("buffer is device memory; use ivy_recv");
     CallOptions options;
     options.timeout = timeout_of(-1);
     options.patience = at_most_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(at_most_ms);
@@ -225,7 +225,7 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
         comm, {false, recv, recv_count, dtype, from, recv_tag, "recv", "recv_tag"}, receiving));
     IVY_CHECKED(check_message(message));
     if (call != nullptr && call->work != nullptr) {
-      return invalid("sendrecv waits; use ivy_send and ivy_recv with call.work");
+      return invalid("sendrecv is blocking; use ivy_send and ivy_recv with call.work");
     }
     Placed placed;
     IVY_CHECKED(find_place(call, {send, recv}, placed));
@@ -268,7 +268,7 @@ int ivy_work_message(ivy_work* work, ivy_message* message) {
     const bool is_known = outcome && outcome->code == IVY_OK;
     if (work->message == nullptr || work->message->is_send ||
         !(is_known || work->message->is_on_device)) {
-      return invalid("this is no receive that has ended well");
+      return invalid("this is not a receive that has succeeded");
     }
     return give_status(work->message->status, message);
   });

@@ -86,7 +86,7 @@ int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
   const bool is_in_place = collective.send.data == collective.receive.data;
   if (collective.shape.operation == Operation::kAllToAll && is_in_place &&
       collective.shape.count != 0) {
-    return invalid("all_to_all of device memory cannot work in place; give another recv");
+    return invalid("all_to_all of device memory cannot work in place; pass a separate recv");
   }
   return finish(comm, call,
                 comm->communicator->carry_out_on_device(
@@ -257,7 +257,7 @@ int find_parts(const ivy_call* call, const std::vector<Part>& parts, Placed& pla
       first = part;
       placed = own;
     } else if (own.is_device != placed.is_device || own.device != placed.device) {
-      return invalid("the parts of one operation must be in one place: part " +
+      return invalid("all parts of an operation must be in the same memory: part " +
                      std::to_string(part) + " is not where part " + std::to_string(first) + " is");
     }
   }

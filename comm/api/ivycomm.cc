@@ -124,7 +124,7 @@ int begin_end(ivy_comm* comm, bool is_world) {
   if (comm->is_ending.exchange(true)) return ended_error();
   if ((comm->world == comm) == is_world) return IVY_OK;
   comm->is_ending.store(false);
-  return invalid(is_world ? "ivy_finalize wants the world; use ivy_comm_free"
+  return invalid(is_world ? "ivy_finalize accepts only the world; use ivy_comm_free"
                           : "this is the world; use ivy_finalize");
 }
 
@@ -211,7 +211,7 @@ int check_group(const ivy_comm* comm, Ranks ranks, ivy_comm** group) {
     const std::int32_t rank = ranks.first[i];
     if (rank < 0 || rank >= members.size() || seen[static_cast<std::size_t>(rank)]) {
       return invalid("ranks[" + std::to_string(i) + "] = " + std::to_string(rank) +
-                     " is no rank of communicator " + members.name() + ", or stands there twice");
+                     " is not a rank of communicator " + members.name() + ", or is listed twice");
     }
     seen[static_cast<std::size_t>(rank)] = true;
   }
@@ -255,14 +255,14 @@ int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_co
     IVY_CHECKED(check_group(comm, {own.ranks, own.rank_count}, group));
     const std::string name = own.name != nullptr ? own.name : "";
     if (name.empty() || name.size() > kGroupNameBytesMax) {
-      return invalid("the name of a group has 1 to " + std::to_string(kGroupNameBytesMax) +
+      return invalid("the name of a group must have 1 to " + std::to_string(kGroupNameBytesMax) +
                      " bytes");
     }
     const std::span<const std::int32_t> ranks(own.ranks, static_cast<std::size_t>(own.rank_count));
     const std::int32_t self = comm->communicator->ranks().rank();
     if (std::find(ranks.begin(), ranks.end(), self) == ranks.end()) {
-      return invalid("rank " + std::to_string(self) + " makes group " + name +
-                     " and is not among its ranks");
+      return invalid("rank " + std::to_string(self) + " creates group " + name +
+                     " but is not one of its ranks");
     }
     const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
         own.timeout_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(own.timeout_ms));
@@ -391,8 +391,8 @@ int ivy_mem_free(void* memory) {
     if (memory == nullptr || registered_memory::release(memory)) return static_cast<int>(IVY_OK);
     if (nccl::device_regions::release(memory)) return static_cast<int>(IVY_OK);
     return invalid(
-        "memory is no pointer that ivy_mem_alloc or ivy_mem_alloc_device gave, or it was freed "
-        "before");
+        "memory is not a pointer from ivy_mem_alloc or ivy_mem_alloc_device, or was already "
+        "freed");
   });
 }
 
@@ -401,7 +401,7 @@ int ivy_work_wait(ivy_work* work, int64_t timeout_ms) {
     IVY_CHECKED(check_process());
     if (work == nullptr) return invalid("work is NULL");
     const std::optional<Outcome> outcome = work->work->wait(std::chrono::milliseconds(timeout_ms));
-    if (!outcome) return fail(IVY_DEADLINE_EXCEEDED, "the operation still runs");
+    if (!outcome) return fail(IVY_DEADLINE_EXCEEDED, "the operation is still running");
     return outcome->code == IVY_OK ? static_cast<int>(IVY_OK) : fail(outcome->failure());
   });
 }

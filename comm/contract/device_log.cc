@@ -101,7 +101,7 @@ std::optional<DeviceDifference> DeviceLog::compare(const DeviceRecord& other) co
   if (std::optional<DeviceDifference> found = compare_order(other)) return found;
   const Entry* const own = find(other.ahead);
   if (own == nullptr || own->hash == other.hash) return std::nullopt;
-  const std::string somewhere = "has called other operations before operation " +
+  const std::string somewhere = "has called different operations before operation " +
                                 std::to_string(other.ahead) + " than the other rank";
   return DeviceDifference{other.ahead, somewhere, somewhere};
 }

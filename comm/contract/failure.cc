@@ -61,7 +61,7 @@ Failure failure_of(const std::exception& problem) {
   Failure failure = make_failure(FailureKind::kOther, is_memory ? "out of memory" : problem.what());
   if (is_memory || is_thread) failure.code = IVY_RESOURCE_EXHAUSTED;
   if (is_thread) {
-    set_text(failure, std::string("the system gives no thread: ") + problem.what());
+    set_text(failure, std::string("cannot create a thread: ") + problem.what());
   }
   return failure;
 }

@@ -93,9 +93,10 @@ class Calls {
   }
   template <class From, class To>
   static constexpr int type(const From& from, const To&) {
-    static_assert(!std::is_const_v<typename To::element_type>, "the buffer is written into");
+    static_assert(!std::is_const_v<typename To::element_type>,
+                  "the operation writes to this buffer, so it must not be const");
     static_assert(std::is_same_v<typename From::value_type, typename To::value_type>,
-                  "both buffers must be of one type");
+                  "both buffers must have the same element type");
     return type(from);
   }
   // Calls a function of the C interface that takes two buffers, a count, a type and other

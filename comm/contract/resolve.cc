@@ -59,7 +59,7 @@ Result<std::string> own_address_towards(const std::string& host) {
   // Connecting a datagram socket sends nothing; it only queries the routing table.
   const Descriptor socket(::socket(target.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket || connect(socket.get(), target.get(), target.size) != 0) {
-    return errno_error(Code::kUnavailable, "find the way to " + host, errno);
+    return errno_error(Code::kUnavailable, "find the route to " + host, errno);
   }
   return text_of(own_address(socket.get()).get());
 }

@@ -96,8 +96,8 @@ Failure abort_of(const Membership& ranks, const std::string& reason) {
   Failure failure =
       make_failure(FailureKind::kOther,
                    "this signal handler interrupts an operation on communicator " + ranks.name() +
-                       ", so that it can start none there and wait for it; "
-                       "set a flag, and look at it between two operations");
+                       ", so it cannot start another one there and wait for it; "
+                       "set a flag, and check it between operations");
   failure.code = static_cast<std::int32_t>(Code::kFailedPrecondition);
   return {Outcome(failure), nullptr};
 }
@@ -139,7 +139,8 @@ std::unique_ptr<SharedGroup> make_local_group(Job& job, const Membership& ranks,
 // Returns the error of a group whose shared memory could not be created. All ranks return it, and
 // the parent is not broken.
 Error shared_memory_error(const Membership& parent, const std::string& error) {
-  return {Code::kResourceExhausted, "make a group of communicator " + parent.name() + ": " + error};
+  return {Code::kResourceExhausted,
+          "create a group of communicator " + parent.name() + ": " + error};
 }
 
 // Breaks a group that this rank could not create, because an operation of its parent failed here.
@@ -191,7 +192,7 @@ std::unique_ptr<Communicator> Communicator::of_world(Job& job, World world) {
 }
 
 Communicator::~Communicator() {
-  if (queue_.is_busy()) abort("the communicator was ended while operations ran");
+  if (queue_.is_busy()) abort("the communicator was closed while operations were running");
   static_cast<void>(device_->end());  // First, because the device's thread uses the other members.
   messages_.close();
 }
@@ -249,7 +250,7 @@ OperationResult Communicator::queue(const CallOptions& options, std::function<Ou
     Failure failure =
         make_failure(FailureKind::kOther, std::to_string(WorkQueue::kPendingMax) +
                                               " operations of communicator " + ranks_.name() +
-                                              " are waiting; wait for some of them");
+                                              " are queued; wait for some of them");
     failure.code = static_cast<std::int32_t>(Code::kResourceExhausted);
     return {Outcome(failure), nullptr};
   }

@@ -106,8 +106,8 @@ class GroupRendezvous {
       const std::size_t line = announcement->find('\n');
       if (announcement->substr(0, line) != ranks_) {
         return "different: world rank " + std::to_string(members_.world_rank(rank)) +
-               " makes group " + members_.name() + " of ranks " + announcement->substr(0, line) +
-               "and world rank " + std::to_string(members_.own_member().world_rank) + " of " +
+               " creates group " + members_.name() + " of ranks " + announcement->substr(0, line) +
+               "but world rank " + std::to_string(members_.own_member().world_rank) + " of " +
                ranks_;
       }
       if (verdict == kWell && line + 1 < announcement->size()) {
@@ -125,8 +125,8 @@ class GroupRendezvous {
       names += (names.empty() ? "" : ", ") + std::to_string(members_.world_rank(rank));
     }
     return "missing: timed out: group " + members_.name() + " of world ranks " + ranks_ +
-           "was not made within " + std::to_string(timeout_.count()) + " ms: world ranks " + names +
-           " did not come";
+           "was not created within " + std::to_string(timeout_.count()) + " ms: world ranks " +
+           names + " did not arrive";
   }
 
   static Error error_in(const std::string& verdict) {
@@ -134,7 +134,8 @@ class GroupRendezvous {
     const std::string text = verdict.substr(colon + 2);
     if (verdict.starts_with("missing")) return Error{Code::kDeadlineExceeded, text};
     if (verdict.starts_with("memory")) return Error{Code::kResourceExhausted, text};
-    return Error{Code::kFailedPrecondition, text, "every member names the same ranks in one order"};
+    return Error{Code::kFailedPrecondition, text,
+                 "every member must pass the same ranks in the same order"};
   }
 
   // Named by world rank, so that members that disagree on the order find each other's records.
@@ -160,9 +161,9 @@ class GroupRendezvous {
       if (steady_now() >= end_ + grace) {
         return Error{Code::kDeadlineExceeded,
                      "timed out: group " + members_.name() + " of world ranks " + ranks_ +
-                         "was not made within " + std::to_string(timeout_.count()) +
-                         " ms: no word of its first rank",
-                     "do all these ranks make it?"};
+                         "was not created within " + std::to_string(timeout_.count()) +
+                         " ms: its first rank did not respond",
+                     "check that all these ranks create it"};
       }
     }
   }

@@ -166,11 +166,11 @@ Result<std::unique_ptr<PrivateStore>> PrivateStore::start(const PrivateStoreOpti
   int pair[2] = {-1, -1};
   const int own_end = not_inherited::open(
       [&] { return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 ? pair[0] : -1; });
-  if (own_end < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  if (own_end < 0) return errno_error(Code::kResourceExhausted, "create a socket", errno);
   Descriptor own(own_end);
   Descriptor theirs(pair[1]);
   auto [token, token_writer] = make_pipe();
-  if (!token) return errno_error(Code::kResourceExhausted, "make a pipe", errno);
+  if (!token) return errno_error(Code::kResourceExhausted, "create a pipe", errno);
   const ssize_t written = write(token_writer.get(), options.token.data(), options.token.size());
   token_writer.reset();
   Descriptor owner(open_pidfd(getpid()));

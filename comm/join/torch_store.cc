@@ -71,7 +71,7 @@ Result<std::string> receive(int socket, std::size_t count, TimePoint end) {
 
 Result<int> dial_one(SocketAddress where, TimePoint end) {
   Descriptor socket(where.open_socket());
-  if (!socket) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  if (!socket) return errno_error(Code::kResourceExhausted, "create a socket", errno);
   disable_nagle(socket.get());
   const int failed = connect_to(socket.get(), where, {end});
   if (failed == 0) return socket.release();

@@ -50,7 +50,7 @@ Result<comm_status::StatusPage> request_page() {
   const bool is_sent = comm::send_request(socket, observe);
   const Result<comm::ControlAnswer> answer =
       is_sent ? comm::receive_answer(socket, kPatience)
-              : errno_error(Code::kUnavailable, "ask the supervisor for a page", errno);
+              : errno_error(Code::kUnavailable, "request a page from the supervisor", errno);
   not_inherited::close(socket);
   if (!answer.ok()) return answer.error();
   return map_page(*answer);

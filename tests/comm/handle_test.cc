@@ -56,7 +56,8 @@ std::vector<Call> calls() {
 void expect_gone(ivy_comm* comm) {
   for (const auto& [name, call] : calls()) {
     EXPECT_EQ(call(comm), IVY_FAILED_PRECONDITION) << name;
-    EXPECT_NE(std::string(ivy_last_error()).find("freed or its world finalized"), std::string::npos)
+    EXPECT_NE(std::string(ivy_last_error()).find("freed, or its world was finalized"),
+              std::string::npos)
         << name << ": " << ivy_last_error();
   }
   EXPECT_EQ(ivy_comm_rank(comm), -1);

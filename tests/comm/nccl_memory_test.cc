@@ -194,7 +194,7 @@ TEST(NcclMistakeTest, AStreamOfAnotherDeviceIsRefusedByItsNumber) {
       if (rank == 1) {
         EXPECT_EQ(all_reduce(world, on.data(), &how), IVY_INVALID_ARGUMENT);
         EXPECT_NE(std::string(ivy_last_error())
-                      .find("the buffers are on device 1, but the stream was made for another"),
+                      .find("the buffers are on device 1, but the stream was created for another"),
                   std::string::npos)
             << ivy_last_error();
       }

@@ -110,8 +110,7 @@ TEST(RepairAgreement, RefusesDifferentCallsAtOnce) {
 TEST(RepairAgreement, NamesWhoIsMissing) {
   const RepairView view = {survivor(kGrow), silent(), dead()};
   EXPECT_EQ(missing_text(kShrink, view), "rank 1 has not called shrink");
-  EXPECT_EQ(missing_text(kGrow, view),
-            "rank 1 has not called grow, rank 2 has not been started again");
+  EXPECT_EQ(missing_text(kGrow, view), "rank 1 has not called grow, rank 2 has not been restarted");
   EXPECT_NE(missing_text(kShrink, RepairView(40, silent())).find("24 more"), std::string::npos);
 }
 

@@ -84,7 +84,7 @@ def test_errors_are_the_same_on_every_rank(local):
     assert [one.code for one in done] == [0, 0], done
     said = [told(one)[0] for one in done]
     assert [one.pop("interrupted") for one in said] == [
-        "KeyboardInterrupt", "rank 0 has interrupted the repair of the world"], done
+        "KeyboardInterrupt", "rank 0 interrupted the repair of the world"], done
     for one in said:
         assert "rank 1 has not called shrink" in one["timeout"], done
         assert "call shrink or grow again" in one["between"], done
@@ -168,8 +168,8 @@ def test_a_newcomer_that_no_rank_accepts_gets_an_error(local):
              "time.sleep(4)\n") as job:
         ended = job.finish(is_to_replace=True)
     late = ended[1][1]
-    assert late.code == 1 and "every survivor calls grow" in late.err_text, ended
-    assert "rank 1 was started again (IVY_REJOIN=1)" in late.err_text, ended
+    assert late.code == 1 and "every survivor must call grow" in late.err_text, ended
+    assert "rank 1 was restarted (IVY_REJOIN=1)" in late.err_text, ended
 
 
 # ---- under ivyrun ---------------------------------------------------------------------------------------

@@ -151,8 +151,8 @@ WorkQueue::~WorkQueue() {
     has_more_.notify_all();
   }
   for (Task& task : abandoned) {
-    const Failure failure =
-        make_failure(FailureKind::kAborted, "the communicator was ended before its turn came");
+    const Failure failure = make_failure(
+        FailureKind::kAborted, "the communicator was closed before the operation started");
     task.work->finish(Outcome(failure));
   }
   if (thread.joinable()) thread.join();

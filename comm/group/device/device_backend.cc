@@ -64,13 +64,15 @@ bool wants_staging(const OperationShape& shape) {
   const bool is_message = operation.is_message();
   if (!is_begun) {
     return std::string(is_message ? ": a message" : ": an operation in a group") +
-           " cannot be the communicator's first operation on a device, for which all ranks meet; "
-           "call ivy_prepare_device (in Python prepare_device) before; where ranks share a device "
+           " cannot be the communicator's first operation on a device, for which all ranks "
+           "synchronize; "
+           "call ivy_prepare_device (in Python prepare_device) before; if ranks share a device "
            "(IVY_OVERSUBSCRIBE=1), copy to the host";
   }
   if (DeviceGroup::current() == nullptr) return "";
   if (wants_staging(operation.collective.shape) || device_check_mode() == DeviceCheckMode::kEvery) {
-    return ": in a group the ranks cannot meet before an operation, which this one wants";
+    return ": this operation synchronizes the ranks before it starts, which is impossible in a "
+           "group";
   }
   if (!operation.is_enqueued && !is_async) {
     return ": it cannot be waited for inside a group; set IVY_ENQUEUE or call.work";
@@ -88,14 +90,14 @@ bool wants_staging(const OperationShape& shape) {
   }
   if (wants_staging(operation.collective.shape)) {
     return ": the stream is being captured into a graph, but NCCL has no such reduction, and the "
-           "way through host memory cannot be captured";
+           "path through host memory cannot be captured";
   }
   if (device_check_mode() == DeviceCheckMode::kEvery) {
-    return ": the stream is being captured into a graph, but IVY_DEVICE_CHECK=every lets all ranks "
-           "meet before each operation; unset it";
+    return ": the stream is being captured into a graph, but IVY_DEVICE_CHECK=every synchronizes "
+           "all ranks before each operation; unset it";
   }
   if (!operation.is_enqueued && !is_async) {
-    return ": the stream is being captured into a graph, so that the call cannot wait for its "
+    return ": the stream is being captured into a graph, so the call cannot wait for its "
            "result; set IVY_ENQUEUE";
   }
   return "";
@@ -232,7 +234,7 @@ MaybeFailure DeviceBackend::admit(DeviceOperation& operation, bool is_async) {
     return refusal(describe(shape) + ": NCCL has no " + std::string(reduce_op_name(shape.op)) +
                    " of " + std::string(dtype_name(shape.dtype)) + " for " +
                    std::string(comm_status::name_of(shape.operation)) +
-                   ", and IVY_NCCL_STAGING=0 forbids the way through host memory");
+                   ", and IVY_NCCL_STAGING=0 forbids the path through host memory");
   }
   const nccl::DeviceCommunicator* const device = existing();
   const int used = device != nullptr ? device->device() : -1;
@@ -245,7 +247,7 @@ MaybeFailure DeviceBackend::admit(DeviceOperation& operation, bool is_async) {
   if (driver != nullptr && !streams_.has(*driver, operation, used >= 0)) {
     const std::string own = "device " + std::to_string(operation.device);
     return refusal(describe(shape) + ": the buffers are on " + own +
-                   ", but the stream was made for another device; give a stream of " + own);
+                   ", but the stream was created for another device; pass a stream of " + own);
   }
   operation.is_captured = driver != nullptr && driver->is_capturing(operation.stream);
   if (operation.is_captured) {

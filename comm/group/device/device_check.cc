@@ -188,10 +188,10 @@ std::string DeviceCheck::why_late(const nccl::Enqueued& operation) {
     }
     if (++named > kNamedMost) continue;
     behind += (behind.empty() ? "" : ", ") + ("rank " + std::to_string(rank)) + " has called " +
-              counted(called) + " on devices, as far as it is known";
+              counted(called) + " on devices, as far as known";
   }
   if (behind.empty()) return nobody;
-  return behind + (named > kNamedMost ? ", and so on" : "");
+  return behind + (named > kNamedMost ? ", ..." : "");
 }
 
 }  // namespace ivy::comm

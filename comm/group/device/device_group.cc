@@ -38,7 +38,7 @@ void DeviceGroup::begin() {
 Outcome DeviceGroup::end() {
   std::unique_ptr<DeviceGroup>& group = own_group();
   if (group == nullptr) {
-    Failure failure = make_failure(FailureKind::kOther, "no group of operations has begun");
+    Failure failure = make_failure(FailureKind::kOther, "no group of operations was started");
     failure.code = static_cast<std::int32_t>(Code::kFailedPrecondition);
     return Outcome(failure);
   }

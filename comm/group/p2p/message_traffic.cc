@@ -220,7 +220,7 @@ bool MessageTraffic::progress_receives(MessagePeer& peer) {
   // waits for it.
   const bool has_ended = peer.source != nullptr && peer.source->state() == StreamState::kBroken;
   if (has_ended && !is_broken() && (peer.has_begun() || matching_.is_wanted(peer.rank, false))) {
-    report_disconnect(peer.rank, "it hung up");
+    report_disconnect(peer.rank, "it closed the connection");
   }
   return has_moved;
 }
@@ -238,7 +238,7 @@ bool MessageTraffic::read_header(MessagePeer& peer, bool& has_moved) {
   if (peer.header.magic == kMessageMagic && peer.header.dtype < kDtypeCount && can_be_lent) {
     return true;
   }
-  report_disconnect(peer.rank, "sent something that is no message");
+  report_disconnect(peer.rank, "it sent invalid data");
   return false;
 }
 

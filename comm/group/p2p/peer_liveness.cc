@@ -59,7 +59,7 @@ MaybeFailure PeerLiveness::find_unreachable(std::int32_t& missed) {
   if (absent == suspects.end()) return std::nullopt;
   missed = *absent;
   const std::lock_guard lock(mutex_);
-  return detector_.connection_failure(missed, "it is gone");
+  return detector_.connection_failure(missed, "it is no longer reachable");
 }
 
 // Returns whether the peer may still send or has unread data. Returns nothing if that is unknown

@@ -77,7 +77,7 @@ PointToPoint::~PointToPoint() {
   for (const std::unique_ptr<MessagePeer>& peer : traffic_.peers()) peer->dial.reset();
   const std::lock_guard lock(mutex_);
   traffic_.end_all(make_failure(FailureKind::kAborted,
-                                "the communicator was ended before the message was through"));
+                                "the communicator was closed before the message was complete"));
 }
 
 Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout, nanoseconds patience) {

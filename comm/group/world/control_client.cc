@@ -31,7 +31,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string&
     return error;
   };
   if (!send_request(socket, attach)) {
-    return give_up(errno_error(Code::kUnavailable, "greet the supervisor", errno));
+    return give_up(errno_error(Code::kUnavailable, "connect to the supervisor", errno));
   }
   const Result<ControlAnswer> answer = receive_answer(socket, at_most);
   if (!answer.ok()) return give_up(answer.error());
@@ -54,7 +54,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string&
 Result<int> ControlClient::segment(const control::Segment& request, milliseconds at_most) {
   const std::lock_guard lock(mutex_);
   if (!send_request(socket_, request)) {
-    return errno_error(Code::kUnavailable, "ask the supervisor for shared memory", errno);
+    return errno_error(Code::kUnavailable, "request shared memory from the supervisor", errno);
   }
   ControlAnswer answer = IVY_TRY(receive_answer(socket_, at_most));
   const auto* ready = std::get_if<control::SegmentReady>(&answer.reply);

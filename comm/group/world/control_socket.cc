@@ -73,19 +73,19 @@ Result<ControlAnswer> receive_answer(int socket, milliseconds at_most) {
 
 Error unexpected_answer(const ControlAnswer& answer) {
   if (const auto* refused = std::get_if<control::Refused>(&answer.reply)) {
-    return Error{refused->code, "the supervisor refused: " + refused->text};
+    return Error{refused->code, "the supervisor rejected the request: " + refused->text};
   }
-  return Error{Code::kDataLoss, "the supervisor answered something else"};
+  return Error{Code::kDataLoss, "the supervisor sent an unexpected answer"};
 }
 
 Result<int> connect_to_supervisor(const std::string& path) {
   SocketAddress address = unix_address(path);
   if (!address.is_valid()) {
-    return Error{Code::kInvalidArgument, "IVY_CONTROL is longer than a socket's path may be"};
+    return Error{Code::kInvalidArgument, "IVY_CONTROL is too long for the path of a socket"};
   }
   const int descriptor =
       not_inherited::open([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });
-  if (descriptor < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  if (descriptor < 0) return errno_error(Code::kResourceExhausted, "create a socket", errno);
   if (::connect(descriptor, address.get(), address.size) != 0) {
     const int failed = errno;
     not_inherited::close(descriptor);

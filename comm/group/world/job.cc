@@ -228,10 +228,9 @@ Result<World> Job::form_world() {
 Result<World> Job::repair_world(RepairAim aim, milliseconds timeout) {
   if (store_ == nullptr) return form_world();
   if (aim == RepairAim::kGrow && identity_.bootstrap != Bootstrap::kStore) {
-    return Error{
-        Code::kFailedPrecondition,
-        "grow needs a launcher that starts a lost rank again, and the store that it serves",
-        "start the job with ivyrun --on-failure replace, or call shrink"};
+    return Error{Code::kFailedPrecondition,
+                 "grow needs a launcher that restarts lost ranks, and its store",
+                 "start the job with ivyrun --on-failure replace, or call shrink"};
   }
   records_.set_notifier(nullptr);
   notifier_.reset();

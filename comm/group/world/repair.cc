@@ -116,9 +116,9 @@ Result<RepairDecision> Repair::check_own(const RepairDecision& decision) const {
   if (decision.refusal) return *decision.refusal;
   if (decision.place_of(context_.job_rank, context_.incarnation)) return decision;
   return Error{Code::kFailedPrecondition,
-               "the others have repaired the world without rank " +
-                   std::to_string(context_.job_rank) + ", which they take for dead",
-               "end this process"};
+               "the other ranks repaired the world without rank " +
+                   std::to_string(context_.job_rank) + ", which they consider dead",
+               "exit this process"};
 }
 
 Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Member>& members,
@@ -134,14 +134,14 @@ Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Member>& m
       decision =
           RepairDecision{{},
                          Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
-                                                     " has interrupted the repair of the world"}};
+                                                     " interrupted the repair of the world"}};
     } else if (!decision && steady_now() >= end) {
       decision =
           RepairDecision{{},
                          Error{Code::kDeadlineExceeded,
                                std::string(name_of(aim)) + " of the world timed out: after " +
                                    seconds_until_now(start) + " " + missing_text(aim, seen),
-                               "every survivor calls it"}};
+                               "every survivor must call it"}};
     }
     if (decision) {
       IVY_TRY(publish(*decision));
@@ -174,7 +174,7 @@ std::optional<Error> Repair::find_obstacle(const RepairDecision& decision,
                                            const std::vector<Member>& members) {
   if (context_.evidence.is_interrupted()) {
     return Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
-                                       " has interrupted the repair of the world"};
+                                       " interrupted the repair of the world"};
   }
   const Result<bool> has_ended = context_.store->check({key("end")});
   if (has_ended.ok() && *has_ended)
@@ -250,9 +250,9 @@ Result<Newcomer::Call> Newcomer::await_call(std::uint32_t above, RepairTime end)
   }
   return Error{Code::kDeadlineExceeded,
                "rank " + std::to_string(context_.job_rank) +
-                   " was started again (IVY_REJOIN=" + std::to_string(context_.incarnation) +
-                   "), and the survivors have not taken it " + "in for " + seconds_until_now(start),
-               "every survivor calls grow"};
+                   " was restarted (IVY_REJOIN=" + std::to_string(context_.incarnation) +
+                   "), but the survivors have not accepted " + "it for " + seconds_until_now(start),
+               "every survivor must call grow"};
 }
 
 void Newcomer::enter() {

@@ -39,7 +39,7 @@ std::optional<RepairDecision> find_difference(const RepairView& view) {
                           Error{Code::kAborted,
                                 "the survivors repair the world in different ways: " +
                                     call_text(*first) + ", " + call_text(rank),
-                                "call the same on every rank"}};
+                                "call the same function on every rank"}};
   }
   return std::nullopt;
 }
@@ -74,7 +74,7 @@ Result<RepairDecision> RepairDecision::decoded(const std::string& text) {
     std::getline(lines, refusal.fix);
     return decision;
   }
-  const Error damaged{Code::kDataLoss, "the job's store holds a damaged repair of the world"};
+  const Error damaged{Code::kDataLoss, "the job's store has an invalid record of the repair"};
   if (line != "members") return damaged;
   while (std::getline(lines, line)) {
     const std::vector<std::string_view> words = words_of(line);
@@ -125,7 +125,7 @@ std::string missing_text(RepairAim aim, const RepairView& view) {
     if (!is_missing(aim, view[rank])) continue;
     if (++count > kNamedMax) continue;
     missing.push_back("rank " + std::to_string(rank) +
-                      (is_gone(view[rank]) ? " has not been started again"
+                      (is_gone(view[rank]) ? " has not been restarted"
                                            : " has not called " + std::string(name_of(aim))));
   }
   if (count > kNamedMax) missing.push_back(std::to_string(count - kNamedMax) + " more");

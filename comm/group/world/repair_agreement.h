@@ -58,7 +58,7 @@ std::optional<RepairDecision> decide(RepairAim aim, const RepairView& view);
 // others seldom.
 bool is_lowest_caller(const RepairView& view, std::uint32_t job_rank);
 
-// Returns a text such as "rank 2 has not called shrink, rank 3 has not been started again".
+// Returns a text such as "rank 2 has not called shrink, rank 3 has not been restarted".
 std::string missing_text(RepairAim aim, const RepairView& view);
 
 }  // namespace ivy::comm

@@ -200,9 +200,9 @@ Result<void> WorldFormation::exchange_members() {
     if (texts.back().build == own_build()) continue;
     return Error{Code::kFailedPrecondition,
                  "rank " + std::to_string(texts.size() - 1) + " on " + texts.back().host_name +
-                     " has another build of libivycomm (" + texts.back().build + ") than rank " +
-                     std::to_string(inputs_.identity.rank) + " on " + own_host_name() + " (" +
-                     own_build() + ")",
+                     " has a different build of libivycomm (" + texts.back().build +
+                     ") than rank " + std::to_string(inputs_.identity.rank) + " on " +
+                     own_host_name() + " (" + own_build() + ")",
                  "install one build on all hosts"};
   }
   return read_members(texts);

@@ -131,14 +131,14 @@ PyMethodDef methods[] = {
      "teach_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream): torch "
      "is "
      "imported"},
-    {"seat", make_seat, METH_VARARGS, "seat(communicator, rank, size): what a Group keeps"},
+    {"seat", make_seat, METH_VARARGS, "seat(communicator, rank, size): the state of a Group"},
     {"begin_world", begin_world, METH_VARARGS, "begin_world(seat, main_thread)"},
     {"end_world", end_world, METH_NOARGS,
-     "end_world(): closes every seat, unless calls are under way; returns how many are"},
+     "end_world(): closes every seat unless calls are in progress; returns their number"},
     {"close", close_seat, METH_O,
-     "close(seat): calls cannot enter it any longer; False if it was closed before"},
+     "close(seat): later calls cannot enter it; False if it was already closed"},
     {"inside", count_inside, METH_O,
-     "inside(seat): how many threads are inside a call on it; None: on any"},
+     "inside(seat): number of threads inside a call on it; None: on any seat"},
     {"call_library", fast(call_library), kMethodFastCall,
      "call_library(name, arguments, timeout_ms, factor, stream, work): any operation of the C "
      "interface"},

@@ -65,7 +65,7 @@ class PlainArguments {
     if (view.ndim == 1) address = view.buf;
     const bool is_taken = is_pointer || view.ndim == 1;
     PyBuffer_Release(&view);
-    if (!is_taken) PyErr_Format(PyExc_TypeError, "argument %zd is no pointer", index);
+    if (!is_taken) PyErr_Format(PyExc_TypeError, "argument %zd is not a pointer", index);
   }
 
   PyObject* const tuple_;
@@ -84,7 +84,7 @@ PyObject* call_plainly(int (*function)(All...), const PlainArguments& given, con
                        std::index_sequence<Index...>) {
   std::tuple<std::tuple_element_t<Index, std::tuple<All...>>...> values;
   if (given.count() != sizeof...(Index)) {
-    return PyErr_Format(PyExc_TypeError, "%zd arguments, not %zd", given.count(),
+    return PyErr_Format(PyExc_TypeError, "got %zd arguments instead of %zd", given.count(),
                         static_cast<Py_ssize_t>(sizeof...(Index)));
   }
   if (!(given.take(Index, std::get<Index>(values)) && ...)) return nullptr;
@@ -107,7 +107,8 @@ PyObject* call_plainly(int (*function)(All...), const PlainArguments& given,
 // or None. Returns NotImplemented if the communicator, the first argument, was freed.
 inline PyObject* call_library(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !PyTuple_Check(given[1]) || PyTuple_Size(given[1]) == 0) {
-    return PyErr_Format(PyExc_TypeError, "call_library takes a name, a tuple and four more");
+    return PyErr_Format(PyExc_TypeError,
+                        "call_library takes a name, a tuple and four other arguments");
   }
   Py_ssize_t length = 0;
   const char* const name = PyUnicode_AsUTF8AndSize(given[0], &length);

@@ -177,14 +177,15 @@ bool can_travel(const std::vector<Array>& arrays) {
 
 Fault check(const Request& request) {
   if (request.group.comm == nullptr)
-    return refused(IVY_FAILED_PRECONDITION,
-                   "the group that this program was compiled for has ended, or belongs to a former "
-                   "world: compile the program again");
+    return refused(
+        IVY_FAILED_PRECONDITION,
+        "the group that this program was compiled for was freed, or belongs to an earlier "
+        "world: compile the program again");
   if (!fits(request))
     return refused(IVY_INVALID_ARGUMENT,
-                   "the program was compiled for a group of another size than " +
+                   "the program was compiled for a group of a different size than " +
                        std::to_string(request.group.size) +
-                       ": jax.clear_caches() makes JAX compile it anew");
+                       ": jax.clear_caches() makes JAX compile it again");
   if (!can_travel(request.inputs) || !can_travel(request.outputs))
     return refused(IVY_INVALID_ARGUMENT, "arrays of this element type cannot be sent");
   return {};
@@ -399,9 +400,11 @@ bool has_answered_metadata(const xla::CallFrame& frame) {
 xla::Error* handle(const xla::CallFrame& frame, bool is_on_gpu) {
   if (interface_minor > 0 && has_answered_metadata(frame)) return nullptr;
   if (frame.struct_size < offsetof(xla::CallFrame, attributes) + sizeof(xla::Attributes))
-    return report(frame,
-                  refused(IVY_FAILED_PRECONDITION,
-                          "XLA's call is smaller than that of jaxlib 0.4.31, which is needed"));
+    return report(
+        frame,
+        refused(
+            IVY_FAILED_PRECONDITION,
+            "XLA's call structure is smaller than in jaxlib 0.4.31, the oldest supported version"));
   Request request;
   request.attribute = attribute_of(frame.attributes);
   request.inputs = arrays_of(frame.arguments);

@@ -52,7 +52,7 @@ std::string ending_of(const RankStatus& status) {
     case RankState::kHostLost:
       return "was lost with its host";
   }
-  return "is gone";
+  return "is no longer running";
 }
 
 FailureKind kind_of(std::uint8_t report) {

@@ -97,8 +97,8 @@ Result<void> take_place() {
   const std::lock_guard lock(all.mutex);
   if (all.regions.size() + all.being_made >= kRegionsMax) {
     return Error{Code::kResourceExhausted,
-                 std::to_string(kRegionsMax) + " registered buffers are the most of one process",
-                 "free some with ivy_mem_free, or take parts of larger ones"};
+                 std::to_string(kRegionsMax) + " registered buffers are the limit of one process",
+                 "free some with ivy_mem_free, or use parts of larger ones"};
   }
   ++all.being_made;
   return {};

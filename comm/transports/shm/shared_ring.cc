@@ -169,7 +169,7 @@ Result<std::unique_ptr<ByteSink>> make_ring(const RingPlace& place) {
 
 Result<RingEnds> make_ring_in_one_mapping() {
   const Descriptor file(memfd_create("ivycomm-ring", MFD_CLOEXEC));
-  if (!file) return errno_error(Code::kResourceExhausted, "make a ring", errno);
+  if (!file) return errno_error(Code::kResourceExhausted, "create a ring", errno);
   const std::shared_ptr<Ring> ring = IVY_TRY(reserve_ring(file.get(), 0));
   return RingEnds{std::make_unique<RingSink>(ring), std::make_unique<RingSource>(ring)};
 }

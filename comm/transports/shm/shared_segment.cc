@@ -45,8 +45,8 @@ const std::string kNamed = "/dev/shm/ivycomm-";
 Result<void> check_protocol(std::uint64_t theirs) {
   if (theirs == protocol_identity()) return {};
   return Error{Code::kFailedPrecondition,
-               "the shared memory is another build's of libivycomm, which speaks protocol " +
-                   hexadecimal(theirs) + ", and this one " + hexadecimal(protocol_identity()),
+               "the shared memory belongs to another build of libivycomm, which uses protocol " +
+                   hexadecimal(theirs) + ", but this one uses " + hexadecimal(protocol_identity()),
                "let every rank load the same libivycomm"};
 }
 
@@ -71,8 +71,8 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::map(Descriptor descriptor,
   if (fstat(descriptor.get(), &status) != 0 ||
       static_cast<std::size_t>(status.st_size) < geometry.total_bytes()) {
     return Error{Code::kDataLoss, "the shared memory has " + std::to_string(status.st_size) +
-                                      " bytes where " + std::to_string(geometry.total_bytes()) +
-                                      " belong"};
+                                      " bytes; at least " + std::to_string(geometry.total_bytes()) +
+                                      " are needed"};
   }
   void* memory = mmap(nullptr, geometry.total_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED,
                       descriptor.get(), 0);

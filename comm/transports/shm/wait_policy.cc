@@ -208,8 +208,8 @@ void WaitPolicy::give_up(std::uint32_t member) {
     if (wait.culprit >= 0 && rank_of(other) == wait.culprit) blamed = other;
   }
   Failure failure =
-      timeout_failure(wait.because.empty() ? "every rank of this host is in it, and " +
-                                                 name_of(member) + " does not go on"
+      timeout_failure(wait.because.empty() ? "every rank of this host has entered it, but " +
+                                                 name_of(member) + " makes no progress"
                                            : wait.because);
   blame(failure, blamed);
   failure_.break_with(failure);

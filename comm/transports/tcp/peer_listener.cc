@@ -60,7 +60,7 @@ std::string plain_address(const std::string& host) {
 }
 
 Error not_numeric(const std::string& address) {
-  return Error{Code::kUnavailable, "'" + address + "' is no numeric address"};
+  return Error{Code::kUnavailable, "'" + address + "' is not a numeric address"};
 }
 
 // Tries kSocketBuffer: the limit (net.core.rmem_max) is not visible in every network namespace.
@@ -165,7 +165,7 @@ Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& ad
   SocketAddress where = parse_address(address, 0);
   if (!where.is_valid()) return not_numeric(address);
   const int socket = not_inherited::open([&] { return where.open_socket(); });
-  if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  if (socket < 0) return errno_error(Code::kResourceExhausted, "create a socket", errno);
   set_options(socket);  // Before listen(), because accepted sockets inherit the buffers.
   if (bind(socket, where.get(), where.size) != 0 || ::listen(socket, 1024) != 0) {
     const int failed = errno;
@@ -391,7 +391,7 @@ Result<PeerSocket> PeerListener::dial_once(const Dial& dial) {
   if (!where.is_valid()) return not_numeric(dial.address);
   if (where.scope() == 0) where.set_scope(scope_);
   const int socket = not_inherited::open([&] { return where.open_socket(); });
-  if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  if (socket < 0) return errno_error(Code::kResourceExhausted, "create a socket", errno);
   Result<void> made = dial.connect(socket, where);
   // The peer's time for the handshake does not start before `begun`.
   if (made.ok()) made = greet(socket, dial, begun + greeting_time_ / 2);
@@ -412,18 +412,18 @@ Result<void> PeerListener::greet(int socket, const Dial& dial, steady_clock::tim
   std::string challenge;
   if (!send_all(socket, hello_bytes, dial.patience) ||
       !receive_all(socket, challenge, kChallengeBytes, dial.patience)) {
-    if (steady_now() >= dial.patience.end) return dial.failed("it did not greet");
-    return dial.failed("it hung up on the greeting", Code::kAborted);
+    if (steady_now() >= dial.patience.end) return dial.failed("it did not answer the handshake");
+    return dial.failed("it closed the connection during the handshake", Code::kAborted);
   }
   if (!check_challenge(hello_bytes, challenge, credentials_.token).ok()) {
     return dial.failed("it does not know the job's token");
   }
   // The peer does not answer the proof. If the proof were late, this side would keep a connection
   // that the other has closed.
-  if (steady_now() >= latest) return dial.failed("its greeting came late", Code::kAborted);
+  if (steady_now() >= latest) return dial.failed("its handshake arrived too late", Code::kAborted);
   const std::string proof = make_proof(hello_bytes, challenge, credentials_.token);
   if (!send_all(socket, proof + encode_channel(dial.channel, dial.streams), dial.patience)) {
-    return dial.failed("it hung up");
+    return dial.failed("it closed the connection");
   }
   return {};
 }

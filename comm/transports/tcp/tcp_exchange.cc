@@ -268,7 +268,9 @@ class TcpMesh::Exchange {
       to = receiving.data + (receiving.moved - sizeof(Header));
     }
     const ssize_t got = recv(stream.socket, to, wanted, MSG_DONTWAIT);
-    if (got == 0) return mesh_.fail(mesh_.connection_failure(receiving.rank, call_, "it hung up"));
+    if (got == 0)
+      return mesh_.fail(
+          mesh_.connection_failure(receiving.rank, call_, "it closed the connection"));
     if (got < 0) {
       if (errno == EAGAIN || errno == EINTR) return true;
       return mesh_.fail(mesh_.connection_failure(receiving.rank, call_, "its connection broke"));
@@ -305,8 +307,7 @@ class TcpMesh::Exchange {
     }
     const Fingerprint fingerprint = {{theirs.fingerprint[0], theirs.fingerprint[1]}};
     if (theirs.magic != kHeaderMagic || !is_possible(fingerprint)) {
-      return mesh_.fail(
-          mesh_.connection_failure(receiving.rank, call_, "sent something that is no message"));
+      return mesh_.fail(mesh_.connection_failure(receiving.rank, call_, "it sent invalid data"));
     }
     const OperationShape shape = shape_of(fingerprint);
     std::string sizes;
@@ -355,7 +356,7 @@ class TcpMesh::Exchange {
     if (rank < 0 || !has_hung_up(mesh_.connection(rank).streams[0].socket)) return true;
     if (!hung_up_at_) hung_up_at_ = steady_now();
     if (steady_now() - *hung_up_at_ < kMissingTime) return true;
-    return mesh_.fail(mesh_.connection_failure(rank, call_, "it hung up"));
+    return mesh_.fail(mesh_.connection_failure(rank, call_, "it closed the connection"));
   }
 
   bool may_continue() {
@@ -371,7 +372,8 @@ class TcpMesh::Exchange {
       // A rank may die as soon as its own part is done, so first take the data that has arrived.
       bool has_moved = false;
       if (!advance_sends(has_moved) || !advance_receives(has_moved)) return false;
-      return has_moved || mesh_.fail(mesh_.connection_failure(waited_for, call_, "is gone"));
+      return has_moved ||
+             mesh_.fail(mesh_.connection_failure(waited_for, call_, "it is no longer reachable"));
     }
     return !mesh_.is_other_operation(call_) && mesh_.may_wait_on(waited_for, call_);
   }

@@ -193,13 +193,13 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
       return true;
     }
     if (group != nullptr && group->failure()) return false;
-    if (known) return fail(connection_failure(rank, call, "did not connect"));
+    if (known) return fail(connection_failure(rank, call, "it did not connect"));
     if (is_interrupted()) return false;
     if (is_other_operation(call)) return false;
     // A rank that died before it dialled has no connection that could break, so probe its listener.
     if (steady_now() >= probe_at) {
       if (!listener_.is_peer_there(peer.address))
-        return fail(connection_failure(rank, call, "it is gone"));
+        return fail(connection_failure(rank, call, "it is no longer reachable"));
       probe_at = steady_now() + PeerListener::kProbePause;
     }
     if (!may_wait_on(rank, call)) return false;

@@ -32,12 +32,12 @@ if r < 2:
             "of ranks 0 1 2")
     refused(lambda: ic.group_of_members("turned", [r, 1 - r], timeout=30), ic.errors.FailedPrecondition, "turned")
 else:
-    refused(lambda: ic.group_of_members("without me", [0, 1]), ic.errors.InvalidArgument, "not among its ranks")
+    refused(lambda: ic.group_of_members("without me", [0, 1]), ic.errors.InvalidArgument, "not one of its ranks")
 refused(lambda: ic.group_of_members("x" * 41, [r]), ic.errors.InvalidArgument, "40 bytes")
-refused(lambda: ic.group_of_members("twice", [r, r]), ic.errors.InvalidArgument, "stands there twice")
+refused(lambda: ic.group_of_members("twice", [r, r]), ic.errors.InvalidArgument, "is listed twice")
 if r == 0:
     refused(lambda: ic.group_of_members("late", [0, n - 1], timeout=0.3), ic.errors.Timeout,
-            f"world ranks {n - 1} did not come")
+            f"world ranks {n - 1} did not arrive")
 ic.barrier()
 # The members need a store, and no world that works.
 if r == 0:
