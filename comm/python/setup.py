@@ -38,7 +38,7 @@ def version():
 def built_library():
     path = os.environ.get("IVY_LIBRARY") or os.path.join(HERE, "..", "..", "build", "lib", NAME)
     if not os.path.exists(path):
-        raise SystemExit(f"{os.path.normpath(path)} is not there: build it (cmake --preset release && "
+        raise SystemExit(f"{os.path.normpath(path)} does not exist: build it (cmake --preset release && "
                          "cmake --build build --target ivycomm), or set IVY_LIBRARY to it")
     return path
 
@@ -47,7 +47,7 @@ def built_store(library):
     path = os.environ.get("IVY_RENDEZVOUS") or os.path.join(os.path.dirname(os.path.realpath(library)), "..", "bin",
                                                             STORE)
     if not os.access(path, os.X_OK):
-        raise SystemExit(f"{os.path.normpath(path)} is not there: build it (cmake --build build --target ivy-node), "
+        raise SystemExit(f"{os.path.normpath(path)} does not exist: build it (cmake --build build --target ivy-node), "
                          "or set IVY_RENDEZVOUS to it")
     return path
 
@@ -61,13 +61,13 @@ class WithLibrary(build_py):
         folder = os.path.dirname(os.path.realpath(library))
         calls = next(filter(os.path.exists, (os.path.join(folder, CALLS), os.path.join(folder, "ivyrun", CALLS))), None)
         if calls is None:
-            raise SystemExit(f"there is no {CALLS} beside {library}: build it (cmake --build build --target ivycomm_calls)")
+            raise SystemExit(f"there is no {CALLS} next to {library}: build it (cmake --build build --target ivycomm_calls)")
         # Those for free-threaded Pythons as well, if some were built.
         for each in glob.glob(os.path.join(os.path.dirname(calls), "ivycomm_calls.*.so")):
             shutil.copy(each, os.path.join(self.build_lib, "ivycomm"))
         for_jax = os.path.join(os.path.dirname(library), JAX_NAME)
         if not os.path.exists(for_jax):
-            raise SystemExit(f"{for_jax} is not there: build it (cmake --build build --target ivycomm_jax)")
+            raise SystemExit(f"{for_jax} does not exist: build it (cmake --build build --target ivycomm_jax)")
         shutil.copyfile(for_jax, os.path.join(self.build_lib, "ivycomm", JAX_NAME))
         store = os.path.join(self.build_lib, "ivycomm", STORE)
         shutil.copyfile(built_store(library), store)

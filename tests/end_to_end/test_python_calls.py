@@ -84,4 +84,4 @@ def test_a_missing_extension_is_one_clear_error(local):
                              "import ivycomm.groups; ivycomm.groups.places = library.places\n"
                              "ivycomm.init()", env={"PYTHONPATH": package, "PLACE": local.directory})
     assert done.code == 1 and "ivycomm's extension ivycomm_calls.abi3.so is missing" in done.err_text, done
-    assert "install ivycomm again" in done.err_text, done
+    assert "reinstall ivycomm" in done.err_text, done

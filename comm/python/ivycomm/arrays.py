@@ -85,11 +85,11 @@ def adopt(x: Any) -> tuple[ArrayKind, Any]:
     try:
         import numpy
     except ImportError:
-        raise TypeError(f"{type(x).__name__}: ivycomm knows no such array, and NumPy is not installed to make one of it; "
+        raise TypeError(f"ivycomm cannot send a {type(x).__name__}, and NumPy is not installed to convert it to an array; "
                         "see the *_object functions") from None
     made = numpy.asarray(x)
     if made.dtype.kind in "OSUVMm" and NumpyArrays.dtype_name(made) not in DTYPES:
-        raise TypeError(f"a {type(x).__name__} makes no array of numbers (dtype {made.dtype}); "
+        raise TypeError(f"a {type(x).__name__} is not an array of numbers (dtype {made.dtype}); "
                         "the *_object functions send any object")
     return NumpyArrays, made
 
@@ -104,7 +104,7 @@ def adopt_output(x: Any, what: str) -> tuple[ArrayKind, Any]:
     if is_buffer(x) or hasattr(type(x), "__array_interface__"):
         return adopt(x)  # NumPy's array over the same memory, which may be read-only.
     refuse_parts(x)
-    raise TypeError(f"{what} is a {type(x).__name__}, which cannot be written into: use an array, or the function without "
+    raise TypeError(f"{what} is a {type(x).__name__}, which cannot be written to: use an array, or the function without "
                     "the trailing underscore and without out=")
 
 

@@ -101,18 +101,18 @@ def _load(folders: list[str]) -> Extension:
         raise ImportError(f"ivycomm needs CPython 3.9 or later, not {sys.version.split()[0]} of {sys.implementation.name}")
     path = next(filter(os.path.exists, [os.path.join(folder, FILE_NAME) for folder in folders]), None)
     if path is None:
-        advice = ("install ivycomm again, or build it (cmake --build build --target ivycomm, which needs python3-dev)"
+        advice = ("reinstall ivycomm, or build it (cmake --build build --target ivycomm, which needs python3-dev)"
                   if not _IS_FREE_THREADED else
                   f"build it for this free-threaded Python: cmake -B build -DIVY_FREE_THREADED_PYTHON={sys.executable} && "
                   "cmake --build build --target ivycomm")
-        raise ImportError(f"ivycomm's extension {FILE_NAME} is missing: it belongs next to libivycomm, and is in none of "
+        raise ImportError(f"ivycomm's extension {FILE_NAME} is missing: it must be next to libivycomm, but is in none of "
                           + ", ".join(dict.fromkeys(map(os.path.normpath, folders))) + "; " + advice)
     loader = ExtensionFileLoader("ivycomm_calls", path)
     module = cast(Extension, loader.create_module(ModuleSpec("ivycomm_calls", loader, origin=path)))
     loader.exec_module(cast(Any, module))
     if module.INTERFACE != INTERFACE:
-        raise ImportError(f"{path} is of another build than {os.path.dirname(os.path.abspath(__file__))}: both must come "
-                          "from one build")
+        raise ImportError(f"{path} is from a different build than {os.path.dirname(os.path.abspath(__file__))}: both "
+                          "must come from the same build")
     return module
 
 
@@ -148,7 +148,7 @@ def call(name: str, arguments: tuple[Any, ...], timeout_ms: int = 0, factor: flo
     ended the world, since the caller obtained the handle.
     """
     if extension.call_library(name, arguments, timeout_ms, factor, stream, work) is NotImplemented:
-        raise NotInitialized("the group was freed, or its world finalized or repaired, by another thread")
+        raise NotInitialized("another thread freed the group, or finalized or repaired its world")
 
 
 def inside(seat: Any = None) -> int:

@@ -95,7 +95,7 @@ def _is_tree(x: Any, out: Any = None) -> bool:
     if not trees.is_tree(x):
         return False
     if out is not None:
-        raise TypeError("out is for one array; a tree is reduced and broadcast in place by the trailing underscore")
+        raise TypeError("out= takes one array; for a tree use the function with a trailing underscore, which works in place")
     return True
 
 
@@ -418,7 +418,7 @@ def _gather_along(call: _Call, x: Any, axis: int, uneven: bool, dst: int | None,
     kind, array = arrays.adopt(x)
     axis = normal_axis(axis, max(1, len(shape_of(array))))
     if axis and out is not None:
-        raise ValueError("out is filled along axis 0 only")
+        raise ValueError("out= is supported only for axis=0")
     if axis:
         kind.refuse_axis(array)
     dst = None if dst is None else checked_rank(call.group, dst)
@@ -561,7 +561,7 @@ def _scatter_own(call: _Call, x: Any, src: int, split: Sequence[int] | None, out
     """Rank src's part in a scatter. If its x, split or out is invalid, every rank raises the same error."""
     try:
         if x is None:
-            raise ValueError("rank src has to give x")
+            raise ValueError("rank src must pass x")
         kind, array = arrays.adopt(x)
         rows = rows_of_ranks(shape_of(array), split, call.group, "scatter")
         whole = kind.input(array)
@@ -571,7 +571,7 @@ def _scatter_own(call: _Call, x: Any, src: int, split: Sequence[int] | None, out
         result_kind, result = (kind, kind.empty(shape, array)) if out is None else _scatter_output(out, header, shape)
         output = result_kind.output(result, "out")
         if out is not None and whole.overlaps(output):
-            raise ValueError("out lies inside x")
+            raise ValueError("out must not overlap x")
     except (TypeError, ValueError) as error:
         broadcast_object((type(error).__name__, str(error)), src, group=call.group, timeout=call.timeout)
         raise
@@ -585,7 +585,7 @@ def _scatter_output(out: Any, header: _ScatterHeader, shape: tuple[int, ...]) ->
     kind, result = arrays.adopt_output(out, "out")
     if shape_of(result) != shape or kind.dtype_name(result) != header.dtype:
         raise ValueError(f"out is {kind.dtype_name(result)} of shape {shape_of(result)}, "
-                         f"the result is {header.dtype} of shape {shape}")
+                         f"but the result is {header.dtype} of shape {shape}")
     return kind, result
 
 
@@ -652,7 +652,7 @@ def _all_to_all(call: _Call, x: Any, split: Sequence[int] | None, output_split: 
                           operands.keep, operands.finish())
     received = exchanged(group, rows, call.timeout) if output_split is None else [int(n) for n in output_split]
     if len(received) != group.size or min(received) < 0:
-        raise ValueError(f"output_split={received} is not {group.size} numbers")
+        raise ValueError(f"output_split={received} must be {group.size} non-negative numbers")
     each = row_elements(shape)
     operands = input_of(kind, array).receive(out, (sum(received), *shape[1:])).separate()
     send_counts, recv_counts = counts_of([n * each for n in rows]), counts_of([n * each for n in received])

@@ -196,7 +196,7 @@ class NumpyArrays:
     def input(cls, x: Any) -> Any:
         numpy = cls.module()
         if isinstance(x, numpy.ma.MaskedArray):
-            raise TypeError("a masked array has two parts; send .data and .mask one after the other")
+            raise TypeError("a masked array has two parts; send .data and .mask separately")
         number = dtype_number(cls.dtype_name(x))
         if not isinstance(x, numpy.ndarray):
             x = numpy.asarray(x)
@@ -221,7 +221,7 @@ class NumpyArrays:
             raise ValueError(f"{what} is not contiguous (strides {x.strides} of shape {x.shape}); "
                              "numpy.ascontiguousarray makes it so")
         if not x.dtype.isnative:
-            raise ValueError(f"{what} has foreign byte order ({x.dtype.str})")
+            raise ValueError(f"{what} has non-native byte order ({x.dtype.str})")
         return cls.input(x)
 
     @classmethod
@@ -328,11 +328,11 @@ class TorchArrays:
         if not cls.owns(x):
             raise TypeError(f"{what} must be a tensor, not a {type(x).__name__}")
         if cls.is_recorded(x):
-            raise RuntimeError(f"{what} requires grad, and autograd would not know that it is written into: use the "
+            raise RuntimeError(f"{what} requires grad, and autograd would not notice the write: use the "
                                "function without the trailing underscore and without out=, or torch.no_grad()")
         dense = cls._dense(x)
         if dense.is_inference() and not cls.module().is_inference_mode_enabled():
-            raise ValueError(f"{what} is an inference tensor, which may be written into only in "
+            raise ValueError(f"{what} is an inference tensor, which may be written to only in "
                              "torch.inference_mode(); use x.clone()")
         if dense.is_conj() or dense.is_neg():
             raise ValueError(f"{what} is a lazy conjugate or negative; use x.resolve_conj().resolve_neg()")
@@ -394,8 +394,8 @@ class TorchArrays:
     @classmethod
     def refuse_gradient(cls, x: Any) -> None:
         if cls.is_recorded(x):
-            raise RuntimeError("the tensor requires grad, and this operation has no derivative: x.detach() or "
-                               "torch.no_grad() says that it is data only")
+            raise RuntimeError("the tensor requires grad, and this operation has no derivative: use x.detach() or "
+                               "torch.no_grad() if it is only data")
 
     @classmethod
     def in_form_of(cls, result: Any, x: Any) -> Any:
@@ -463,7 +463,7 @@ class CudaArrays:
         """Returns the module that makes other arrays of x's kind."""
         name = type(x).__module__.partition(".")[0]
         if name != "cupy":
-            raise TypeError(f"ivycomm cannot make another {type(x).__name__}: give out=, or use the function with "
+            raise TypeError(f"ivycomm cannot create a {type(x).__name__}: pass out=, or use the function with "
                             "a trailing underscore")
         return sys.modules[name]
 
@@ -479,7 +479,7 @@ class CudaArrays:
 
     @classmethod
     def by_name(cls, name: str, shape: Sequence[int], place: Any) -> None:
-        raise TypeError("this rank has no array to show on which device the result should be: give out=")
+        raise TypeError("the device of the result is unknown, because this rank has no array: pass out=")
 
     @classmethod
     def copy(cls, to: Any, from_: Any) -> None:

@@ -49,7 +49,7 @@ class DeviceMemory:
     @property
     def __cuda_array_interface__(self) -> Any:
         if self.dtype not in self.WORDS:
-            raise AttributeError(f"__cuda_array_interface__ has no word for {self.dtype}: use from_dlpack")
+            raise AttributeError(f"__cuda_array_interface__ cannot express {self.dtype}: use from_dlpack")
         # Version 3; there is no stream to wait for.
         return {"version": 3, "shape": self.shape, "typestr": self.WORDS[self.dtype], "strides": None, "stream": None,
                 "data": (self.pointer if math.prod(self.shape) else 0, False)}
@@ -94,7 +94,7 @@ def part_of(shape: Sequence[int], key: Any) -> Any:
             return begin, (max(0, end - begin), *shape[1:])
     elif isinstance(key, int) and shape and -shape[0] <= key < shape[0]:
         return key % shape[0], shape[1:]
-    raise IndexError(f"[{key!r}] is not one block of an array of shape {shape}: give an index or a range of axis 0")
+    raise IndexError(f"[{key!r}] is not a contiguous part of an array of shape {shape}: use an index or a range of axis 0")
 
 
 class Borrowed:
@@ -111,7 +111,7 @@ class Borrowed:
             try:
                 tensor = dlpack.DeviceTensor(self.source)
             except BufferError as error:
-                raise TypeError(f"a {type(self.source).__name__} does not lend its memory: {error}") from None
+                raise TypeError(f"a {type(self.source).__name__} does not export its memory: {error}") from None
             if not tensor.is_dense():
                 raise ValueError(f"the {type(self.source).__name__} is not contiguous (strides {tensor.strides} of shape "
                                  f"{tensor.shape}): make a contiguous copy of it")
@@ -184,7 +184,7 @@ class DeviceExportedArrays:
             raise TypeError(f"{what} must be an array on a GPU, not a {type(x).__name__}")
         if isinstance(x, Borrowed) and not x.tensor.is_writable:
             source = type(x.source)
-            raise TypeError(f"{what}, a {source.__module__}.{source.__qualname__}, may not be changed: use the function "
+            raise TypeError(f"{what}, a {source.__module__}.{source.__qualname__}, is read-only: use the function "
                             "without the trailing underscore, which returns a new one, and no out=")
         return cls.input(x)
 
@@ -206,7 +206,7 @@ class DeviceExportedArrays:
 
     @staticmethod
     def refuse_axis(x: Any) -> None:
-        raise ValueError("an array on a GPU that is known by DLPack alone has parts along axis 0 only: give axis=0")
+        raise ValueError("a GPU array that supports only DLPack can be divided only along axis 0: pass axis=0")
 
     # Not called, because refuse_axis() rejects all axes but the first.
     move_axis_first: Any = None

@@ -46,7 +46,7 @@ def opened() -> Any:
             _opened.append((library, 0 if hasattr(library, "cuInit") else 1))
             break
         else:
-            raise CudaError(f"the GPU's driver is not on this host ({reasons[len(names)]})")
+            raise CudaError(f"no GPU driver was found on this host ({reasons[len(names)]})")
     return _opened[0]
 
 

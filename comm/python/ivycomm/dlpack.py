@@ -73,7 +73,7 @@ def type_named(name: str) -> Any:
             import ml_dtypes
             return numpy.dtype(getattr(ml_dtypes, name))
         except (ImportError, AttributeError):
-            raise TypeError(f"NumPy has no type {name}; the package ml_dtypes gives it the small floating-point "
+            raise TypeError(f"NumPy has no type {name}; the package ml_dtypes adds the small floating-point "
                             "types: pip install ml_dtypes") from None
 
 
@@ -97,7 +97,7 @@ def view(x: Any) -> Any:
     """
     device = x.__dlpack_device__()[0]
     if int(device) not in _HOST_DEVICES:
-        raise TypeError(f"a {type(x).__name__} on DLPack's device {int(device)} is not in the memory of the host: "
+        raise TypeError(f"a {type(x).__name__} on DLPack's device {int(device)} is not in host memory: "
                         "copy it to the CPU first")
     managed, give_back = _asked(x)
     try:
@@ -127,7 +127,7 @@ class DeviceTensor:
             tensor = managed.tensor
             self.dtype, self.device = _type_name(tensor), (tensor.device.type, tensor.device.id)
             if self.device[0] not in GPUS:
-                raise TypeError(f"a {type(x).__name__} gave memory on DLPack's device {self.device[0]}, which is no GPU")
+                raise TypeError(f"a {type(x).__name__} exported memory on DLPack's device {self.device[0]}, which is not a GPU")
             self.shape = tuple(tensor.shape[:tensor.ndim]) if tensor.ndim else ()
             self.strides = tuple(tensor.strides[:tensor.ndim]) if tensor.ndim and tensor.strides else _compact(self.shape, 1)
             self.pointer = (tensor.data or 0) + tensor.byte_offset
@@ -168,7 +168,7 @@ def _consume(capsule: Any) -> Any:
             address = _pointer_of(capsule, name)
             _set_name(capsule, used)  # Its destructor leaves the tensor to us now.
             return form.from_address(address), address
-    raise TypeError(f"__dlpack__ gave {capsule!r} and no fresh capsule of DLPack")
+    raise TypeError(f"__dlpack__ returned {capsule!r} instead of an unused DLPack capsule")
 
 
 def _giver_back(managed: Any, address: Any) -> Any:
@@ -184,7 +184,7 @@ def _giver_back(managed: Any, address: Any) -> Any:
 def _check_version(managed: Any) -> None:
     if isinstance(managed, ManagedVersioned) and managed.major != MAX_VERSION[0]:
         raise TypeError(f"this is version {managed.major}.{managed.minor} of DLPack; "
-                        f"version {MAX_VERSION[0]} is understood")
+                        f"only version {MAX_VERSION[0]} is supported")
 
 
 def _type_name(tensor: Any) -> Any:
@@ -264,7 +264,7 @@ def lend(pointer: int, shape: Sequence[int], name: str, device: tuple[int, int],
     try:
         import numpy
     except ImportError:
-        raise BufferError("arrays on a GPU are lent by DLPack where NumPy is installed") from None
+        raise BufferError("exporting GPU arrays by DLPack requires NumPy") from None
     integers = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[_CODES[name][1] // 8]
     size = math.prod(shape) * _CODES[name][1] // 8
     memory: Any = (c_char * max(1, size)).from_address(pointer)

@@ -41,7 +41,7 @@ def op_number(op: str | ReduceOp) -> int:
         return int(op)
     found = _OPS.get(str(op).lower().replace("reduceop.", "")) if not isinstance(op, int) else None
     if found is None:
-        raise ValueError(f"op {op!r} is not known; there are " + ", ".join(o.name.lower() for o in ReduceOp))
+        raise ValueError(f"op {op!r} is unknown; use one of " + ", ".join(o.name.lower() for o in ReduceOp))
     return int(found)
 
 
@@ -60,4 +60,4 @@ def dtype_number(name: str) -> int:
     try:
         return DTYPES[name][0]
     except KeyError:
-        raise TypeError(f"arrays of {name} cannot be sent; there are " + ", ".join(DTYPES)) from None
+        raise TypeError(f"arrays of {name} cannot be sent; supported types: " + ", ".join(DTYPES)) from None

@@ -204,7 +204,7 @@ def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
     """
     works = list(works)
     if not works:
-        raise ValueError("wait_any of no works: none can be the first that is done")
+        raise ValueError("wait_any needs at least one work")
     ended: list[int] = []
     has_ended = Bell()
     for index, work in enumerate(works):
@@ -220,7 +220,7 @@ def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
         for index, work in enumerate(works):
             undo.append(work._tell_end(functools.partial(tell, index)))
         if not has_ended.wait(timeout):
-            raise StillRunning(f"none of {len(works)} operations is done after {timeout:g} s; wait again, or abort")
+            raise StillRunning(f"none of {len(works)} operations has finished after {timeout:g} s; wait again, or abort")
     finally:
         for each in undo:
             each()

@@ -26,6 +26,6 @@ def average_gradients(gradients: T, samples: float | None = None, *, group: Grou
     import numpy
     total = float(collectives.all_reduce(numpy.array([float(samples)]), group=group)[0])
     if total <= 0:
-        raise ValueError("the ranks have no samples at all")
+        raise ValueError("no rank has any samples")
     weighted = trees.rebuilt(gradients, iter([leaf * (samples / total) for leaf in trees.leaves_of(gradients)]))
     return cast(T, collectives.all_reduce(weighted, "sum", group=group))

@@ -40,14 +40,14 @@ def derivatives() -> ModuleType:
 def refuse_at_one_rank(x: Any, name: str) -> None:
     """Raises RuntimeError for an operation after which the other ranks have nothing to call backward() on."""
     if is_recorded(x):
-        raise RuntimeError(f"the tensor requires grad, and {name} gives the other ranks nothing that could be "
-                           f"differentiated: use ivycomm.torch.{name}, which gives them zeros; x.detach() or "
-                           "torch.no_grad() says that it is data only")
+        raise RuntimeError(f"the tensor requires grad, and {name} returns nothing on the other ranks that could be "
+                           f"differentiated: use ivycomm.torch.{name}, which returns zeros there; use x.detach() or "
+                           "torch.no_grad() if it is only data")
 
 
 def of_scatter(result: Any, x: Any, src: int, rows: Sequence[int], group: Group) -> Any:
     """Returns this rank's part of a tensor that requires grad on rank src, registered with autograd on every rank."""
     if not TorchArrays.owns(result):
-        raise RuntimeError("rank src's tensor requires grad, and this rank's part, a "
-                           f"{type(result).__name__}, is not torch's: x.detach() at rank src says that it is data only")
+        raise RuntimeError("rank src's tensor requires grad, but this rank's part, a "
+                           f"{type(result).__name__}, is not a torch tensor: use x.detach() on rank src if it is only data")
     return derivatives().of_scatter(result, x, src, rows, group)

@@ -70,7 +70,7 @@ def _free_dropped() -> None:
                 try:
                     check(load().ivy_comm_free(address))
                 except IvyError as error:
-                    warnings.warn(f"a group that was thrown away ended badly: {error}", RuntimeWarning, stacklevel=4)
+                    warnings.warn(f"freeing an abandoned group failed: {error}", RuntimeWarning, stacklevel=4)
 
 
 class Group:
@@ -165,7 +165,7 @@ class Group:
 
         if under_way():
             load().ivy_comm_abort(handle, b"another thread has freed the group")
-            _wait_until_none(under_way, "are inside this group, which stays until finalize()")
+            _wait_until_none(under_way, "are still inside this group, so it remains until finalize()")
         check(load().ivy_comm_free(handle))
 
     def __enter__(self) -> Group:
@@ -176,7 +176,7 @@ class Group:
         try:
             # Other ranks may wait for operations that this rank no longer performs.
             if error is not None and self._is_open() and self is not _world:
-                self.abort(f"its block ended by {type(error).__name__}: {error}")
+                self.abort(f"its with block raised {type(error).__name__}: {error}")
         finally:
             self.free()
 
@@ -245,8 +245,8 @@ def _check_environment() -> None:
     lost = [name for name in _RANK_VARIABLES if name in began_with]
     if lost:
         raise errors.FailedPrecondition(
-            f"this process was started with {lost[0]}, which is not in its environment any more: leave the launcher's "
-            "variables where they are until ivycomm.init() has run, or say init(\"self://\") for a world of one")
+            f"this process was started with {lost[0]}, which is no longer in its environment: keep the launcher's "
+            "variables until ivycomm.init() has returned, or use init(\"self://\") for a world of one")
 
 
 def _begin(world: Group) -> None:
@@ -330,8 +330,8 @@ def _end_calls() -> None:
 
     if not under_way():
         return
-    _abort_all("another thread repairs the world")
-    _wait_until_none(under_way, "are under way; join them first")
+    _abort_all("another thread is repairing the world")
+    _wait_until_none(under_way, "are in progress; join them first")
 
 
 def _wait_until_none(count: Callable[[], int], what: str) -> None:
@@ -387,7 +387,7 @@ def finalize() -> None:
     for let_end in before_end:
         let_end()
     if count_inside() or calls.end_world():
-        raise IvyError(f"{count_inside() + calls.inside()} calls of other threads are under way; abort() and join them first",
+        raise IvyError(f"{count_inside() + calls.inside()} calls of other threads are in progress; abort() and join them first",
                        code="FailedPrecondition")
     handle, _world, errors.world_pid = _world.handle, None, None
     _seats.clear()
@@ -438,7 +438,7 @@ def _abort_all(reason: str) -> None:
 def _finalize_at_exit() -> None:
     if _uncaught is not None and is_initialized():
         # Ranks that wait for this rank see the reason, instead of a message that it has finalized.
-        _abort_all(f"it ends by an uncaught {_uncaught}")
+        _abort_all(f"it exits because of an uncaught {_uncaught}")
     # Threads that still wait need their resources; the process's exit ends them.
     if not (count_inside() or calls.inside()):
         finalize()
@@ -461,7 +461,7 @@ def is_initialized() -> bool:
 def world() -> Group:
     """Returns the Group of all ranks. Raises NotInitialized before init()."""
     if _world is None:
-        raise NotInitialized("there is no world here: call ivycomm.init() first")
+        raise NotInitialized("there is no world: call ivycomm.init() first")
     return _world
 
 
@@ -485,7 +485,7 @@ def group_named(name: str) -> Group:
     try:
         return _named[name]
     except KeyError:
-        raise NotInitialized(f"there is no group {name!r} here any more") from None
+        raise NotInitialized(f"the group {name!r} no longer exists") from None
 
 
 def checked_rank(group: Group, rank: SupportsIndex) -> int:

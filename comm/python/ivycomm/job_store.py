@@ -44,9 +44,9 @@ declare({
 
 def _name(key: str) -> bytes:
     if not isinstance(key, str):
-        raise TypeError(f"a key of the store is a str, not a {type(key).__name__}")
+        raise TypeError(f"a key of the store must be a str, not a {type(key).__name__}")
     if "\0" in key:
-        raise ValueError(f"the key {key!r} has a NUL")
+        raise ValueError(f"the key {key!r} contains a NUL")
     return key.encode(errors="surrogateescape")
 
 
@@ -60,12 +60,12 @@ def _bytes(value: str | bytes) -> bytes:
     try:
         return bytes(memoryview(value))
     except TypeError:  # bytes(3) would be three NULs.
-        raise TypeError(f"a value of the store is bytes or a str, not a {type(value).__name__}") from None
+        raise TypeError(f"a value of the store must be bytes or a str, not a {type(value).__name__}") from None
 
 
 def _place(size: int, member: int | None) -> tuple[int, int]:
     if member is None or not 0 < size < 1 << 32 or not 0 <= member < size:
-        raise ValueError(f"member {member} of a barrier of {size}")
+        raise ValueError(f"member {member} is not from 0 to size - 1 of a barrier of size {size}")
     return size, member
 
 
@@ -167,7 +167,7 @@ class Store:
         """Takes the first value of a queue, and waits for one if it is empty. Only one rank gets it. Raises Timeout
         after `timeout` seconds (None: 600)."""
         value = Bytes()
-        self._wait(load().ivy_store_pop, (_name(queue),), (byref(value),), timeout, f"queue {queue!r} got nothing")
+        self._wait(load().ivy_store_pop, (_name(queue),), (byref(value),), timeout, f"queue {queue!r} received nothing")
         return _taken(value)
 
     def queue_length(self, queue: str) -> int:
@@ -250,7 +250,7 @@ class StoreOfOne(Store):
             try:
                 value = int(before) + delta
             except ValueError:
-                raise InvalidArgument(f"the value of key {key!r} is no number") from None
+                raise InvalidArgument(f"the value of key {key!r} is not a number") from None
             self._put({key: str(value)})
             return value
 
@@ -298,7 +298,7 @@ class StoreOfOne(Store):
         with self._changed:
             waiting = self._queues.setdefault(_name(queue), deque())
             if not self._wait_for(lambda: waiting, timeout, f"queue {queue!r}"):
-                raise Timeout(f"queue {queue!r} got nothing within {_seconds(timeout):g} s")
+                raise Timeout(f"queue {queue!r} received nothing within {_seconds(timeout):g} s")
             return waiting.popleft()
 
     def queue_length(self, queue: str) -> int:
@@ -368,5 +368,5 @@ def store() -> Store:
     child."""
     group = world()
     if not is_initialized():
-        raise NotInitialized("this process was forked from a worker: it has no place in the job, and no store")
+        raise NotInitialized("this process was forked from a worker, so it does not belong to the job and has no store")
     return Store(group) if group.size > 1 else _of_one

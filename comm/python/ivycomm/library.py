@@ -167,7 +167,7 @@ def _open() -> ctypes.CDLL:
     reasons = []
     for path in candidates():
         if os.path.isabs(path) and not os.path.exists(path):
-            reasons.append(f"{path} is not there")
+            reasons.append(f"{path} does not exist")
             continue
         try:
             return ctypes.CDLL(path)
@@ -176,10 +176,10 @@ def _open() -> ctypes.CDLL:
                 raise ImportError(f"{path} needs a newer C library than this system has ({error}); "
                                   "ivycomm runs with glibc 2.34 or later") from None
             if "wrong ELF class" in str(error) or "cannot open shared object file" in str(error) and os.path.isabs(path):
-                reasons.append(f"{path}: it is for another machine than {os.uname().machine}")
+                reasons.append(f"{path}: it is not built for {os.uname().machine}")
                 continue
             reasons.append(f"{path}: {error}")
-    raise ImportError("libivycomm cannot be found (" + "; ".join(reasons) +
+    raise ImportError("libivycomm was not found (" + "; ".join(reasons) +
                       "); start the script with ivyrun, or set IVY_LIBRARY to the library's path")
 
 
@@ -242,8 +242,8 @@ def load() -> ctypes.CDLL:
         _declare_in(library, _PROTOTYPES)
         found = library.ivy_abi_version()
         if found != ABI_VERSION:
-            raise ImportError(f"{library._name} has ABI {found}, this ivycomm needs {ABI_VERSION}: "
-                              "both must come from one build")
+            raise ImportError(f"{library._name} has ABI {found}, but this ivycomm needs {ABI_VERSION}: "
+                              "both must come from the same build")
         if not getattr(library.ivy_set_package_folders, "is_missing", False):
             # pip may have installed NCCL in one of them.
             library.ivy_set_package_folders(os.fsencode(":".join(path for path in sys.path if path)))

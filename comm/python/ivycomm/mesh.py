@@ -28,9 +28,9 @@ class Mesh:
         self.shape = tuple(int(length) for length in shape)
         self.names: tuple[Hashable, ...] = tuple(range(len(self.shape))) if names is None else tuple(names)
         if len(self.names) != len(self.shape) or len(set(self.names)) != len(self.names):
-            raise ValueError(f"names={self.names} are not {len(self.shape)} different ones")
+            raise ValueError(f"names={self.names} must be {len(self.shape)} different names")
         if min(self.shape, default=1) < 1 or math.prod(self.shape) != self.parent.size:
-            raise ValueError(f"a mesh of {self.shape} has {math.prod(self.shape)} places for {self.parent.size} ranks")
+            raise ValueError(f"a mesh of {self.shape} has {math.prod(self.shape)} positions for {self.parent.size} ranks")
         self._groups: dict[int, Group] = {}
         self.coord: tuple[int, ...] | None = None
         if self.parent.rank is not None:

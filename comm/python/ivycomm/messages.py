@@ -35,7 +35,7 @@ def _peer(group: Group, rank: SupportsIndex | None) -> int:
 def _tag(tag: Any) -> int:
     number = whole_number(tag, "tag")
     if not 0 <= number <= TAG_MAX:
-        raise ValueError(f"tag {number} is not possible: 0 to {TAG_MAX}")
+        raise ValueError(f"tag {number} is not from 0 to {TAG_MAX}")
     return number
 
 

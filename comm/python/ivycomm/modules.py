@@ -28,7 +28,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(name), list(known), n=1)
     if close:
         return f'did you mean "{close[0]}"?'
-    return "there are " + (", ".join(sorted(known)) or "none")
+    return "known: " + (", ".join(sorted(known)) or "none")
 
 
 def no_such_name(module: str, name: str, known: Iterable[str]) -> AttributeError:

@@ -32,7 +32,7 @@ def monitored_barrier(*, group: Group | None = None, timeout: float | None = Non
     except Timeout as error:
         missing = [rank for rank, key in enumerate(keys) if not shared.check(key)]
         names = ", ".join(str(rank) for rank in missing) or "none"
-        raise MissingRanks(f"monitored_barrier of {group.name}: ranks that did not come: {names}; {error}", missing,
+        raise MissingRanks(f"monitored_barrier of {group.name}: ranks that did not arrive: {names}; {error}", missing,
                            code=error.code, rank=error.rank, host=error.host, sequence=error.sequence,
                            operation=error.operation) from None
     shared.delete(own)

@@ -43,7 +43,7 @@ def _raise_refusals(sizes: dict[int, int], error: Exception | None) -> None:
         raise error
     for rank, size in sizes.items():
         if size == _REFUSED:
-            raise TypeError(f"rank {rank} of the group has given what cannot be sent; its own exception says why")
+            raise TypeError(f"rank {rank} of the group passed an object that cannot be pickled; its own exception has the reason")
 
 
 def _address(buffer: Any) -> int | None:

@@ -55,15 +55,15 @@ class Operands:
             self._check_result(kind, result, shape)
         output = kind.output(result, "out")
         if output.dtype != self.input.dtype:
-            raise ValueError(f"out is {result.dtype}, the input {self.array.dtype}")
+            raise ValueError(f"out is {result.dtype}, but the input is {self.array.dtype}")
         return self.receive_into(out, kind, result, output)
 
     def _check_result(self, kind: ArrayKind, result: Any, shape: tuple[int, ...]) -> None:
         if shape_of(result) != shape:
-            raise ValueError(f"out has shape {shape_of(result)}, the result has {shape}")
+            raise ValueError(f"out has shape {shape_of(result)}, but the result has shape {shape}")
         place, result_place = self.kind.place(self.array), kind.place(result)
         if (place == "cpu") != (result_place == "cpu"):
-            raise ValueError(f"out is in memory of {result_place}, and x in memory of {place}: move one of them")
+            raise ValueError(f"out is in memory of {result_place}, but x is in memory of {place}: move one of them")
 
     def receive_into(self, given: Any, kind: ArrayKind, result: Any, output: Memory) -> Operands:
         """Sets the result to an array whose fitness the caller has checked. Returns self."""
@@ -145,11 +145,11 @@ def rows_of_ranks(shape: Sequence[int], split: Sequence[int] | None, group: Grou
     """Returns the number of rows of axis 0 for each rank: `split`, or equal parts if it is None. Raises ValueError if
     they are not the shape's rows; `name` is the operation in the message."""
     if not shape:
-        raise ValueError(f"{name} divides the first axis, and a 0-d array has none")
+        raise ValueError(f"{name} divides the first axis, but a 0-d array has none")
     if split is None:
         if shape[0] % group.size:
             raise ValueError(f"{name}: {shape[0]} rows cannot be divided equally among {group.size} ranks; "
-                             "split=[...] says who gets how many")
+                             "pass split=[...] with the rows of each rank")
         return [shape[0] // group.size] * group.size
     rows = [int(n) for n in split]
     if len(rows) != group.size or min(rows) < 0 or sum(rows) != shape[0]:
@@ -169,5 +169,5 @@ def row_counts(shape: Sequence[int], split: Sequence[int] | None, group: Group,
 def normal_axis(axis: int, dimensions: int) -> int:
     """Returns the axis as a non-negative number. Raises ValueError if the array has no such axis."""
     if not -dimensions <= axis < dimensions:
-        raise ValueError(f"axis {axis} of an array with {dimensions} axes")
+        raise ValueError(f"axis {axis} is out of range for an array with {dimensions} axes")
     return axis % dimensions

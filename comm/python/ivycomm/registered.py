@@ -29,7 +29,7 @@ def _device_number(device: Any) -> int:
     kind, _, number = str(device).partition(":")
     if kind in ("cuda", "hip") and (not number or number.isdecimal()):
         return int(number) if number else -1
-    raise ValueError(f"device={device!r} is no GPU: give its number, \"cuda\" or \"cuda:1\"; None is the host's memory")
+    raise ValueError(f"device={device!r} is not a GPU: pass its number, \"cuda\" or \"cuda:1\"; None means host memory")
 
 
 def _on_device(shape: Sequence[int], dtype: Any, device: Any, window: Group | None) -> Any:
@@ -76,7 +76,7 @@ def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", device:
     if device is not None:
         return _on_device(shape, dtype, device, window)
     if window is not None:
-        raise ValueError("window= is for memory of a GPU; give device=, too")
+        raise ValueError("window= requires device=, because it is for GPU memory")
     import numpy
 
     kind = numpy.dtype(dtype)

@@ -21,9 +21,9 @@ def shard_indices(length: int, *, epoch: int = 0, seed: int = 0, shuffle: bool =
     if the arguments contradict each other.
     """
     if length < 0:
-        raise ValueError(f"a data set of {length} rows")
+        raise ValueError(f"length must not be negative: {length}")
     if drop_last and pad:
-        raise ValueError("drop_last and pad exclude one another")
+        raise ValueError("drop_last and pad cannot be used together")
     rank, size = _place(group, rank, world_size)
     order = list(range(length))
     if shuffle:
@@ -39,13 +39,13 @@ def shard_indices(length: int, *, epoch: int = 0, seed: int = 0, shuffle: bool =
 
 def _place(group: groups.Group | None, rank: int | None, world_size: int | None) -> tuple[int, int]:
     if (rank is None) != (world_size is None):
-        raise ValueError("rank and world_size are given together, or not at all")
+        raise ValueError("pass both rank and world_size, or neither")
     if rank is None and (group is not None or groups.is_initialized()):
         members = groups.resolve(group)
         rank, world_size = members.rank, members.size
         if rank is None:
-            raise ValueError("this rank is no member of the group")
+            raise ValueError("this rank is not a member of the group")
     rank, world_size = (0, 1) if rank is None or world_size is None else (int(rank), int(world_size))
     if not 0 <= rank < world_size:
-        raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
+        raise ValueError(f"rank {rank} is not from 0 to {world_size - 1}")
     return rank, world_size

@@ -48,7 +48,7 @@ class StagedArrays(NumpyArrays):
 
     @classmethod
     def for_output(cls, x: Any, what: str) -> Any:
-        raise TypeError(f"{what}, a {_full_name(x)}, may not be changed: use the function without the "
+        raise TypeError(f"{what}, a {_full_name(x)}, is read-only: use the function without the "
                         "trailing underscore, which returns a new one, and no out=")
 
     @classmethod
@@ -121,10 +121,10 @@ class JaxArrays(StagedArrays):
         import numpy
         jax = sys.modules["jax"]
         if isinstance(x, jax.core.Tracer):
-            raise TypeError(f"a {type(x).__name__} has no numbers yet: inside jit, grad and vmap use the functions of "
-                            "ivycomm.jax")
+            raise TypeError(f"a {type(x).__name__} has no values yet: use the functions of ivycomm.jax inside jit, grad "
+                            "and vmap")
         if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
-            raise TypeError(f"arrays of {x.dtype} cannot be sent: jax.random.key_data(x) gives the key's numbers")
+            raise TypeError(f"arrays of {x.dtype} cannot be sent: use jax.random.key_data(x) for the numbers of a key")
         devices = len(x.sharding.device_set)
         if devices > 1:
             raise TypeError(f"the array is sharded over {devices} devices ({x.sharding}); send its parts, "
@@ -139,7 +139,7 @@ class JaxArrays(StagedArrays):
 
     @classmethod
     def for_output(cls, x: Any, what: str) -> NoReturn:
-        raise TypeError(f"{what} is a JAX array, which may not be changed: x = ivycomm.all_reduce(x), without the "
+        raise TypeError(f"{what} is a JAX array, which is read-only: x = ivycomm.all_reduce(x), without the "
                         "trailing underscore, returns a new one")
 
     @classmethod
@@ -185,8 +185,8 @@ class TensorFlowArrays(StagedArrays):
         if isinstance(x, sys.modules["tensorflow"].Variable):
             x = x.value()
         if not hasattr(x, "numpy"):
-            raise TypeError("a tensor of a tf.function's graph has no numbers yet: call ivycomm outside of tf.function, "
-                            "or by tf.py_function(ivycomm.all_reduce, [x], x.dtype)")
+            raise TypeError("a tensor of a tf.function's graph has no values yet: call ivycomm outside tf.function, "
+                            "or use tf.py_function(ivycomm.all_reduce, [x], x.dtype)")
         if "CPU" in x.device and x.shape.num_elements():
             with contextlib.suppress(*_tensorflow_errors()):
                 return dlpack.view(x)[0]
@@ -196,7 +196,7 @@ class TensorFlowArrays(StagedArrays):
     def for_output(cls, x: Any, what: str) -> Any:
         if isinstance(x, sys.modules["tensorflow"].Variable):
             return AssignedVariables, Assigned(x)
-        raise TypeError(f"{what} is a tensor of TensorFlow, which may not be changed: use a tf.Variable, or the function "
+        raise TypeError(f"{what} is a TensorFlow tensor, which is read-only: use a tf.Variable, or the function "
                         "without the trailing underscore, which returns a new one")
 
     @classmethod
@@ -267,7 +267,7 @@ class IvyArrays(StagedArrays):
         for kind in INSIDE_OTHERS:
             if kind.owns(native):
                 return kind, native
-        raise TypeError(f"a {type(x).__name__} of a {type(native).__name__} cannot be sent")
+        raise TypeError(f"a {type(x).__name__} that contains a {type(native).__name__} cannot be sent")
 
     @staticmethod
     def _of_inner(name: str) -> Any:
@@ -376,8 +376,8 @@ def _lent(x: Any) -> Any:
     except BufferError as error:
         is_sparse = getattr(x, "is_sparse", False)
         if is_sparse() if callable(is_sparse) else is_sparse:
-            raise TypeError(f"a {type(x).__name__} that is sparse is not dense memory: x.to_dense()") from None
-        raise TypeError(f"a {type(x).__name__} does not lend its memory: {error}") from None
+            raise TypeError(f"a sparse {type(x).__name__} is not dense memory: x.to_dense()") from None
+        raise TypeError(f"a {type(x).__name__} does not export its memory: {error}") from None
 
 
 def _makers(like: Any) -> Iterator[Any]:

@@ -23,7 +23,7 @@ def seconds(timeout: float | None) -> float:
     if timeout is None:
         return DEFAULT_SECONDS
     if timeout < 0:
-        raise ValueError(f"a timeout of {timeout} s")
+        raise ValueError(f"timeout must not be negative: {timeout} s")
     return timeout
 
 

@@ -50,7 +50,7 @@ def _ordered_keys(tree: Any) -> Any:
     return keys
 
 
-_KEYS = "the ranks may order them differently; use keys such as str or int, or a list instead of a dict"
+_KEYS = "the order could differ between ranks; use keys such as str or int, or a list instead of a dict"
 
 
 def _text_of(key: Any) -> Any:
@@ -62,7 +62,7 @@ def _text_of(key: Any) -> Any:
         return f"frozenset({', '.join(sorted(map(_text_of, key)))})"
     text = repr(key)
     if re.search(r"\bat 0x[0-9a-fA-F]+", text):
-        raise TypeError(f"the text of a tree's key has an address, {text}: {_KEYS}")
+        raise TypeError(f"the text of a tree's key contains an address, {text}: {_KEYS}")
     if _is_array(key):
         raise TypeError(f"a tree's key is an array ({type(key).__name__}), whose text depends on its values: {_KEYS}")
     return text

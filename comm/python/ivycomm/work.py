@@ -93,7 +93,7 @@ class Work(Future[T]):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             self._wait_slice(left)
             if not self._is_done and deadline is not None and time.monotonic() >= deadline:
-                raise StillRunning(f"the operation still runs after {timeout:g} s; wait again, or abort")
+                raise StillRunning(f"the operation is still running after {timeout:g} s; wait again, or abort")
         if self._error is not None:
             raise self._error
         return cast(T, self._result)
@@ -247,7 +247,7 @@ def milliseconds(timeout: float | None) -> int:
     if timeout is None:
         return 0
     if timeout < 0:
-        raise ValueError(f"a timeout of {timeout} s")
+        raise ValueError(f"timeout must not be negative: {timeout} s")
     # Values beyond the field's 64 bits would wrap to a different number.
     return FOREVER if timeout >= 2**53 else max(1, round(timeout * 1000))
 

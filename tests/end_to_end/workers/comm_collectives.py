@@ -370,8 +370,8 @@ def shown(r, n):
         same(got.array, np.full((2, 3), float(sum(range(n)))), "what DLPack shows")
     same(ic.all_gather(lent, axis=1).array, np.repeat([[float(i) for i in range(n)]] * 2, 3, axis=1), "along axis 1")
     for wrong, error, word in ((lambda: ic.all_reduce_(Shown(frozen)), ValueError, "read-only"),
-                               (lambda: ic.all_reduce(OnlyDlpack(frozen)), TypeError, "does not lend its memory")):
-        if "lend" in word and int(np.__version__.split(".")[0]) > 1:
+                               (lambda: ic.all_reduce(OnlyDlpack(frozen)), TypeError, "does not export its memory")):
+        if "export" in word and int(np.__version__.split(".")[0]) > 1:
             continue  # From version 2.1 on NumPy lends it, and says that it is read-only.
         try:
             wrong()
@@ -422,8 +422,8 @@ def holders(r, n):
     same(ic.all_reduce(Labelled(np.ones(3))), np.full(3, float(n)), "what NumPy makes an array of")
     for wrong, word in ((lambda: ic.all_reduce(Sparse(np.ones(3))), "toarray"),
                         (lambda: ic.all_reduce(Holder(np.ones(3))), "no array"),
-                        (lambda: ic.all_reduce_(Labelled(np.ones(3))), "written into"),
-                        (lambda: ic.all_reduce(np.ones(3), out=Labelled(np.ones(3))), "written into")):
+                        (lambda: ic.all_reduce_(Labelled(np.ones(3))), "written to"),
+                        (lambda: ic.all_reduce(np.ones(3), out=Labelled(np.ones(3))), "written to")):
         try:
             wrong()
         except TypeError as error:

@@ -236,10 +236,10 @@ def lent_refused(r, n):
 
     read_only, old = LentArray([1.0], flags=1), LentArray([1.0], version=None)
     copied, strided = LentArray([1.0], flags=2), LentArray([1.0, 2.0], strides=[2])
-    calls = [(lambda x=x: ic.all_reduce_(x), TypeError, "may not be changed") for x in (read_only, old, copied)]
-    calls += [(lambda x=x: ic.all_reduce(LentArray([1.0]), out=x), TypeError, "may not be changed") for x in (read_only, old)]
+    calls = [(lambda x=x: ic.all_reduce_(x), TypeError, "is read-only") for x in (read_only, old, copied)]
+    calls += [(lambda x=x: ic.all_reduce(LentArray([1.0]), out=x), TypeError, "is read-only") for x in (read_only, old)]
     calls += [(lambda: ic.all_reduce(strided), ValueError, "not contiguous"),
-              (lambda: ic.all_reduce(Unwilling([1.0])), TypeError, "does not lend its memory: it is packed"),
+              (lambda: ic.all_reduce(Unwilling([1.0])), TypeError, "does not export its memory: it is packed"),
               (lambda: ic.all_reduce(LentArray([1.0], version=(2, 0))), TypeError, "version 2.0"),
               (lambda: ic.all_gather(ic.empty_registered((2, 2), device=r), axis=1), ValueError, "axis=0")]
     for call, error, words in calls:

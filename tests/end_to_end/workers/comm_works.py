@@ -169,7 +169,7 @@ def monitored(r, n):
         ic.store().get("all were told", SOON)
     else:
         error = raises(ic.MissingRanks, lambda: ic.monitored_barrier(group=group, timeout=0.5),
-                       f"did not come: {n - 1}")
+                       f"did not arrive: {n - 1}")
         assert error.missing == (n - 1,) and isinstance(error, ic.Timeout), error
         if ic.store().add("told") == n - 1:
             ic.store().set("all were told", "")

@@ -242,7 +242,7 @@ def messages(r, n, gloo):
         heard = {dist.recv(got) for _ in range(n - 1)}
         assert heard == set(range(1, n)), heard
         late = dist.irecv(got, 1, tag=9)
-        refused(lambda: late.wait(timedelta(milliseconds=50)), RuntimeError, "still runs")
+        refused(lambda: late.wait(timedelta(milliseconds=50)), RuntimeError, "still running")
         assert not late.is_completed()
         dist.send(torch.ones(1), 1, tag=8)
         late.wait()

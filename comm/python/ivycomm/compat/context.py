@@ -38,9 +38,9 @@ class DistributedContext:
                  rank: int | None = -1, device_id: int | None = None, timeout: float | None = 1800.0) -> None:
         name = str(backend).lower()
         if name not in BACKENDS:
-            raise ValueError(f'backend "{backend}" is not known; {nearest(name, BACKENDS)}')
+            raise ValueError(f'backend "{backend}" is unknown; {nearest(name, BACKENDS)}')
         if timeout is not None and timeout <= 0:
-            raise ValueError(f"a timeout of {timeout} s")
+            raise ValueError(f"timeout must be positive, not {timeout} s")
         self.backend, self.timeout = name, timeout
         self._options: dict[str, Any] = {"init_method": init_method, "timeout": timeout,
                          "world_size": None if world_size in (None, -1) else world_size,
@@ -63,7 +63,7 @@ class DistributedContext:
             torch.cuda.set_device(self.device_index)
             groups.prepare_device(self.device_index, timeout=self.timeout)
         elif world.rank == 0 and groups.device() is None:
-            print('ivycomm: no GPU is here; what backend "nccl" would send goes through host memory', file=sys.stderr)
+            print('ivycomm: no GPU was found; backend "nccl" sends through host memory', file=sys.stderr)
 
     def shutdown(self) -> None:
         """Leaves the job, as ivycomm.finalize(). Does nothing if it has already been left."""
@@ -83,7 +83,7 @@ class DistributedContext:
 
     def _joined(self) -> groups.Group:
         if self._world is None or not self.is_initialized:
-            raise FailedPrecondition("this DistributedContext has not begun: call initialize(), or use it in a with statement")
+            raise FailedPrecondition("this DistributedContext was not started: call initialize(), or use it in a with statement")
         return self._world
 
     @property
@@ -130,7 +130,7 @@ class DistributedContext:
 
     def __repr__(self) -> str:
         return (f"<ivycomm.DistributedContext rank {self.rank} of {self.world_size}>" if self.is_initialized
-                else "<ivycomm.DistributedContext that has not begun>")
+                else "<ivycomm.DistributedContext, not started>")
 
 
 def init_distributed(backend: str = "nccl", init_method: str | None = None, world_size: int | None = -1,

@@ -23,7 +23,7 @@ def driver():
     if _driver is None:
         library, is_rocm = opened()
         if is_rocm:
-            raise CudaError("the GPU's driver is ROCm's, and this is for CUDA's")
+            raise CudaError("the GPU's driver is ROCm, but this class needs CUDA")
         _check(library.cuInit(0), "initialise CUDA's driver", library)
         _driver = library
     return _driver
@@ -34,7 +34,7 @@ def _check(code, what, library=None):
         return
     text = c_char_p()
     (library or _driver).cuGetErrorString(code, byref(text))
-    raise CudaError(f"could not {what}: {(text.value or b'an unknown error').decode()} (CUDA error {code})")
+    raise CudaError(f"could not {what}: {(text.value or b'unknown error').decode()} (CUDA error {code})")
 
 
 def _places_of_nvrtc():
@@ -72,7 +72,7 @@ class Primary:
         count, device, self.handle = c_int(), c_int(), c_void_p()
         _check(driver().cuDeviceGetCount(byref(count)), "count the GPUs")
         if not 0 <= device_id < count.value:
-            raise CudaError(f"there is no GPU {device_id}: this process sees {count.value}")
+            raise CudaError(f"GPU {device_id} does not exist: this process sees {count.value}")
         _check(driver().cuDeviceGet(byref(device), device_id), f"find GPU {device_id}")
         self._device = device
         _check(driver().cuDevicePrimaryCtxRetain(byref(self.handle), device), f"use GPU {device_id}")
@@ -106,7 +106,7 @@ class GpuArray:
         self.shape = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
         self.dtype = numpy.dtype(dtype)
         if any(length < 0 for length in self.shape) or self.dtype.hasobject:
-            raise ValueError(f"no array on a GPU has the shape {self.shape} and the type {self.dtype}")
+            raise ValueError(f"a GPU array cannot have the shape {self.shape} and the type {self.dtype}")
         self.size = int(numpy.prod(self.shape, dtype=numpy.int64))
         self.nbytes = self.size * self.dtype.itemsize
         self._primary, self.pointer = primary, c_void_p()
@@ -207,7 +207,7 @@ class Device:
         self._primary.__exit__()
 
     def profile(self, is_on):
-        _check(driver().cuProfilerStart() if is_on else driver().cuProfilerStop(), "switch CUDA's profiler")
+        _check(driver().cuProfilerStart() if is_on else driver().cuProfilerStop(), "start or stop CUDA's profiler")
 
     def kernel(self, source, function_name):
         image = _compile(source, self._primary.architecture())

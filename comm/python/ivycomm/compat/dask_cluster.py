@@ -54,7 +54,7 @@ class DaskCluster:
     def __init__(self, n_workers: int = 4, threads_per_worker: int = 2, memory_limit: str = "4GB",
                  scheduler_address: str | None = None) -> None:
         if scheduler_address is None and (n_workers < 1 or threads_per_worker < 1):
-            raise ValueError(f"a cluster of {n_workers} workers with {threads_per_worker} threads each")
+            raise ValueError(f"a cluster cannot have {n_workers} workers with {threads_per_worker} threads each")
         self._workers = {"n_workers": n_workers, "threads_per_worker": threads_per_worker, "memory_limit": memory_limit}
         self._address = scheduler_address
         self._cluster: Any = None

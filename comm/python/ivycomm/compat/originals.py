@@ -23,10 +23,10 @@ class _Ivy:
         return None
 
     def exec_module(self, module):
-        module.__doc__ = "Ivy is not installed; ivy.distributed is served by ivycomm."
+        module.__doc__ = "Ivy is not installed; ivy.distributed is provided by ivycomm."
 
         def refuse(name):
-            raise AttributeError(f"Ivy is not installed, so ivy.{name} is missing: pip install ivy; ivy.distributed is here")
+            raise AttributeError(f"Ivy is not installed, so ivy.{name} is missing: pip install ivy; only ivy.distributed works")
 
         module.__getattr__ = refuse
 

@@ -37,7 +37,7 @@ class World:
 
     def __init__(self, size, *, show=False, timeout=60.0):
         if size < 1:
-            raise ValueError(f"a world of {size} ranks")
+            raise ValueError(f"a world cannot have {size} ranks")
         self.size, self._show, self._timeout = size, show, timeout
 
     def run(self, function, *args, **kwargs):
@@ -107,9 +107,9 @@ class _Meeting:
             return is_true() or self._gone
 
         if not self.changed.wait_for(goes_on, self.timeout):
-            raise SimulationError(f"{text}, for {self.timeout:g} s already")
+            raise SimulationError(f"{text} (timeout after {self.timeout:g} s)")
         if not is_true():
-            raise SimulationError(f"{text}, but rank {min(self._gone)} has ended")
+            raise SimulationError(f"{text}, but rank {min(self._gone)} has exited")
 
     def leave(self, rank):
         with self.changed:
@@ -131,7 +131,7 @@ class _Meeting:
 
         with self.changed:
             if not self.changed.wait_for(may_come, self.timeout) or find() is None:
-                raise SimulationError(f"recv: nothing has come to rank {rank} from rank {'any' if source is None else source}")
+                raise SimulationError(f"recv: rank {rank} received nothing from rank {'any' if source is None else source}")
             return self.mail[find()].pop(0)
 
 
@@ -181,14 +181,14 @@ class Comm:
 
     def _root(self, rank):
         if not 0 <= rank < self.size:
-            raise ValueError(f"rank {rank} is not in 0..{self.size - 1}")
+            raise ValueError(f"rank {rank} is not from 0 to {self.size - 1}")
         return rank
 
     @staticmethod
     def _reduced(parts, op):
         op = ReduceOp(op_number(op))
         if op not in _REDUCERS:
-            raise ValueError(f"{op.name} is not simulated")
+            raise ValueError(f"{op.name} is not supported by the simulation")
         total = functools.reduce(_REDUCERS[op], parts)
         if op is not ReduceOp.AVG:
             return total
@@ -233,7 +233,7 @@ class Comm:
         """Returns this rank's part of rank src's x: equal parts of axis 0. Raises ValueError if it cannot be divided."""
         whole = self._all("scatter", x, self._root(src))[src]
         if whole is None:
-            raise ValueError("rank src has to give x")
+            raise ValueError("rank src must pass x")
         return self._divided(numpy.array(whole), "scatter")[self.rank]
 
     @_shown

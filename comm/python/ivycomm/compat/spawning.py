@@ -48,7 +48,7 @@ def spawn(function: Callable[..., Any], size: int, args: Sequence[Any] = (), kwa
     a size below 1; FileNotFoundError if ivyrun cannot be found. May be called from any thread, and from a worker.
     """
     if size < 1:
-        raise ValueError(f"a world of {size} ranks")
+        raise ValueError(f"a world cannot have {size} ranks")
     program = _ivyrun()
     with tempfile.TemporaryDirectory(prefix="ivy-spawn-") as folder:
         with open(os.path.join(folder, "call"), "wb") as file:
@@ -66,7 +66,7 @@ def spawn(function: Callable[..., Any], size: int, args: Sequence[Any] = (), kwa
             raise first[1]
         raise SpawnError(first[2], exit_code=done.returncode)
     if done.returncode or None in results:
-        raise SpawnError(report.strip() or f"ivyrun ended with exit code {done.returncode}", exit_code=done.returncode)
+        raise SpawnError(report.strip() or f"ivyrun exited with code {done.returncode}", exit_code=done.returncode)
     sys.stderr.write(report)
     return [result[1] for result in results if result is not None]
 
@@ -82,7 +82,7 @@ def _ivyrun() -> str:
         beside = os.path.join(os.path.dirname(os.path.dirname(library)), "bin", "ivyrun")
         if os.path.isabs(library) and os.access(beside, os.X_OK):
             return beside
-    raise FileNotFoundError("ivyrun cannot be found: put it on PATH, or set IVY_RUN to its path")
+    raise FileNotFoundError("ivyrun was not found: put it on PATH, or set IVY_RUN to its path")
 
 
 def _environment() -> dict[str, str]:

@@ -130,8 +130,8 @@ def _interface_minor() -> int:
     except (OSError, IndexError) as error:
         raise ImportError(f"ivycomm.jax cannot read the version of XLA's interface from {path}: {error}") from None
     if major != 0:
-        raise ImportError(f"this jaxlib has version {major}.{minor} of XLA's foreign function interface, and "
-                          "ivycomm.jax knows 0.*; install a newer ivycomm")
+        raise ImportError(f"this jaxlib has version {major}.{minor} of XLA's foreign function interface, but "
+                          "ivycomm.jax supports 0.*; install a newer ivycomm")
     return minor
 
 
@@ -142,13 +142,13 @@ def _open() -> ctypes.CDLL:
         os.path.join(os.path.dirname(path), _FILE_NAME) for path in [os.path.join(folder, ""), *library.candidates()[:-1]]]
     path = next((place for place in places if place and os.path.exists(place)), None)
     if path is None:
-        raise ImportError(f"{_FILE_NAME} is not there ({', '.join(filter(None, places))}): it comes with libivycomm; set "
+        raise ImportError(f"{_FILE_NAME} was not found ({', '.join(filter(None, places))}): it is installed with libivycomm; set "
                           "IVY_JAX_LIBRARY to its path")
     handlers = ctypes.CDLL(path)
     functions = _Functions(ctypes.sizeof(_Functions), *(_address(getattr(loaded, "ivy_" + name)) for name in _FUNCTIONS))
     interpreter = _Interpreter(*(_address(getattr(ctypes.pythonapi, name)) for name in _INTERPRETER))
     if handlers.ivy_jax_set_functions(ctypes.byref(functions), ctypes.byref(interpreter), _interface_minor()):
-        raise ImportError(f"{path} is of another build than this ivycomm: both must come from one")
+        raise ImportError(f"{path} is from a different build than this ivycomm: both must come from one build")
     for platform, name in _TARGETS.items():
         function = handlers.ivy_jax_on_host if platform == "cpu" else handlers.ivy_jax_on_gpu
         with contextlib.suppress(NotImplementedError, AttributeError):
@@ -299,7 +299,7 @@ class _Operation:
     def _jvp(self, primals: Sequence[Array], tangents: Sequence[Any], **how: Any) -> tuple[list[Array], list[Any]]:
         if self.transpose is None or how["op"] not in (SUM, MEAN):
             raise NotImplementedError(f"ivycomm.jax.{self.name} has no derivative for these arguments; "
-                                      "jax.lax.stop_gradient says that none is meant")
+                                      "use jax.lax.stop_gradient if none is needed")
         results = self(*primals, **how)
         if all(type(tangent) is ad.Zero for tangent in tangents) or not results:
             return results, [ad.Zero.from_primal_value(result) for result in results]
@@ -461,14 +461,14 @@ def _array(x: Any) -> Array:
 def _member(group: groups.Group | None) -> groups.Group:
     group = groups.resolve(group)
     if not group.is_member:
-        raise ValueError(f"this rank is not a member of {group!r}; only members may call")
+        raise ValueError(f"this rank is not a member of {group!r}; only members may call this")
     return group
 
 
 def _with_rows(x: Any, name: str, group: groups.Group) -> Array:
     x = _array(x)
     if not x.ndim:
-        raise ValueError(f"{name} divides the first axis, and a 0-d array has none")
+        raise ValueError(f"{name} divides the first axis, but a 0-d array has none")
     if x.shape[0] % group.size:
         raise ValueError(f"{name}: {x.shape[0]} rows cannot be divided equally among {group.size} ranks")
     return x
@@ -477,7 +477,7 @@ def _with_rows(x: Any, name: str, group: groups.Group) -> Array:
 def _reduction(op: Op) -> int:
     number = op_number(op)
     if number == ReduceOp.PREMUL_SUM:
-        raise ValueError('op "premul_sum": multiply x by the factor instead, and take "sum"')
+        raise ValueError('op "premul_sum": multiply x by the factor and use "sum" instead')
     return number
 
 
@@ -517,7 +517,7 @@ def scan(x: ArrayT, op: Op = "sum", *, group: groups.Group | None = None, timeou
     derivative. Raises ValueError for "mean" and "premul_sum"."""
     group, number = _member(group), _reduction(op)
     if number == MEAN:
-        raise ValueError('scan has no op "mean"')
+        raise ValueError('scan does not support op "mean"')
     return _carried_out(_scan, [_array(x)], _how(group, timeout, op=number))[0]
 
 
@@ -547,7 +547,7 @@ def _along(axis: int, x: Any, gathered: Callable[[Array], Array]) -> Array:
     if not x.ndim:
         x = x[None]
     if not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"axis {axis} of an array with {x.ndim} axes")
+        raise ValueError(f"axis {axis} is out of range for an array with {x.ndim} axes")
     return jnp.moveaxis(gathered(jnp.moveaxis(x, axis, 0)), 0, axis) if axis % x.ndim else gathered(x)
 
 
@@ -613,7 +613,7 @@ def sendrecv(x: ArrayT, dst: int | None, src: int | None, like: ArrayT | None = 
     sent = _array(x)
     shape = sent.shape if like is None else jnp.shape(like)
     if like is not None and jnp.asarray(like).dtype != sent.dtype:
-        raise ValueError(f"like is {jnp.asarray(like).dtype}, and x {sent.dtype}")
+        raise ValueError(f"like is {jnp.asarray(like).dtype}, but x is {sent.dtype}")
     peer, source = (NOBODY if rank is None else groups.checked_rank(group, rank) for rank in (dst, src))
     how = _how(group, timeout, "exchange", peer=peer, source=source, tag=_tag(send_tag), source_tag=_tag(recv_tag), like=shape)
     return _carried_out(_sendrecv, [sent], how)[0]

@@ -93,14 +93,14 @@ def register(function: Callable[..., Any] | None = None, *, name: str | None = N
     if function is None:
         return lambda made: register(made, name=name)
     if isinstance(function, str):
-        raise TypeError(f'register("{function}") names no function: register(function, name="{function}")')
+        raise TypeError(f'register("{function}") is not a function: use register(function, name="{function}")')
     name = name or getattr(function, "__name__", None)
     if not callable(function) or not name:
         raise TypeError(f"{function!r} is not a function with a name")
     # Running a notebook cell again creates the same function again.
     former = _functions.get(name, function)
     if getattr(former, "__qualname__", former) != getattr(function, "__qualname__", function):
-        raise ValueError(f'"{name}" is registered already, for {former!r}')
+        raise ValueError(f'"{name}" is already registered for {former!r}')
     _functions[name], _names[function] = function, name
     return function
 
@@ -114,7 +114,7 @@ def options_of(backend: str = "tensorpipe", init_method: str | None = None, worl
                rank: int | None = -1) -> dict[str, Any]:
     """Returns the arguments for ivycomm.init. Raises ValueError if the backend is unknown."""
     if str(backend).lower() not in BACKENDS:
-        raise ValueError(f'backend "{backend}" is not known; there are {", ".join(BACKENDS)}')
+        raise ValueError(f'backend "{backend}" is unknown; known: {", ".join(BACKENDS)}')
     return {"init_method": init_method, "rank": None if rank in (None, -1) else rank,
             "world_size": None if world_size in (None, -1) else world_size}
 
@@ -182,7 +182,7 @@ def rpc_async(dst_rank: int | str, function_name: str | Callable[..., Any], *arg
 
 def _running() -> _Service:
     if _service is None:
-        raise NotInitialized("no calls without init_rpc()")
+        raise NotInitialized("call init_rpc() before any remote call")
     return _service
 
 
@@ -192,7 +192,7 @@ def _name_of(function: str | Callable[..., Any]) -> str:
     try:
         return _names[function]
     except (KeyError, TypeError):
-        raise UnknownFunction(f"{function!r} is not registered: @ivycomm.rpc.register above it, on every rank that "
+        raise UnknownFunction(f"{function!r} is not registered: decorate it with @ivycomm.rpc.register on every rank that "
                               "is called") from None
 
 
@@ -324,14 +324,14 @@ class RpcFuture:
         elif kind == frames.RAISED:
             self._error = value
         else:
-            self._error = errors.Aborted(f'the call of "{self._name}" was cancelled before it began')
+            self._error = errors.Aborted(f'the call of "{self._name}" was cancelled before it started')
         self._is_done = True
         if self._is_cancelled:
             self._service.end_cancel(self._to, self._call, kind == frames.CANCELLED)
         self._service.forget(self)
 
     def _too_late(self, timeout: float | None) -> RpcTimeout:
-        return RpcTimeout(f'rank {self._to} has not answered the call of "{self._name}" within {timeout:g} s; '
+        return RpcTimeout(f'rank {self._to} did not answer the call of "{self._name}" within {timeout:g} s; '
                           "it may still run there", rank=self._service.group.world_rank(self._to))
 
 
@@ -376,7 +376,7 @@ class _Service:
         names = objects.all_gather_object(name, group=self.group)
         given = [each for each in names if each is not None]
         if len(set(given)) != len(given):
-            raise ValueError(f"two ranks have one name: {names}")
+            raise ValueError(f"two ranks have the same name: {names}")
         return {each: rank for rank, each in enumerate(names) if each is not None}
 
     def is_open(self) -> bool:
@@ -388,9 +388,9 @@ class _Service:
                 raise ValueError(f'no rank is named "{to}"; {nearest(to, self._ranks_by_name)}')
             return self._ranks_by_name[to]
         if isinstance(to, bool) or not hasattr(type(to), "__index__"):
-            raise TypeError(f"{to!r} is no rank: a number from 0 to {self.group.size - 1}, or a name that a rank gave itself")
+            raise TypeError(f"{to!r} is not a rank: pass a number from 0 to {self.group.size - 1}, or a name from init_rpc()")
         if not 0 <= to < self.group.size:
-            raise ValueError(f"rank {to} is not in 0..{self.group.size - 1}")
+            raise ValueError(f"rank {to} is not from 0 to {self.group.size - 1}")
         return int(to)
 
     def call(self, to: Any, name: str, arguments: tuple[Any, ...], timeout: Any, is_awaited: bool = False) -> RpcFuture:

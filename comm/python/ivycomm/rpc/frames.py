@@ -159,15 +159,15 @@ def unpack(frame: bytes) -> tuple[int, int, list[Buffer] | None, list[int]]:
     Raises ValueError for bytes that `pack` did not make.
     """
     if len(frame) < _HEADER.size:
-        raise ValueError(f"a frame of {len(frame)} bytes")
+        raise ValueError(f"a frame of {len(frame)} bytes is too short")
     kind, count, call, length = _HEADER.unpack_from(frame)
     begin = _HEADER.size + 8 * max(0, count - 1)
     if not CALL <= kind <= ENDED or count > _MOST_PARTS or begin > len(frame):
-        raise ValueError(f"a frame of kind {kind} with {count} parts in {len(frame)} bytes")
+        raise ValueError(f"invalid frame of kind {kind} with {count} parts in {len(frame)} bytes")
     lengths = [length, *struct.unpack_from(f"<{max(0, count - 1)}Q", frame, _HEADER.size)] if count else []
     if begin + sum(lengths) != len(frame):
         if begin != len(frame):
-            raise ValueError(f"a frame of {len(frame)} bytes for parts of {lengths}")
+            raise ValueError(f"invalid frame of {len(frame)} bytes for parts of {lengths}")
         return kind, call, None, lengths
     parts: list[Buffer] = []
     for each in lengths:

@@ -24,9 +24,9 @@ from ..job_store import store as job_store
 from .backend import registration
 
 _INSTEAD = {
-    "weighting": "every rank counts once, as in torch's DistributedDataParallel; for uneven batches multiply the loss "
+    "weighting": "every rank has the same weight, as in torch's DistributedDataParallel; for uneven batches multiply the loss "
                  "by len(batch) * world_size / (all ranks' samples)",
-    "group": "give process_group=torch.distributed.new_group(ranks)",
+    "group": "use process_group=torch.distributed.new_group(ranks)",
 }
 _made_here: Any = None  # The default process group, if this module has made it.
 
@@ -44,7 +44,7 @@ class DataParallel(torch.nn.parallel.DistributedDataParallel):
     def __init__(self, module: Any, device_ids: Sequence[int] | None = None, **options: Any) -> None:
         for name, instead in _INSTEAD.items():
             if name in options:
-                raise TypeError(f"DataParallel no longer takes {name}: {instead}")
+                raise TypeError(f"DataParallel no longer accepts {name}: {instead}")
         device_ids = list(device_ids or [])
         if len(device_ids) > 1:
             raise ValueError(f"device_ids={device_ids}: a rank has one device; ivyrun --nproc_per_node "

@@ -70,8 +70,8 @@ class _Operation:
             _check_eager_only(out, async_op, timeout)
             return self.operator(x, *arguments)
         if out is not None:
-            raise RuntimeError("a call with out= has no derivative: leave it out; x.detach() or torch.no_grad() says that "
-                               "a tensor that requires grad is data only")
+            raise RuntimeError("a call with out= has no derivative: leave it out, or use x.detach() or torch.no_grad() if "
+                               "the tensor is only data")
         result = self.forward(x.detach(), *arguments, async_op=async_op, timeout=timeout)
         shape, group = x.shape, _group(arguments[-1])
 
@@ -115,7 +115,7 @@ def _keep_order(operator: Any) -> bool:
 
 def _check_eager_only(out: Tensor | None, async_op: bool, timeout: float | None) -> None:
     if out is not None or async_op or timeout is not None:
-        raise RuntimeError("out=, async_op= and timeout= are for eager mode, not for torch.compile")
+        raise RuntimeError("out=, async_op= and timeout= are supported only in eager mode, not by torch.compile")
 
 
 def _attached(result: Any, async_op: bool, inputs: Sequence[Tensor], adjoint: Adjoint) -> Any:
@@ -141,8 +141,8 @@ def _linear(op: Op, x: Any, with_derivative: tuple[str, ...] = _LINEAR) -> str:
     wants = [each for each in (x if isinstance(x, (list, tuple)) else (x,)) if getattr(each, "requires_grad", False)]
     if name not in with_derivative and wants and torch.is_grad_enabled():
         raise RuntimeError(f'the reduction "{name}" has no derivative here, and the tensor requires grad: '
-                           f'{" and ".join(with_derivative)} have one; x.detach() or torch.no_grad() says that it is '
-                           "data only")
+                           f'{" and ".join(with_derivative)} have one; use x.detach() or torch.no_grad() if it is '
+                           "only data")
     return name
 
 
@@ -388,7 +388,7 @@ def _lengths(x: Tensor, group: Group | None, timeout: float | None) -> list[int]
 
 def _check_eager(what: str) -> None:
     if is_compiling():
-        raise RuntimeError(f"{what} is for eager mode, not for torch.compile: the shape of the result is not known")
+        raise RuntimeError(f"{what} is supported only in eager mode, not by torch.compile: the shape of the result is unknown")
 
 
 def _turned_back(result: Any, axis: int, async_op: bool) -> Any:
@@ -515,8 +515,8 @@ def sendrecv(x: Tensor, dst: int, like: Tensor | None = None, src: int | None = 
     """As ivycomm.sendrecv; the gradient is sent from dst to src. Raises RuntimeError without src=, and if the two tags
     differ."""
     if src is None or recv_tag not in (None, send_tag):
-        raise RuntimeError("sendrecv has a derivative only if src= is given and both tags are the same; x.detach() or "
-                           "torch.no_grad() says that the tensor is data only")
+        raise RuntimeError("sendrecv has a derivative only if src= is given and both tags are the same; use x.detach() or "
+                           "torch.no_grad() if the tensor is only data")
     if not _is_member(group):
         return None
     shape = list(x.shape if like is None else like.shape)

@@ -180,7 +180,7 @@ class _Rounds:
             if timeout is not None and time.monotonic() - began >= timeout:
                 if wanted is None:
                     wanted = sum(each not in dead for each in ids)
-                raise Timeout(f"{len(pairs)} processes arrived within {timeout:g} s to form the group again, but "
+                raise Timeout(f"{len(pairs)} processes arrived within {timeout:g} s to re-form the group, but "
                               f"{max(min_size, wanted)} are required (round {self.round})")
             time.sleep(_POLL_SECONDS)
         return json.loads(self.store.get(self.key("closed")))
@@ -265,10 +265,10 @@ def rendezvous_reconfigure(handle: Any = None, *, group: Any = None, size: int |
 
     group = group or dist.distributed_c10d._get_default_group()
     if not getattr(group, "supports_reconfigure", False):
-        raise FailedPrecondition("this process group cannot be formed again: that requires torch 2.14 or newer and "
+        raise FailedPrecondition("this process group cannot be re-formed: that requires torch 2.14 or newer and "
                                  'init_process_group("gloo", enable_reconfigure=True)')
     if min_size < 1 or (size is not None and size < min_size):
-        raise ValueError(f"size={size}, min_size={min_size}: at least 1, and size at least min_size")
+        raise ValueError(f"size={size}, min_size={min_size}: min_size must be at least 1, and size at least min_size")
     rounds = _rounds_of(dist, group)
     if handle is None:
         if rounds.former:
@@ -315,4 +315,4 @@ def reconfigure(*, group: Any = None, form_timeout: float = 60.0, **options: Any
             return members
         except RuntimeError as error:
             last = error
-    raise FailedPrecondition(f"the group could not be formed again in {_ATTEMPTS} attempts: {last}") from last
+    raise FailedPrecondition(f"the group could not be re-formed in {_ATTEMPTS} attempts: {last}") from last

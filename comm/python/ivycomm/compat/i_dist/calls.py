@@ -74,7 +74,7 @@ def barrier(group=None):
 
 def _single(out):
     if isinstance(out, (list, tuple)):
-        raise TypeError("a list as out= wants tiled=True")
+        raise TypeError("a list as out= requires tiled=True")
     return out
 
 
@@ -83,12 +83,12 @@ def _into_list(out, parts):
     if out is None or parts is None:
         return parts
     if not isinstance(out, (list, tuple)) or len(out) != len(parts):
-        raise ValueError(f"out with tiled=True is a list of {len(parts)} arrays, one for each rank")
+        raise ValueError(f"out with tiled=True must be a list of {len(parts)} arrays, one for each rank")
     for to, part in zip(out, parts):
         kind, array = arrays.adopt_output(to, "out")
         into, from_ = kind.output(array, "out"), arrays.adopt(part)[0].input(part)
         if (into.count, into.dtype) != (from_.count, from_.dtype):
-            raise ValueError("an array of out has another length or type than what a rank has given")
+            raise ValueError("an array of out differs in length or type from the array of its rank")
         kind.copy(into, from_)
         kind.changed(array)
     return out

@@ -52,9 +52,9 @@ def xmap(fn, in_axes, out_axes, *, mesh):
     """
     names = sorted({name for axes in in_axes for name in axes.values()})
     if not names:
-        raise ValueError("in_axes names no axis")
+        raise ValueError("in_axes contains no axis")
     if sorted(out_axes.values()) != names:
-        raise ValueError(f"out_axes={out_axes} must place each of {names}")
+        raise ValueError(f"out_axes={out_axes} must contain each of {names}")
     position_of = {name: position for position, name in out_axes.items()}
     # The innermost map is over the last position of the result, so that the outer ones do not move it.
     ordered = sorted(names, key=position_of.get)
@@ -115,10 +115,10 @@ def _own_part(arguments, axes, members):
     lengths = {leaf.shape[axis] for argument, axis in zip(arguments, axes) if axis is not None
                for leaf in _leaves(argument)}
     if len(lengths) != 1:
-        raise ValueError(f"the arguments' mapped axes have lengths {sorted(lengths)}; they must be one")
+        raise ValueError(f"the mapped axes of the arguments must have one length, not {sorted(lengths)}")
     length = lengths.pop()
     if length < members.size:
-        raise ValueError(f"an axis of {length} positions needs as many ranks at most, not {members.size}")
+        raise ValueError(f"an axis of {length} positions cannot be divided among {members.size} ranks")
     return tuple(length * (members.rank + i) // members.size for i in (0, 1))
 
 
@@ -161,7 +161,7 @@ def _vectorized(fn, arguments, axes, part, vectorize):
     vmap = None if vectorize is False else _vmap_for(arguments)
     if vmap is None:
         if vectorize:
-            raise TypeError("vectorize=True needs torch tensors (torch 2.0 and later), or JAX's or TensorFlow's arrays")
+            raise TypeError("vectorize=True needs tensors of torch 2.0 or later, or arrays of JAX or TensorFlow")
         return None
     taken = [argument if axis is None else _each(argument, lambda a: _between(a, axis, *part))
              for argument, axis in zip(arguments, axes)]

@@ -42,5 +42,5 @@ class MpDpMesh(NamedMesh):
 
     def __init__(self, shape, group=None):
         if len(shape) != 2:
-            raise ValueError(f"shape={tuple(shape)}: a mesh of dp and mp has two axes, such as (4, 2)")
+            raise ValueError(f"shape={tuple(shape)}: a mesh of dp and mp must have two axes, such as (4, 2)")
         super().__init__(shape, group, ("dp", "mp"))

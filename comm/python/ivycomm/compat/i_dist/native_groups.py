@@ -51,8 +51,8 @@ class Group(groups.Group):
     def __init__(self, group):
         native = _ranks_of(group)
         if native is None and not hasattr(type(group), "__iter__"):
-            raise TypeError(f"a {type(group).__name__} is neither a sequence of ranks nor a group of torch's, mpi4py's or "
-                            "ivycomm's")
+            raise TypeError(f"a {type(group).__name__} is neither a sequence of ranks nor a group of torch, mpi4py or "
+                            "ivycomm")
         self._take(groups.new_group(list(group) if native is None else native), None)
 
     def _take(self, made, native):
@@ -77,8 +77,8 @@ class Group(groups.Group):
             return native_group
         ranks = _ranks_of(native_group)
         if ranks is None:
-            raise TypeError(f"a {type(native_group).__name__} is no group of torch's, mpi4py's or ivycomm's that this "
-                            "rank is in")
+            raise TypeError(f"a {type(native_group).__name__} is not a group of torch, mpi4py or ivycomm that contains this "
+                            "rank")
         made = Group.__new__(Group)
         if len(ranks) == groups.world_size():
             made._take(groups.new_group(ranks), native_group)

@@ -25,12 +25,12 @@ def init_dist(backend=None, **options):
     global _backend
     name = str(backend or "auto").lower()
     if name not in _OURS + _ORIGINALS:
-        raise ValueError(f"backend {backend!r} is not known; {nearest(name, _ORIGINALS + _OURS)}")
+        raise ValueError(f"backend {backend!r} is unknown; {nearest(name, _ORIGINALS + _OURS)}")
     world = groups.init(**options)
     if name == "nccl" and _backend != "nccl":
         groups.prepare_device_or_leave(options.get("timeout"))
     if name in ("gloo", "mpi") and _backend is None and world.rank == 0:
-        print(f'ivycomm: backend "{name}" is served by ivycomm itself', file=sys.stderr)
+        print(f'ivycomm: backend "{name}" is provided by ivycomm itself', file=sys.stderr)
     _backend = _backend or name
     return ParallelContext()
 
@@ -77,7 +77,7 @@ class ParallelContext(collections.abc.MutableMapping):
 
     def __setattr__(self, name, value):
         if name in self._questions:
-            raise AttributeError(f"ParallelContext.{name} is what the launcher says; it cannot be set")
+            raise AttributeError(f"ParallelContext.{name} is determined by the launcher and cannot be set")
         super().__setattr__(name, value)
 
     def __getitem__(self, name):
@@ -87,7 +87,7 @@ class ParallelContext(collections.abc.MutableMapping):
 
     def __setitem__(self, name, value):
         if name in self._questions:
-            raise KeyError(f"{name} is what the launcher says; it cannot be set")
+            raise KeyError(f"{name} is determined by the launcher and cannot be set")
         self.__dict__[name] = value
 
     def __delitem__(self, name):

@@ -35,7 +35,7 @@ class OpHandler:
         try:
             number = ReduceOp(op_number(given))
         except ValueError:
-            raise ValueError(f"op {op!r} is not known; {nearest(str(given).upper(), IvyReduceOp.__members__)}") from None
+            raise ValueError(f"op {op!r} is unknown; {nearest(str(given).upper(), IvyReduceOp.__members__)}") from None
         name = "MEAN" if number is ReduceOp.AVG else number.name
         if name not in IvyReduceOp.__members__:
             raise ValueError(f"op {op!r} is not one of " + ", ".join(IvyReduceOp.__members__))

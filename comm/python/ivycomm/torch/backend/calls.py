@@ -75,7 +75,7 @@ def _row_counts(tensor: Tensor, splits: Sequence[int], size: int, what: str) -> 
             raise ValueError(f"backend ivy: the {what}'s {rows} rows cannot be divided equally among {size} ranks")
         splits = [rows // size] * size
     if len(splits) != size or sum(splits) != rows:
-        raise ValueError(f"backend ivy: the {what}'s splits {list(splits)} are not {size} numbers of sum {rows}")
+        raise ValueError(f"backend ivy: the {what}'s splits {list(splits)} are not {size} numbers whose sum is {rows}")
     each = tensor.numel() // rows if rows else 0
     return [n * each for n in splits]
 
@@ -96,7 +96,7 @@ def _check_list(what: str, tensors: Sequence[Tensor], length: int) -> None:
 def _check_types(what: str, output: Dense, input_: Dense) -> None:
     """Raises ValueError if the types differ: elements are not converted."""
     if output.tensor.dtype != input_.tensor.dtype:
-        raise ValueError(f"backend ivy: {what}'s output is {output.tensor.dtype}, the input {input_.tensor.dtype}")
+        raise ValueError(f"backend ivy: {what}'s output is {output.tensor.dtype}, but the input is {input_.tensor.dtype}")
 
 
 class Coalescing(threading.local):
@@ -261,8 +261,8 @@ class Calls:
         counts: tuple[Any, ...] = (dense.count,) if output.is_even else (counts_of(output.counts), None)
         _check_types("all_gather", output.dense, dense)
         if output.counts[self._channel.rank] != dense.count:
-            raise ValueError(f"backend ivy: rank {self._channel.rank}'s input has {dense.count} elements, and its "
-                             f"place in the output {output.counts[self._channel.rank]}")
+            raise ValueError(f"backend ivy: rank {self._channel.rank}'s input has {dense.count} elements, but its "
+                             f"part of the output has {output.counts[self._channel.rank]}")
         body = self._call(function, dense.pointer, output.dense.pointer, *counts, dense.number)
         return Piece(body, outputs, (dense, output.dense, counts), (output,))
 
@@ -290,7 +290,7 @@ class Calls:
     def _gathered_single(self, output: Tensor, input_: Tensor) -> Piece:
         whole, dense = Dense(output), Dense(input_)
         if whole.count != dense.count * self._channel.size:
-            raise ValueError(f"backend ivy: the output has {whole.count} elements, and {self._channel.size} inputs of "
+            raise ValueError(f"backend ivy: the output has {whole.count} elements, but {self._channel.size} inputs of "
                              f"{dense.count} have {dense.count * self._channel.size}")
         _check_types("all_gather", whole, dense)
         own = whole.pointer + dense.tensor.numel() * dense.tensor.element_size() * self._channel.rank
@@ -312,7 +312,7 @@ class Calls:
             row = Row(outputs[i], is_input=False) if root == self._channel.rank else None
             dense = Dense(input_)
             if row and set(row.counts) != {dense.count}:
-                raise ValueError(f"backend ivy: gather's outputs have {row.counts} elements, the input {dense.count}")
+                raise ValueError(f"backend ivy: gather's outputs have {row.counts} elements, but the input has {dense.count}")
             pieces.append(self._gather(row, outputs[i] if row else [], dense, root))
         return self._begin_each(opts, pieces)
 
@@ -329,7 +329,7 @@ class Calls:
         if row:
             _check_types("gather", row.dense, dense)
             if sum(row.counts) != dense.count * self._channel.size:
-                raise ValueError(f"backend ivy: gather's output has {sum(row.counts)} elements, the input {dense.count}")
+                raise ValueError(f"backend ivy: gather's output has {sum(row.counts)} elements, but the input has {dense.count}")
         body = self._call("ivy_gather", dense.pointer, recv, dense.count, dense.number, root)
         return Piece(body, outputs, (dense, row.dense) if row else (dense,), (row,) if row else ())
 
@@ -348,8 +348,8 @@ class Calls:
         if row:
             _check_types("scatter", dense, row.dense)
         if row and (not row.is_even or row.counts[0] != dense.count or len(row.counts) != self._channel.size):
-            raise ValueError(f"backend ivy: scatter's inputs have {row.counts} elements, this rank's output "
-                             f"{dense.count}, in a group of {self._channel.size}")
+            raise ValueError(f"backend ivy: scatter's inputs have {row.counts} elements, but this rank's output "
+                             f"has {dense.count}, in a group of {self._channel.size}")
         body = self._call("ivy_scatter", send, dense.pointer, dense.count, dense.number, root)
         return Piece(body, [output], (dense, row.dense) if row else (dense,), (dense,))
 
@@ -365,8 +365,8 @@ class Calls:
     def _reduce_scattered(self, output: Tensor, whole: Dense, counts: list[int], opts: Any) -> Piece:
         dense, (op, factor) = Dense(output, True), _reduction(opts)
         if len(counts) != self._channel.size or counts[self._channel.rank] != dense.count:
-            raise ValueError(f"backend ivy: reduce_scatter's inputs have {counts} elements, the output of rank "
-                             f"{self._channel.rank} {dense.count}, in a group of {self._channel.size}")
+            raise ValueError(f"backend ivy: reduce_scatter's inputs have {counts} elements, but the output of rank "
+                             f"{self._channel.rank} has {dense.count}, in a group of {self._channel.size}")
         _check_types("reduce_scatter", dense, whole)
         is_even = len(set(counts)) == 1
         function = "ivy_reduce_scatter" if is_even else "ivy_reduce_scatter_v"
@@ -400,8 +400,8 @@ class Calls:
         recv_counts = _row_counts(output, output_splits, size, "output")
         is_even = not (input_splits or output_splits)
         if is_even and send_counts != recv_counts:
-            raise ValueError(f"backend ivy: all_to_all's input has {send.count} elements, the output {recv.count}: "
-                             "give splits where they differ")
+            raise ValueError(f"backend ivy: all_to_all's input has {send.count} elements, but the output has {recv.count}: "
+                             "pass splits if they differ")
         return self._begin_each(opts, [self._exchanged(send, recv, send_counts, recv_counts, [output], (recv,),
                                                        is_even)])
 
@@ -436,7 +436,7 @@ class Calls:
             deadline = time.monotonic() + timeout
             for event in events:
                 if not await_event(event, timeout):
-                    raise Timeout(f"barrier timed out: the device's current stream is not done after {timeout:g} s")
+                    raise Timeout(f"barrier timed out: the device's current stream has not finished after {timeout:g} s")
             wait_for_all(keep, max(0.001, deadline - time.monotonic()) if events else timeout)
 
         return self._begin_each(opts, [Piece(body, [], ())])
@@ -481,7 +481,7 @@ class Calls:
         return self._noted(works[0] if len(works) == 1 else JoinedWork(works))
 
     def allreduce_sparse(self, _tensors: Any, _opts: Any = None) -> Any:
-        raise ValueError("backend ivy sends dense tensors: x.to_dense()")
+        raise ValueError("backend ivy sends only dense tensors: x.to_dense()")
 
     # The names in other versions of torch.
     _allgather_base = allgather_base = all_gather_single

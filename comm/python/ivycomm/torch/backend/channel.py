@@ -34,7 +34,7 @@ class Channel:
     def __init__(self, group: Group, timeout: float, on_close: Callable[[], object] | None = None) -> None:
         self._group, self._timeout, self._on_close = group, timeout, on_close
         self._pid, self._guard = os.getpid(), threading.Lock()
-        self.turns = Turns(group.name, lambda: self.abort("a signal handler interrupted a collective before it began"))
+        self.turns = Turns(group.name, lambda: self.abort("a signal handler interrupted a collective before it started"))
         self.followers = Followers
         self.operations = 0  # The number of collectives that this rank has called.
         self.rank, self.size, self.handle = cast(int, group.rank), group.size, group.handle
@@ -68,7 +68,7 @@ class Channel:
         if not self.is_open or not self._group._is_open():
             raise torch_error(NotInitialized(f"process group {self.name} was destroyed"))
         if self._pid != os.getpid():
-            raise torch_error(NotInitialized("this process was forked from a rank, and has no place in the job"))
+            raise torch_error(NotInitialized("this process was forked from a rank, so it does not belong to the job"))
 
     def count_operation(self) -> None:
         with self._guard:
@@ -101,7 +101,7 @@ class Channel:
         if not self.is_open or self._pid != os.getpid():
             return
         if not self.turns.drain(_DRAIN_SECONDS):
-            self.abort("the process group was destroyed before a collective on it had finished")
+            self.abort("the process group was destroyed before one of its collectives had finished")
             self.turns.drain(_DRAIN_SECONDS)
         self.is_open = False
         self.turns.stop()

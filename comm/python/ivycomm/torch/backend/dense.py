@@ -28,7 +28,7 @@ class Dense:
 
     def __init__(self, tensor: Any, does_reduce: bool = False) -> None:
         if tensor.layout != torch.strided:
-            raise ValueError(f"backend ivy sends dense tensors; this one has layout {tensor.layout}: x.to_dense()")
+            raise ValueError(f"backend ivy sends only dense tensors; this one has layout {tensor.layout}: x.to_dense()")
         self._original = None
         if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
             dense = tensor
@@ -50,7 +50,7 @@ class Dense:
         elif dense.device.type == "cpu":
             self.keep = dense
         else:
-            raise TypeError(f"backend ivy sends tensors on the CPU and on CUDA devices, not on {dense.device}")
+            raise TypeError(f"backend ivy sends only tensors on the CPU and on CUDA devices, not on {dense.device}")
 
     @property
     def is_copied(self) -> bool:

@@ -18,7 +18,7 @@ def torch_error(error: BaseException) -> BaseException:
     text = str(error)
     if isinstance(error, TimeoutError):
         # Programs and torch's tests search for "timeout", because torch has no exception class for it.
-        text = f"the timeout is over: {text}"
+        text = f"the timeout expired: {text}"
     made: BaseException = BackendError(f"backend ivy: {text}")
     made.__cause__ = error
     return made

@@ -34,8 +34,8 @@ def join(store: Any, rank: int, size: int, seconds: float) -> bool:
         world = groups.world()
         if (world.rank, world.size) != (rank, size) and size > 1:
             raise ValueError(f"this process is rank {world.rank} of {world.size} in ivycomm's world "
-                             f"({groups.source()}), but rank {rank} of {size} in init_process_group: give neither "
-                             "rank nor world_size, or call ivycomm.finalize() before")
+                             f"({groups.source()}), but rank {rank} of {size} in init_process_group: pass neither "
+                             "rank nor world_size, or call ivycomm.finalize() first")
         return False
     if size == 1 and not os.environ.get("IVY_RANK"):
         groups.init("self://", timeout=seconds)

@@ -50,7 +50,7 @@ class Task:
         """Executes the task. If a signal handler has interrupted the first call, a second call completes it."""
         body = self._body
         if not self.begun and body is not None:
-            self._raised = Interrupted("a signal handler interrupted this operation before it began")
+            self._raised = Interrupted("a signal handler interrupted this operation before it started")
             self.begun = time.monotonic()
             try:
                 body()

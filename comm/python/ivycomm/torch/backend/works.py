@@ -31,7 +31,7 @@ def _seconds(timeout: timedelta | None) -> float | None:
 
 
 def _still_running(seconds: float) -> StillRunning:
-    return StillRunning(f"the wait timed out: the operation still runs after {seconds:g} s")
+    return StillRunning(f"the wait timed out: the operation is still running after {seconds:g} s")
 
 
 # The C++ code of older versions waits for a Python work without keeping it alive, and may then wait forever.
