@@ -46,12 +46,10 @@ boost::json::object job_object(const std::string& job_id, const ctl::JobDescript
 
 // Returns " (1 lost, 2 replaced)".
 std::string losses_text(const ctl::JobDescription& job) {
-  std::size_t lost = 0;
-  for (const std::string& line : job.losses()) lost += line.starts_with("lost: ") ? 1 : 0;
-  const std::size_t replaced = static_cast<std::size_t>(job.losses_size()) - lost;
   std::string text;
-  if (lost > 0) text = std::to_string(lost) + " lost";
-  if (replaced > 0) text += (text.empty() ? "" : ", ") + std::to_string(replaced) + " replaced";
+  if (job.lost() > 0) text = std::to_string(job.lost()) + " lost";
+  if (job.replaced() > 0)
+    text += (text.empty() ? "" : ", ") + std::to_string(job.replaced()) + " replaced";
   return text.empty() ? "" : " (" + text + ")";
 }
 

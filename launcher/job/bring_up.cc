@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The functions are in the order in which a start calls them (bring_up.h), with the messages about
+// hosts that did not come up in the middle: start_timed_out() to hosts_did_not_come_up().
 #include "launcher/job/bring_up.h"
 
 #include <unistd.h>
@@ -47,9 +49,9 @@ ProgramForm program_form(ProgramKind kind) {
 }
 
 // Returns the present step of a host that has not answered Hello.
-RemoteText progress_of(const HostRecord& host) {
+LinkStep progress_of(const HostRecord& host) {
   if (!host.wait.what.empty()) return "waiting for " + host.wait.what;
-  return host.up ? RemoteText("waiting for its answer") : host.doing;
+  return host.up ? LinkStep("waiting for its answer") : host.doing;
 }
 
 }  // namespace
@@ -100,7 +102,7 @@ void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSess
     transports->prepare_agents([this] {
       for (HostRecord& host : job_.hosts) {
         if (!may_have_agent(job_.options, *host.host) || host.on_this_host) continue;
-        host.doing = RemoteText();
+        host.doing = {};
         host.session->open();
       }
     });
@@ -245,7 +247,8 @@ void BringUp::failed(std::size_t index, const LinkDown& down) {
   log::debug(host.name() + ": " + down.message.line());
   if (job_.phase.state() != JobState::kConnecting) return job_.phase.check_end();
   if (is_dispensable) {
-    job_.hosts.exclude(index, step_of(down.failure), down.message);
+    job_.hosts.exclude(index,
+                       {.step = step_of(down.failure), .reason = down.message, .fix = down.fix});
     return check_greeted();
   }
   const bool all_known = std::all_of(
@@ -286,9 +289,10 @@ void BringUp::start_timed_out() {
   for (std::size_t index = 0; index < all.size(); ++index) {
     const HostRecord& host = job_.hosts[index];
     if (!is_late(host)) continue;
-    const RemoteText late = is_connecting ? "still at: " + progress_of(host)
+    const RemoteText late = is_connecting ? "still at: " + progress_of(host).whole_text()
                                           : RemoteText("did not check whether it can reach");
-    job_.hosts.exclude(index, "", late + " within --start-timeout");
+    job_.hosts.exclude(index,
+                       {.reason = late + " within --start-timeout", .fix = failure_of(host).fix});
   }
   if (is_connecting) return check_greeted();
   job_.phase.apply(JobEvent::kMemberLost);
@@ -301,33 +305,13 @@ LinkDown BringUp::failure_of(const HostRecord& host) const {
     return LinkDown{LinkFailure::kBootstrap,
                     host.opens_store ? awaited_store(host) : awaited_check(host),
                     "allow more time: --start-timeout"};
-  // The connection works but is slow.
-  const bool is_sending = host.doing.find("sending ivy-node") != std::string::npos;
-  const std::string fix =
-      host.host->joins ? "the output of its own ivyrun may say more"
-      : is_sending     ? "allow more time: --start-timeout 10m (each host gets ivy-node once)"
-      : uses_srun(job_.options, *host.host)
-          ? "it must be able to reach this machine: --iface NAME and --port-range A-B choose the "
-            "address and port for "
-            "it\nor allow more time: --start-timeout"
-      : host.doing.find("login shell") != std::string::npos
-          ? "a start-up file of that account (.bashrc, .zshenv, config.fish) must not start "
-            "another "
-            "program: ssh " +
-                host.name() + " 'echo started' must print it"
-      : host.doing.find("ControlMaster") != std::string::npos
-          ? "stop that ssh (ps, kill), or bypass it: --ssh-args '-o ControlPath=none'"
-      : host.doing.find("the SSH agent") != std::string::npos
-          ? "make sure that ssh-add -l responds; or unset SSH_AUTH_SOCK and name a key file in "
-            "~/.ssh/config"
-      : host.on_this_host || !host.wait.what.empty()
-          ? "allow more time: --start-timeout"
-          : "try: ssh -o BatchMode=yes " + host.name() +
-                " true, or allow more time: --start-timeout";
-  const RemoteText doing = host.wait.what.empty() ? host.doing : progress_of(host);
+  const bool is_stuck = !host.wait.what.empty();
+  const RemoteText doing = is_stuck ? progress_of(host).text : host.doing.whole_text();
   const RemoteText cause =
       doing.empty() ? RemoteText("no response yet") : "no response yet, last step: " + doing;
-  return LinkDown{LinkFailure::kUnreachable, cause, fix};
+  const bool has_advice = !is_stuck && !host.doing.fix.empty();
+  return LinkDown{LinkFailure::kUnreachable, cause,
+                  has_advice ? host.doing.fix : "allow more time: --start-timeout"};
 }
 
 std::string BringUp::awaited_store(const HostRecord& host) const {
@@ -412,7 +396,11 @@ void BringUp::address_unreachable(std::size_t index, const RemoteText& error) {
   const PlannedHost& first = job_.plan.hosts.front();
   const std::string target = first.name + " at " + job_.plan.master_address;
   if (index != first.host_index && !job_.has_reason() && job_.hosts.can_do_without(index)) {
-    job_.hosts.exclude(index, "reaching " + target, error);
+    job_.hosts.exclude(index, {.step = "reaching " + target,
+                               .reason = error,
+                               .fix = "open the firewall between the hosts, or choose open ports: "
+                                      "--port-range A-B",
+                               .is_about_ports = true});
     return job_.phase.apply_later(JobEvent::kMemberLost);
   }
   Diagnostic diagnostic;

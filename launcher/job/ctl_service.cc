@@ -98,7 +98,10 @@ ctl::JobDescription CtlService::describe() {
     job.set_log_directory(logs.starts_with('/') ? logs : job_.request.started_in + "/" + logs);
   job.set_generation(job_.generation);
   job.set_max_attempts(static_cast<std::uint32_t>(job_.max_attempts()));
-  for (const std::string& line : ranks_.losses().lines()) job.add_losses(line);
+  const RankLosses& losses = ranks_.losses();
+  for (const std::string& line : losses.lines()) job.add_losses(line);
+  job.set_replaced(static_cast<std::uint32_t>(losses.replaced()));
+  job.set_lost(static_cast<std::uint32_t>(losses.lines().size() - losses.replaced()));
   job.set_name(options.name);
   job.set_signals_ranks(true);
   job.set_detached(job_.request.detachment != nullptr);

@@ -2,9 +2,6 @@
 #include "launcher/job/host_failures.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 
 #include "proto/contract/exit_code.h"
@@ -70,49 +67,37 @@ std::vector<FailureGroup> group_by_cause(const std::vector<FailedHost>& failed) 
   return groups;
 }
 
-// Folds the progress of several transfers, such as "sending ivy-node (42 % of 5 MiB, 1.3 MB/s)",
-// into one text with the lowest and the highest percentage and the sum of the rates.
-// without_figures() notes the figures of one host and returns the key of its group; with_figures()
-// puts the folded figures into that key. Other texts stay as they are.
-class Transfers {
- public:
-  std::string without_figures(const std::string& doing) {
-    const std::size_t percent = doing.find(" % of ");
-    const std::size_t open = doing.rfind('(', percent);
-    if (percent == std::string::npos || open == std::string::npos) return doing;
-    const std::size_t comma = doing.find(", ", percent);
-    const std::size_t end = std::min(comma, doing.find(')', percent));
-    const std::string folded =
-        doing.substr(0, open + 1) + doing.substr(percent, end - percent) + ")";
-    Figures& figures = figures_[folded];
-    const int done = std::atoi(doing.c_str() + open + 1);
-    figures.least = std::min(figures.least, done);
-    figures.most = std::max(figures.most, done);
-    if (comma != std::string::npos) figures.rate += std::atof(doing.c_str() + comma + 2);
-    return folded;
-  }
-
-  std::string with_figures(const std::string& folded) const {
-    const auto found = figures_.find(folded);
-    if (found == figures_.end()) return folded;
-    const Figures& figures = found->second;
-    std::string percent = std::to_string(figures.least);
-    if (figures.most != figures.least) percent += "-" + std::to_string(figures.most);
-    std::array<char, 32> rate{};
-    if (figures.rate > 0) std::snprintf(rate.data(), rate.size(), ", %.1f MB/s", figures.rate);
-    const std::size_t open = folded.find('(') + 1;
-    return folded.substr(0, open) + percent + folded.substr(open, folded.size() - open - 1) +
-           rate.data() + ")";
-  }
-
- private:
-  struct Figures {
-    int least = 100;
-    int most = 0;
-    double rate = 0;
-  };
-  std::map<std::string, Figures> figures_;
+// Hosts at the same step.
+struct StepGroup {
+  LinkStep step;  // The step of its first host.
+  std::vector<std::string> names;
+  int least_percent = 100;
+  int most_percent = 0;
+  double mb_per_s = 0;  // The sum of the hosts' rates.
 };
+
+void add_host(const WaitingHost& host, StepGroup& group) {
+  group.step = host.doing;
+  group.names.push_back(host.name);
+  if (!host.doing.upload) return;
+  const UploadState& upload = *host.doing.upload;
+  group.least_percent = std::min(group.least_percent, upload.percent);
+  group.most_percent = std::max(group.most_percent, upload.percent);
+  group.mb_per_s += upload.mb_per_s;
+}
+
+// Returns " (ssh: connecting)", or " (sending ivy-node (7-50 % of 5 MiB, 1.8 MB/s))"; may be empty.
+std::string step_text(const StepGroup& group) {
+  if (group.step.empty()) return "";
+  std::string text = group.step.text.line();
+  if (group.step.upload) {
+    std::string percent = std::to_string(group.least_percent);
+    if (group.most_percent != group.least_percent)
+      percent += "-" + std::to_string(group.most_percent);
+    text += " (" + upload_text(percent, group.step.upload->total, group.mb_per_s) + ")";
+  }
+  return " (" + text + ")";
+}
 
 }  // namespace
 
@@ -120,22 +105,19 @@ std::string waiting_line(std::size_t up, std::size_t total, std::chrono::seconds
                          const std::vector<WaitingHost>& waiting) {
   std::string line = "hosts " + std::to_string(up) + "/" + std::to_string(total) + " up after " +
                      std::to_string(elapsed.count()) + " s";
-  std::map<std::string, std::vector<std::string>> groups;
-  Transfers transfers;
+  std::map<std::string, StepGroup> groups;
   for (const WaitingHost& host : waiting) {
-    const std::string doing = host.doing.line();
-    groups[transfers.without_figures(doing)].push_back(host.name);
+    const std::string total = host.doing.upload ? " of " + host.doing.upload->total : "";
+    add_host(host, groups[host.doing.text.line() + total]);
   }
   std::size_t written = 0;
-  for (const auto& [folded, names] : groups) {
-    const std::string doing = transfers.with_figures(folded);
+  for (const auto& [key, group] : groups) {
     if (written == kMaxGroups) {
       line += ", ...";
       break;
     }
     line += written == 0 ? ", waiting for " : ", ";
-    line += fold_host_names(names);
-    if (!doing.empty()) line += " (" + doing + ")";
+    line += fold_host_names(group.names) + step_text(group);
     ++written;
   }
   return line;

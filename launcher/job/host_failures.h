@@ -17,12 +17,13 @@ namespace ivy {
 // A host that has not answered yet.
 struct WaitingHost {
   std::string name;
-  RemoteText doing;  // Its present step: "ssh: connecting", "sending ivy-node (42 % of 5 MiB)"...
+  LinkStep doing;  // Its present step.
 };
 
 // Returns the line that is shown while hosts are awaited: "hosts 29/32 up after 12 s, waiting for
 // node[07,19] (ssh: connecting), node31 (sending ivy-node)". Hosts at the same step are folded into
-// one entry; at most four entries are written.
+// one entry, several transfers with the lowest and the highest percentage and the sum of the rates.
+// At most four entries are written.
 std::string waiting_line(std::size_t up, std::size_t total, std::chrono::seconds elapsed,
                          const std::vector<WaitingHost>& waiting);
 

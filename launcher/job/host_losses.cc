@@ -48,7 +48,8 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
   host.lost = true;
   if (host.reported) {
     // The host has reported, so this attempt is complete, and only later ones must do without it.
-    if (job_.hosts.may_shrink()) host.excluded = ExcludedHost{host.name(), "", message};
+    if (job_.hosts.may_shrink())
+      host.excluded = ExcludedHost{.name = host.name(), .reason = message};
     return job_.phase.check_end();
   }
   const std::vector<std::uint32_t> ranks = job_.workers.unfinished_on(index);
@@ -122,7 +123,7 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
   if (!job_.hosts.may_shrink() || state == JobState::kKilling || state == JobState::kDone)
     return false;
   HostRecord& host = job_.hosts[index];
-  host.excluded = ExcludedHost{host.name(), "", end.diagnostic.cause};
+  host.excluded = ExcludedHost{.name = host.name(), .reason = end.diagnostic.cause};
   host.lost = true;
   host.opens_store = false;
   if (job_.has_reason() || !job_.hosts.can_do_without(index)) return false;

@@ -68,7 +68,7 @@ class HostSessionEvents {
   // The host was lost after its first link was up. The last event of the session.
   virtual void host_lost(std::size_t host, HostLoss loss, const RemoteText& why) = 0;
   // The present step of a dial.
-  virtual void host_progress(std::size_t host, const RemoteText& step) = 0;
+  virtual void host_progress(std::size_t host, const LinkStep& step) = 0;
   // input_room() may have grown.
   virtual void host_input_room(std::size_t host) = 0;
   // A heartbeat: the host runs, though a task there may be overdue.
@@ -125,9 +125,7 @@ class HostSession final : private HostTransportEvents {
   void transport_drained() override { pump(); }
   void transport_broken(const LinkDown& down) override;
   void dial_failed(const LinkDown& down) override;
-  void dial_progress(const RemoteText& step) override {
-    events_.host_progress(options_.host, step);
-  }
+  void dial_progress(const LinkStep& step) override { events_.host_progress(options_.host, step); }
   void dial_stuck(const std::string& what) override;
   void on_frame(const link::Frame& frame);
   void on_attached(const link::Frame& frame);

@@ -30,7 +30,7 @@ class HostTransportEvents {
   // The active link broke.
   virtual void transport_broken(const LinkDown& down) = 0;
   virtual void dial_failed(const LinkDown& down) = 0;
-  virtual void dial_progress(const RemoteText& step) = 0;
+  virtual void dial_progress(const LinkStep& step) = 0;
   // The dial attempt has reached the host and waits there for this.
   virtual void dial_stuck(const std::string& what) = 0;
 
@@ -66,7 +66,7 @@ class HostTransports final : private HostLinkEvents {
   void link_bytes(HostLink& link, std::string_view bytes) override;
   void link_drained(HostLink& link) override;
   void link_down(HostLink& link, const LinkDown& down) override;
-  void link_progress(HostLink&, const RemoteText& step) override { events_.dial_progress(step); }
+  void link_progress(HostLink&, const LinkStep& step) override { events_.dial_progress(step); }
   void link_stuck(HostLink&, const std::string& what) override { events_.dial_stuck(what); }
 
   void retire(std::unique_ptr<HostLink> link);

@@ -247,13 +247,12 @@ void Job::host_lost(std::size_t index, HostLoss loss, const RemoteText& why) {
   losses_.lost(index, loss, why);
 }
 
-void Job::host_progress(std::size_t index, const RemoteText& text) {
-  // A transfer reports each percent; the debug log gets only its first report.
-  const std::string line = text.line();
-  const std::string step = line.substr(0, line.find('('));
-  const bool is_new = step.empty() || !job_.hosts[index].doing.line().starts_with(step);
-  job_.hosts[index].doing = text;
-  if (is_new) log::debug(job_.hosts[index].name() + ": " + line);
+void Job::host_progress(std::size_t index, const LinkStep& step) {
+  LinkStep& doing = job_.hosts[index].doing;
+  // A transfer reports each percent. The debug log gets only the step, which precedes the figures.
+  const bool is_new = !step.upload && !(step.text == doing.text);
+  doing = step;
+  if (is_new) log::debug(job_.hosts[index].name() + ": " + step.text.line());
 }
 
 // Reports a stuck host: its heartbeats arrive, but a task there is overdue. Nothing ends because of

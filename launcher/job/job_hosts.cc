@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "proto/os/clock.h"
 
@@ -140,9 +141,10 @@ bool JobHosts::can_do_without(std::size_t index) const {
   return decide_members(all, least_members(), false) != MemberDecision::kTooFew;
 }
 
-void JobHosts::exclude(std::size_t index, const std::string& step, const RemoteText& reason) {
+void JobHosts::exclude(std::size_t index, ExcludedHost why) {
   HostRecord& host = records_[index];
-  host.excluded = ExcludedHost{host.name(), step, reason};
+  why.name = host.name();
+  host.excluded = std::move(why);
   host.lost = true;
   host.opens_store = false;
   // If its supervisor runs, it detects the closed connection and exits.

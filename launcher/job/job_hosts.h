@@ -37,7 +37,7 @@ struct HostRecord {
   std::string display_name;    // From display_names().
   bool on_this_host = false;   // Reached over the local transport.
   std::unique_ptr<HostSession> session;
-  RemoteText doing;  // The present step of the dial.
+  LinkStep doing;  // The present step of the dial.
   HostWait wait;
   // Length of the silence in the last message to the user; 0: not reported.
   std::int64_t absence_reported_ns = 0;
@@ -103,8 +103,8 @@ class JobHosts {
   std::string members_text() const;
   // True if the job can continue without this host: enough others take part, or may still come up.
   bool can_do_without(std::size_t index) const;
-  // The host is gone: the job continues without it.
-  void exclude(std::size_t index, const std::string& step, const RemoteText& reason);
+  // The host is gone: the job continues without it. Sets the name of `why`.
+  void exclude(std::size_t index, ExcludedHost why);
 
  private:
   void beat(std::chrono::nanoseconds loop_silent);

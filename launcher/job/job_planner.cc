@@ -128,6 +128,8 @@ Examination JobPlanner::examination() const {
     if (record.excluded) {
       host.step = record.excluded->step;
       host.failure = record.excluded->reason;
+      host.fix = record.excluded->fix;
+      host.is_about_ports = record.excluded->is_about_ports;
       continue;
     }
     host.transport = transport_name(record.up->transport);

@@ -4,12 +4,24 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <string_view>
 #include <utility>
 
 #include "proto/contract/remote_text.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
+namespace {
+
+// step: StartFailed.step, a name of agent/node/spawn/spawn.cc.
+StartStep start_step(std::string_view step) {
+  if (step == "bind") return StartStep::kBind;
+  if (step == "stdin") return StartStep::kStdin;
+  if (step == "exec") return StartStep::kExec;
+  return StartStep::kOther;
+}
+
+}  // namespace
 
 void JobWorkers::begin(const JobPlan& plan) {
   workers_.assign(static_cast<std::size_t>(plan.world_size), WorkerRecord());
@@ -54,7 +66,12 @@ void JobWorkers::start_failed(WorkerRecord& worker, const StartFailed& failed, R
     worker.end.exec_failure =
         errno_error(Code::kNotFound, RemoteText(failed.step()).line(), failed.error()).message +
         (failed.path().empty() ? "" : ": " + RemoteText(failed.path()).line());
-    worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
+    worker.end.failed_step = start_step(failed.step());
+    worker.end.failed_errno = failed.error();
+    // Only a missing program is "not found". If exec was never reached, for example because of a
+    // missing folder, the program is "not executable".
+    const bool is_missing = worker.end.failed_step == StartStep::kExec && failed.error() == ENOENT;
+    worker.end.status.code = is_missing ? kExitNotFound : kExitNotExecutable;
   }
   // Output of the rank's previous process may still arrive.
   worker.open_streams = worker.rejoins == 0 ? 0 : worker.open_streams - 2;

@@ -43,9 +43,11 @@ std::vector<std::string> peer_addresses(const std::vector<std::vector<std::strin
 
 // A host that takes no part, and the reason.
 struct ExcludedHost {
-  std::string name;
-  std::string step;  // The step at which it failed, such as "connecting"; may be empty.
-  RemoteText reason;
+  std::string name = {};
+  std::string step = {};  // The step at which it failed, such as "connecting"; may be empty.
+  RemoteText reason = {};
+  std::string fix = {};         // Advice for --doctor; may be empty.
+  bool is_about_ports = false;  // The host was reached, but cannot connect to the first host.
 };
 
 // Returns "2 of 4 hosts (--nnodes 2:4), without node03 (connecting: no answer in 5 s), node04

@@ -43,6 +43,7 @@ RankLosses::RankLosses(JobContext& job) : job_(job), policy_(limits_of(job.reque
 void RankLosses::begin() {
   policy_.begin_generation();
   lines_.clear();
+  replaced_ = 0;
 }
 
 FailureFacts RankLosses::facts_of(const WorkerRecord& worker, bool is_preempted) const {
@@ -113,6 +114,7 @@ void RankLosses::abandon(const WorkerRecord& worker) {
 
 bool RankLosses::replace(WorkerRecord& worker, milliseconds pause) {
   lines_.push_back("replaced: " + cause(worker));
+  ++replaced_;
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, " in %.3g s", static_cast<double>(pause.count()) / 1e3);
   job_.print("lost " + cause(worker) + "; restarting only this rank" +

@@ -30,6 +30,8 @@ class RankLosses {
   void notify_store(const WorkerRecord& worker);
   // Lines for the summary: one for each process that was lost.
   const std::vector<std::string>& lines() const { return lines_; }
+  // How many of these were restarted; the job continues without the others.
+  std::size_t replaced() const { return replaced_; }
 
  private:
   FailureFacts facts_of(const WorkerRecord& worker, bool is_preempted) const;
@@ -41,6 +43,7 @@ class RankLosses {
   JobContext& job_;
   FailurePolicy policy_;
   std::vector<std::string> lines_;
+  std::size_t replaced_ = 0;
 };
 
 }  // namespace ivy

@@ -98,7 +98,8 @@ std::string Takeover::awaited_text() const {
   for (const std::size_t index : awaited_) {
     const HostRecord& host = job_.hosts[index];
     names.push_back(host.name());
-    if (has_steps && !host.doing.empty()) names.back() += " (" + host.doing.line() + ")";
+    if (has_steps && !host.doing.empty())
+      names.back() += " (" + host.doing.whole_text().line() + ")";
   }
   return has_steps ? joined(names, ", ") : fold_host_names(names);
 }

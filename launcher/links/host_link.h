@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "launcher/links/link_step.h"
 #include "launcher/options/transport_kind.h"
 #include "proto/contract/remote_text.h"
 #include "proto/contract/status.h"
@@ -75,8 +76,8 @@ class HostLinkEvents {
   virtual void link_drained(HostLink& link) = 0;
   // The last event of a link, and the only one if it was never up, except for progress.
   virtual void link_down(HostLink& link, const LinkDown& down) = 0;
-  // The present step of opening: "ssh: connecting", "sending ivy-node (42 % of 5 MiB)".
-  virtual void link_progress(HostLink& link, const RemoteText& step) = 0;
+  // The present step of opening.
+  virtual void link_progress(HostLink& link, const LinkStep& step) = 0;
   // The host answers, but the link has to wait there for `what`. Repeated until the wait is over.
   virtual void link_stuck(HostLink& link, const std::string& what) = 0;
 
@@ -120,7 +121,7 @@ class LinkReports {
   void drained() const {
     if (is_open_) owner_.link_drained(link_);
   }
-  void progress(const RemoteText& step) const {
+  void progress(const LinkStep& step) const {
     if (is_open_) owner_.link_progress(link_, step);
   }
   void stuck(const std::string& what) const {

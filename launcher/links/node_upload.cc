@@ -3,8 +3,6 @@
 
 #include <openssl/sha.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -213,17 +211,15 @@ UploadProgress::UploadProgress(std::size_t done, std::size_t total)
       started_ns_(monotonic_ns()),
       last_percent_(percent_of(done, total)) {}
 
-std::string UploadProgress::moved_to(std::size_t done) {
+std::optional<UploadState> UploadProgress::moved_to(std::size_t done) {
   const std::size_t percent = percent_of(done, total_);
-  if (percent == std::exchange(last_percent_, percent)) return "";
-  const std::string moved = std::to_string(percent) + " % of " + mebibytes(total_);
+  if (percent == std::exchange(last_percent_, percent)) return std::nullopt;
+  UploadState state{static_cast<int>(percent), mebibytes(total_)};
   const std::int64_t took_ns = monotonic_ns() - started_ns_;
-  if (took_ns < kRateAfterNs || done < begin_) return moved;
-  const double rate =
-      static_cast<double>(done - begin_) / 1e6 / (static_cast<double>(took_ns) / 1e9);
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), ", %.1f MB/s", rate);
-  return moved + text.data();
+  if (took_ns >= kRateAfterNs && done >= begin_)
+    state.mb_per_s =
+        static_cast<double>(done - begin_) / 1e6 / (static_cast<double>(took_ns) / 1e9);
+  return state;
 }
 
 }  // namespace ivy

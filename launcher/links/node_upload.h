@@ -14,9 +14,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "launcher/links/link_step.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
@@ -36,20 +38,20 @@ struct NodeBundle {
   std::string_view archive() const { return std::string_view(*content).substr(archive_begin); }
 };
 
-// Formats the progress of a transfer: "42 % of 5 MiB, 1.3 MB/s". The rate is omitted in the first
-// half second, when it means nothing.
+// Measures the progress of a transfer.
 class UploadProgress {
  public:
   // done: bytes that the host had before the transfer. total: bytes of the bundle.
   UploadProgress(std::size_t done, std::size_t total);
-  // Returns the text for `done` bytes; empty if the percentage has not changed since the last call.
-  std::string moved_to(std::size_t done);
+  // Returns the state after `done` bytes; none if the percentage has not changed since the last
+  // call.
+  std::optional<UploadState> moved_to(std::size_t done);
 
  private:
   std::size_t begin_;
   std::size_t total_;
   std::int64_t started_ns_;
-  std::size_t last_percent_;  // The percentage of the last text.
+  std::size_t last_percent_;  // The percentage of the last state.
 };
 
 // The bundles of this build, and the commands that install them.

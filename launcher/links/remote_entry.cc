@@ -64,14 +64,15 @@ void RemoteEntry::send_from(const std::string& offset, Step& step) {
   }
   step.send.append(*bundle_->content, begin);
   sending_.emplace(begin, bundle_->bytes);
-  step.progress = "sending " + std::string(begin > 0 ? "the rest of " : "") + "ivy-node (" +
-                  mebibytes(bundle_->bytes - begin) + ")";
+  step.progress = sending_step("sending " + std::string(begin > 0 ? "the rest of " : "") +
+                               "ivy-node (" + mebibytes(bundle_->bytes - begin) + ")");
 }
 
-std::string RemoteEntry::sending(std::size_t unsent) {
-  if (!sending_ || unsent > bundle_->bytes) return "";
-  const std::string moved = sending_->moved_to(bundle_->bytes - unsent);
-  return moved.empty() ? "" : "sending ivy-node (" + moved + ")";
+std::optional<LinkStep> RemoteEntry::sending(std::size_t unsent) {
+  if (!sending_ || unsent > bundle_->bytes) return std::nullopt;
+  const std::optional<UploadState> moved = sending_->moved_to(bundle_->bytes - unsent);
+  if (!moved) return std::nullopt;
+  return sending_step("sending ivy-node", moved);
 }
 
 // Handles the marker `need`. asked: "x86_64", or "x86_64 damaged" if files of the copy there are

@@ -22,11 +22,11 @@ class RemoteEntry {
  public:
   // The transport's next actions, in this order.
   struct Step {
-    std::string send;                // Bytes for the far end.
-    std::string progress;            // A step to show to the user; empty: none.
-    bool up = false;                 // The link is up now; `send` ends with the opening line.
-    std::string bytes;               // Bytes of the relay, for LinkReports::bytes().
-    std::optional<LinkDown> failed;  // The conversation has failed.
+    std::string send;                  // Bytes for the far end.
+    std::optional<LinkStep> progress;  // A step to show to the user.
+    bool up = false;                   // The link is up now; `send` ends with the opening line.
+    std::string bytes;                 // Bytes of the relay, for LinkReports::bytes().
+    std::optional<LinkDown> failed;    // The conversation has failed.
   };
 
   // host: its name in messages.
@@ -40,8 +40,9 @@ class RemoteEntry {
   const std::string& needed_bundle() const { return needed_; }
   Step provide(Result<NodeBundle> bundle);
   // Returns the progress of sending the bundle. unsent: how many bytes from feed() and provide()
-  // have not left yet. Empty if there is nothing new, or no bundle is being sent.
-  std::string sending(std::size_t unsent);
+  // have not left yet. None if there is nothing new, or no bundle is being sent.
+  std::optional<LinkStep> sending(std::size_t unsent);
+  const std::string& host() const { return host_; }
   // True if all further bytes are the relay's: pass them on without feed().
   bool is_past() const { return greeting_.is_past(); }
   bool is_up() const { return up_; }

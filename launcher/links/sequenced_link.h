@@ -38,8 +38,8 @@ class SequencedLink : public HostLink {
   }
 
   // Reports a step. The owner may close the link in this event, which then ends the coroutine.
-  Awaitable<void> report_progress(RemoteText text) {
-    reports_.progress(text);
+  Awaitable<void> report_progress(LinkStep step) {
+    reports_.progress(step);
     co_await sequence_.checkpoint();
   }
 

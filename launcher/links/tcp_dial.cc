@@ -59,6 +59,7 @@ Awaitable<Dialled> dial_tcp(Sequence& sequence, asio::thread_pool& resolvers, st
   if (!addresses.ok())
     co_return not_connected(LinkDown::from(LinkFailure::kUnresolved, addresses.error()));
   bool is_refused = false;
+  bool has_no_route = false;
   std::string failures;
   for (const std::string& address : *addresses) {
     tcp::socket socket(sequence.loop());
@@ -70,10 +71,13 @@ Awaitable<Dialled> dial_tcp(Sequence& sequence, asio::thread_pool& resolvers, st
         is_last ? limits.connect : limits.connect_of_many, connect);
     if (result && !*result) co_return connected(socket);
     is_refused = is_refused || result == asio::error::connection_refused;
+    has_no_route = has_no_route || result == asio::error::host_unreachable;
     failures += (failures.empty() ? "" : "; ") + address + " port " + std::to_string(port) + ": " +
                 (result ? result->message() : "no answer");
   }
-  co_return not_connected(failure_of_all(host, port, is_refused, failures));
+  Dialled dialled = not_connected(failure_of_all(host, port, is_refused, failures));
+  dialled.has_no_route = has_no_route;
+  co_return dialled;
 }
 
 }  // namespace ivy

@@ -20,6 +20,7 @@ struct Dialled {
   std::string local_address;
   // kUnresolved, kUnreachable or kRefused; there is no socket then.
   std::optional<LinkDown> failed;
+  bool has_no_route = false;  // An attempt failed with EHOSTUNREACH.
 };
 
 struct DialLimits {

@@ -12,6 +12,7 @@
 #include <map>
 
 #include "launcher/report/missing_module.h"
+#include "proto/contract/device_vendor.h"
 #include "proto/contract/host_ranges.h"
 #include "proto/contract/text.h"
 #include "proto/contract/text_columns.h"
@@ -74,12 +75,9 @@ class Findings {
 };
 
 void check_reach(const ExaminedHost& host, Findings& findings) {
-  const bool is_port = host.step.starts_with("reaching ");
   const std::string step = host.step.empty() ? "" : host.step + ": ";
-  findings.fail(host, is_port ? "ports" : "reach", step + host.failure.line(),
-                is_port
-                    ? "open the firewall between the hosts, or choose open ports: --port-range A-B"
-                    : "try: ssh -o BatchMode=yes " + host.name + " true");
+  findings.fail(host, host.is_about_ports ? "ports" : "reach", step + host.failure.line(),
+                host.fix.empty() ? "use -v to see each step of the connection" : host.fix);
 }
 
 void check_clock(const ExaminedHost& host, Findings& findings) {
@@ -141,8 +139,10 @@ void check_python(const ExaminedHost& host, const std::string& module, Findings&
 }
 
 void check_devices(const ExaminedHost& host, Findings& findings) {
+  const DeviceVendor& vendor = device_vendor(host.facts.accelerator_source());
   for (const std::string& note : host.facts.device_view().notes())
-    findings.warn(host, "gpu", RemoteText(note).line(), "run nvidia-smi there for details");
+    findings.warn(host, "gpu", RemoteText(note).line(),
+                  "run " + std::string(vendor.tool) + " there for details");
 }
 
 void check_cgroup(const ExaminedHost& host, Findings& findings) {

@@ -16,10 +16,12 @@ namespace ivy {
 struct ExaminedHost {
   std::string name;
   std::string transport;
-  bool is_up = true;  // If false, only the next two members are set.
-  std::string step;   // The step at which connecting failed; may be empty.
+  bool is_up = true;  // If false, only the next four members are set.
+  std::string step;   // The step at which it failed; may be empty.
   RemoteText failure;
-  HostFacts facts;  // Includes the HostCheckup that --doctor requests.
+  std::string fix;              // Advice; may be empty.
+  bool is_about_ports = false;  // The host was reached, but cannot connect to the first host.
+  HostFacts facts;              // Includes the HostCheckup that --doctor requests.
   // How far its clock is ahead of this host's, and the error of that value.
   std::int64_t clock_ms = 0;
   std::int64_t clock_error_ms = 0;

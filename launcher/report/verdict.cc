@@ -139,16 +139,8 @@ void blame_launcher(Outcome& outcome, const LauncherEnd& launcher_end) {
 }
 
 void blame_worker(Outcome& outcome, const WorkerEnd& end) {
-  if (end.exec_failure.empty()) {
-    outcome.exit_code = end.status.shell_code();
-    outcome.origin_is_worker = true;
-    return;
-  }
-  // Only a missing program is "not found". If exec was never reached, for example because of a
-  // missing folder, the program is "not executable".
-  const bool is_exec = end.exec_failure.starts_with("exec");
-  const bool is_missing = end.exec_failure.find("No such file") != std::string::npos;
-  outcome.exit_code = is_exec && is_missing ? kExitNotFound : kExitNotExecutable;
+  outcome.exit_code = end.status.shell_code();
+  outcome.origin_is_worker = end.exec_failure.empty();
 }
 
 // One line of a traceback, without the prefix that a library puts before each line ("[rank3]: ").

@@ -12,6 +12,9 @@
 
 namespace ivy {
 
+// The step of a start that failed, as far as the advice depends on it.
+enum class StartStep { kOther, kBind, kStdin, kExec };
+
 // The exit of one worker, on the launcher's clock.
 struct WorkerEnd {
   int rank = 0;
@@ -29,7 +32,10 @@ struct WorkerEnd {
   std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
   bool is_just_shown = false;  // The end of stderr_tail is among the last lines on the console.
   std::string cause;           // "by MPI_Abort(7)": the cause, if the exit status does not show it.
-  std::string exec_failure;    // "exec: No such file or directory: /x" if it never ran.
+  // "exec: No such file or directory: /x" if it never ran; `status` then has ivyrun's exit code.
+  std::string exec_failure;
+  StartStep failed_step = StartStep::kOther;  // The step and the errno of exec_failure.
+  int failed_errno = 0;
 };
 
 // Why the launcher itself ended the job, if it did.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <string_view>
 
 #include "launcher/report/folded_ranks.h"
@@ -119,28 +118,30 @@ std::string place(const WorkerEnd& end) {
 // Advice about a program that was not executed.
 std::string start_fix(const WorkerEnd& end) {
   if (end.exec_failure.empty()) return "";
-  if (end.exec_failure.starts_with("stdin"))
-    return "  fix:   make /dev/null readable on " + clean_line(end.host) +
+  const std::string host = clean_line(end.host);
+  if (end.failed_step == StartStep::kStdin)
+    return "  fix:   make /dev/null readable on " + host +
            ": its /dev is empty or not accessible\n";
-  if (end.exec_failure.starts_with("bind"))
-    return "  fix:   use --bind-to none; the processors that " + clean_line(end.host) +
+  if (end.failed_step == StartStep::kBind)
+    return "  fix:   use --bind-to none; the processors that " + host +
            " lets it use have changed\n";
-  const auto says = [&](int error) {
-    return end.exec_failure.find(std::strerror(error)) != std::string::npos;
-  };
-  if (says(ENOEXEC))
-    return "  fix:   put its interpreter before it, or build it for the architecture of " +
-           clean_line(end.host) + "\n";
-  if (says(EMFILE) || says(ENFILE))
-    return "  fix:   raise the limit of open files on " + clean_line(end.host) +
-           " (ulimit -n): each rank uses four descriptors of its supervisor\n";
-  if (says(EAGAIN))
-    return "  fix:   raise the limit of processes on " + clean_line(end.host) +
-           " (ulimit -u, or pids.max of its cgroup)\n";
-  if (says(ENOENT))
-    return "  fix:   the program, or the interpreter or loader that it needs, is missing on " +
-           clean_line(end.host) + "\n";
-  return "";
+  switch (end.failed_errno) {
+    case ENOEXEC:
+      return "  fix:   put its interpreter before it, or build it for the architecture of " + host +
+             "\n";
+    case EMFILE:
+    case ENFILE:
+      return "  fix:   raise the limit of open files on " + host +
+             " (ulimit -n): each rank uses four descriptors of its supervisor\n";
+    case EAGAIN:
+      return "  fix:   raise the limit of processes on " + host +
+             " (ulimit -u, or pids.max of its cgroup)\n";
+    case ENOENT:
+      return "  fix:   the program, or the interpreter or loader that it needs, is missing on " +
+             host + "\n";
+    default:
+      return "";
+  }
 }
 
 // Returns the supervisor's explanation: the text after the colon of its message.

@@ -13,16 +13,19 @@ constexpr std::array kVendors{
                  .mask = "CUDA_VISIBLE_DEVICES",
                  .order_variable = "CUDA_DEVICE_ORDER",
                  .order = "PCI_BUS_ID",
-                 .other_mask = "NVIDIA_VISIBLE_DEVICES"},
+                 .other_mask = "NVIDIA_VISIBLE_DEVICES",
+                 .tool = "nvidia-smi"},
     DeviceVendor{.name = "amd",
                  .mask = "HIP_VISIBLE_DEVICES",
                  .lower_mask = "ROCR_VISIBLE_DEVICES",
                  .borrowed_mask = "CUDA_VISIBLE_DEVICES",
-                 .other_mask = "GPU_DEVICE_ORDINAL"},
+                 .other_mask = "GPU_DEVICE_ORDINAL",
+                 .tool = "amd-smi"},
     DeviceVendor{.name = "intel",
                  .mask = "ZE_AFFINITY_MASK",
                  .order_variable = "ZE_ENABLE_PCI_ID_DEVICE_ORDER",
-                 .order = "1"},
+                 .order = "1",
+                 .tool = "xpu-smi"},
 };
 
 bool is_mask_of(const DeviceVendor& vendor, std::string_view variable) {

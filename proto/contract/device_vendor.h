@@ -22,6 +22,7 @@ struct DeviceVendor {
   // A variable of other software (a container runtime, OpenCL) that selects devices and, like a
   // mask, applies to one host only. May be empty.
   std::string_view other_mask = {};
+  std::string_view tool = {};  // The vendor's program that shows the state of devices.
 };
 
 std::span<const DeviceVendor> device_vendors();

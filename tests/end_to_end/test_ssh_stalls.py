@@ -118,7 +118,7 @@ def test_start_timeout_names_a_silent_agent(hosts, silent_agent):
         done = job.finish(20)
     assert done.code == 120 and done.out == b"", done
     assert f"no response yet, last step: ssh: waiting for the SSH agent at {silent_agent}" in done.err_text, done
-    assert "make sure that ssh-add -l responds" in done.err_text, done
+    assert "make sure that ssh-add -l lists your keys" in done.err_text, done
 
 
 def test_term_ends_a_job_that_waits_for_an_agent(hosts, silent_agent):

@@ -61,7 +61,7 @@ class FakeHost {
   Answer answer = Answer::kUp;
   LinkDown refusal{LinkFailure::kRefused, "refused", ""};  // What kRefuse says.
   LinkDown breaking{LinkFailure::kBroken, "broken", ""};   // What cut() says.
-  std::string doing;  // What a dial says while it is under way; empty: nothing.
+  LinkStep doing;  // What a dial says while it is under way; empty: nothing.
   std::function<void(const Command&)> on_command;
   bool has_heartbeat = false;  // As a supervisor: whatever it hears is answered.
   bool deaf = false;           // Takes bytes and says nothing: a silent cut.

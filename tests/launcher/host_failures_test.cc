@@ -21,13 +21,14 @@ TEST(WaitingLineTest, FoldsHostsThatDoTheSame) {
 }
 
 TEST(WaitingLineTest, FoldsUploads) {
-  EXPECT_EQ(waiting_line(0, 4, seconds(3),
-                         {{"node1", "sending ivy-node (42 % of 5 MiB, 1.3 MB/s)"},
-                          {"node2", "sending ivy-node (7 % of 5 MiB, 0.5 MB/s)"},
-                          {"node3", "sending ivy-node (50 % of 5 MiB)"},
-                          {"node4", "agent: sending ivy-node (9 % of 5 MiB)"}}),
-            "hosts 0/4 up after 3 s, waiting for node4 (agent: sending ivy-node (9 % of 5 MiB)), "
-            "node[1-3] (sending ivy-node (7-50 % of 5 MiB, 1.8 MB/s))");
+  EXPECT_EQ(
+      waiting_line(0, 4, seconds(3),
+                   {{"node1", sending_step("sending ivy-node", UploadState{42, "5 MiB", 1.3})},
+                    {"node2", sending_step("sending ivy-node", UploadState{7, "5 MiB", 0.5})},
+                    {"node3", sending_step("sending ivy-node", UploadState{50, "5 MiB"})},
+                    {"node4", sending_step("agent: sending ivy-node", UploadState{9, "5 MiB"})}}),
+      "hosts 0/4 up after 3 s, waiting for node4 (agent: sending ivy-node (9 % of 5 MiB)), "
+      "node[1-3] (sending ivy-node (7-50 % of 5 MiB, 1.8 MB/s))");
 }
 
 TEST(WaitingLineTest, WritesAtMostFourGroups) {

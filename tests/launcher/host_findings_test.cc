@@ -98,7 +98,7 @@ TEST(HostFindings, AHostThatIsNotReachedIsARow) {
   lost.failure = "refused\x1b[2J";
   ExaminedHost walled = lost;
   walled.name = "c";
-  walled.step = "reaching a at 10.0.0.1";
+  walled.is_about_ports = true;
   const Examination examined{"",
                              {healthy("a"), lost, walled},
                              {Diagnostic{.what = "no such program", .fix = "install it"}}};

@@ -666,7 +666,7 @@ TEST_F(JobTest, AllHostsThatDidNotComeUpAreNamed) {
 TEST_F(JobTest, AHostThatIsStillSentItsProgramIsGivenMoreTime) {
   Node& host = node("node1");
   host.host.answer = FakeHost::Answer::kSilent;
-  host.host.doing = "sending ivy-node: 40 %";
+  host.host.doing = sending_step("sending ivy-node", UploadState{40, "5 MiB"});
   options_.start_timeout = milliseconds(1'500);
   const std::string told = story();
   EXPECT_NE(told.find("allow more time: --start-timeout 10m"), std::string::npos) << told;

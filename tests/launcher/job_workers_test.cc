@@ -73,17 +73,36 @@ TEST(JobWorkersTest, ARankThatStartsAgainRunsAndHasTwoStreamsMore) {
   EXPECT_EQ(workers[1].open_streams, 3) << "those of a process that never was do not come";
 }
 
-TEST(JobWorkersTest, AProgramThatIsMissingHasItsOwnExitCodeAndNoOutput) {
-  JobWorkers workers;
-  workers.begin(plan());
-  StartFailed failed;
-  failed.set_step("exec");
-  failed.set_error(ENOENT);
-  failed.set_path("/x");
-  workers.start_failed(workers[2], failed, {});
-  EXPECT_EQ(workers[2].end.status.code, kExitNotFound);
-  EXPECT_TRUE(workers[2].end.exec_failure.ends_with(": /x")) << workers[2].end.exec_failure;
-  EXPECT_EQ(workers[2].open_streams, 0);
+TEST(JobWorkersTest, AProgramThatCannotBeStartedHasAnExitCodeOfIvyrunAndNoOutput) {
+  const struct {
+    const char* step;
+    int error;
+    int exit_code;
+    StartStep failed_step;
+  } rows[] = {
+      {"exec", ENOENT, kExitNotFound, StartStep::kExec},
+      {"exec", EACCES, kExitNotExecutable, StartStep::kExec},
+      {"exec", ENOEXEC, kExitNotExecutable, StartStep::kExec},
+      {"chdir", ENOENT, kExitNotExecutable, StartStep::kOther},
+      {"stdin", ENOENT, kExitNotExecutable, StartStep::kStdin},
+      {"bind", EINVAL, kExitNotExecutable, StartStep::kBind},
+      {"clone", EAGAIN, kExitNotExecutable, StartStep::kOther},
+  };
+  for (const auto& row : rows) {
+    JobWorkers workers;
+    workers.begin(plan());
+    StartFailed failed;
+    failed.set_step(row.step);
+    failed.set_error(row.error);
+    failed.set_path("/x");
+    workers.start_failed(workers[2], failed, {});
+    const WorkerEnd& end = workers[2].end;
+    EXPECT_EQ(end.status.code, row.exit_code) << end.exec_failure;
+    EXPECT_EQ(end.failed_step, row.failed_step) << end.exec_failure;
+    EXPECT_EQ(end.failed_errno, row.error);
+    EXPECT_TRUE(end.exec_failure.ends_with(": /x")) << end.exec_failure;
+    EXPECT_EQ(workers[2].open_streams, 0);
+  }
 }
 
 TEST(JobWorkersTest, AStartThatAStopCalledOffCountsAsStopped) {

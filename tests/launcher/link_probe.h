@@ -33,8 +33,8 @@ struct LinkProbe final : HostLinkEvents {
   void link_bytes(HostLink&, std::string_view value) override { bytes.append(value); }
   void link_drained(HostLink&) override { ++drained; }
   void link_down(HostLink&, const LinkDown& value) override { down = value; }
-  void link_progress(HostLink&, const RemoteText& step) override {
-    progress.push_back(step.line());
+  void link_progress(HostLink&, const LinkStep& step) override {
+    progress.push_back(step.whole_text().line());
   }
   void link_stuck(HostLink&, const std::string&) override {}
 

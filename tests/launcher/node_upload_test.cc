@@ -66,8 +66,9 @@ Conversation talk(const std::string& shell_name, const std::string& home, NodeUp
     RemoteEntry::Step step = entry.feed(std::string_view(buffer, static_cast<std::size_t>(count)));
     if (!entry.needed_bundle().empty()) step = entry.provide(upload.bundle(entry.needed_bundle()));
     result.bytes += step.bytes;
-    result.sent_bundle |= step.progress.starts_with("sending");
-    result.sent_rest |= step.progress.starts_with("sending the rest of ivy-node");
+    const std::string progress = step.progress ? step.progress->text.line() : "";
+    result.sent_bundle |= progress.starts_with("sending");
+    result.sent_rest |= progress.starts_with("sending the rest of ivy-node");
     if (step.failed) {
       result.failure = step.failed->message.bytes();
       break;  // The remote side waits for more.
@@ -82,8 +83,8 @@ Conversation talk(const std::string& shell_name, const std::string& home, NodeUp
       const ssize_t n = write(input[1], step.send.data() + sent, piece);
       if (n <= 0) break;
       sent += static_cast<std::size_t>(n);
-      const std::string moved = entry.sending(step.send.size() - sent);
-      if (!moved.empty()) result.moves.push_back(moved);
+      if (const auto moved = entry.sending(step.send.size() - sent))
+        result.moves.push_back(moved->whole_text().line());
     }
     if (!result.bytes.empty()) close(std::exchange(input[1], -1));
   }

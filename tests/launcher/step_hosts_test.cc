@@ -12,7 +12,7 @@ struct FakeLink final : StepClient {
   void host_connected(std::shared_ptr<DialBackStream>) override { told += "came "; }
   void host_reconnected() override { told += "again "; }
   void host_failed(const LinkDown& down) override { told += "failed:" + down.message.line() + " "; }
-  void host_progress(const RemoteText& step) override { told += step.line() + " "; }
+  void host_progress(const LinkStep& step) override { told += step.text.line() + " "; }
 
   std::string told;
 };

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <csignal>
 
 #include "launcher/screen/error_file.h"
@@ -224,24 +225,29 @@ TEST_F(SummaryTest, ListsAtMostEightCandidates) {
 }
 
 TEST_F(SummaryTest, SaysWhatCouldNotBeStarted) {
-  WorkerEnd& end = add(0, 127);
-  end.exec_failure = "exec: No such file or directory: /x";
+  add(0, 127);
+  const auto fail = [this](const std::string& failure, StartStep step, int error) {
+    ends.front().exec_failure = failure;
+    ends.front().failed_step = step;
+    ends.front().failed_errno = error;
+  };
+  fail("exec: No such file or directory: /x", StartStep::kExec, ENOENT);
   EXPECT_EQ(
       text(),
       "ivyrun: error[IVY-R001]: rank 0 could not be started: exec: No such file or "
       "directory: /x (node03)\n"
       "  fix:   the program, or the interpreter or loader that it needs, is missing on node03\n"
       "ivyrun: exit code 127 (from ivyrun)\n");
-  end.exec_failure = "exec: Exec format error: /x";
+  fail("exec: Exec format error: /x", StartStep::kExec, ENOEXEC);
   EXPECT_NE(text().find("  fix:   put its interpreter before it, or build it for the architecture"),
             std::string::npos);
-  ends.front().exec_failure = "clone: Resource temporarily unavailable";
+  fail("clone: Resource temporarily unavailable", StartStep::kOther, EAGAIN);
   EXPECT_NE(text().find("  fix:   raise the limit of processes on node03 (ulimit -u"),
             std::string::npos)
       << text();
-  ends.front().exec_failure = "stdin: No such file or directory";
+  fail("stdin: No such file or directory", StartStep::kStdin, ENOENT);
   EXPECT_NE(text().find("  fix:   make /dev/null readable on node03"), std::string::npos) << text();
-  ends.front().exec_failure = "stderr: Too many open files";
+  fail("stderr: Too many open files", StartStep::kOther, EMFILE);
   EXPECT_NE(text().find("  fix:   raise the limit of open files on node03 (ulimit -n)"),
             std::string::npos)
       << text();

@@ -104,7 +104,7 @@ Result<void> AgentLink::prepare() {
 Awaitable<LinkDown> AgentLink::try_addresses(Addresses addresses) {
   std::vector<LinkDown> failures;
   for (const std::string& address : addresses) {
-    co_await report_progress("agent: connecting to " + address);
+    co_await report_progress(agent_step("agent: connecting to " + address));
     if (const Result<void> dialled = dial(address); !dialled.ok())
       co_return LinkDown::from(LinkFailure::kAuthentication, dialled.error());
     has_other_addresses_ = &address != &addresses.back();
@@ -137,7 +137,7 @@ Awaitable<LinkDown> AgentLink::open_job() {
     leave_stream();
     // --start-timeout and the lease limit these requests.
     if (!place_.opened && !status.wait.empty()) {
-      co_await report_progress("agent: waiting for " + status.wait);
+      co_await report_progress(agent_step("agent: waiting for " + status.wait));
       co_await sequence_.sleep(kWaitingPause);
       continue;
     }
@@ -149,7 +149,8 @@ Awaitable<LinkDown> AgentLink::open_job() {
     if (failed && (!is_crowded || ++crowded > kMostCrowdedPuts)) co_return *failed;
     has_put = !failed;
     if (has_put) continue;
-    co_await report_progress("agent: waiting while it receives ivy-node from other jobs");
+    co_await report_progress(
+        sending_step("agent: waiting while it receives ivy-node from other jobs"));
     co_await sequence_.sleep(kCrowdedPause);
   }
 }
@@ -230,6 +231,11 @@ AgentPlace AgentLink::place() const {
   return here;
 }
 
+LinkStep AgentLink::agent_step(RemoteText text) const {
+  return {std::move(text), "see the log of its agent (journalctl -u 'ivy-agent@*' on " +
+                               host_.name + "), or allow more time: --start-timeout"};
+}
+
 // Returns nothing when the agent has the bundle. is_crowded: the agent receives too many others
 // now.
 Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architecture,
@@ -253,7 +259,7 @@ Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architectu
 
 Awaitable<AgentStatus> AgentLink::put(std::string architecture, NodeBundle bundle) {
   const std::string all = mebibytes(bundle.archive().size());
-  co_await report_progress("agent: sending ivy-node (" + all + ")");
+  co_await report_progress(sending_step("agent: sending ivy-node (" + all + ")"));
   const auto begin = [&](const Arrival<AgentStatus>& arrive) {
     put_ = std::make_unique<AgentPut>(context_->loop(), channel_, bundle_name_, architecture,
                                       bundle, reports_, arrive);

@@ -61,6 +61,8 @@ class AgentLink : public SequencedLink, public AgentStreamEvents {
   void stream_ended(const AgentStatus& status) override { stream_event_(status); }
   void leave_stream();
   AgentPlace place() const;
+  // Returns a step with the advice to look at the agent.
+  LinkStep agent_step(RemoteText text) const;
   void release() override;
 
   const std::shared_ptr<TransportContext> context_;

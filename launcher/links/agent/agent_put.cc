@@ -70,10 +70,10 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
 
   // Reports the bytes that were written before this chunk.
   void report_moved() {
-    const std::string moved = progress_.moved_to(bundle_.archive().size() - rest_.size());
-    if (moved.empty()) return;
+    const auto moved = progress_.moved_to(bundle_.archive().size() - rest_.size());
+    if (!moved) return;
     gate_->post([self = self_, moved] {
-      self->reports_.progress("agent: sending ivy-node (" + moved + ")");
+      self->reports_.progress(sending_step("agent: sending ivy-node", moved));
     });
   }
 

@@ -40,7 +40,7 @@ class AutoLink : public HostLink, public HostLinkEvents {
   void link_bytes(HostLink&, std::string_view bytes) override { owner_.link_bytes(*this, bytes); }
   void link_drained(HostLink&) override { owner_.link_drained(*this); }
   void link_down(HostLink& link, const LinkDown& down) override;
-  void link_progress(HostLink&, const RemoteText& step) override {
+  void link_progress(HostLink&, const LinkStep& step) override {
     owner_.link_progress(*this, step);
   }
   void link_stuck(HostLink&, const std::string& what) override { owner_.link_stuck(*this, what); }

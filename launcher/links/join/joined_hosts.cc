@@ -8,7 +8,7 @@ namespace ivy {
 void JoinedHosts::wait_for(const OpenRequest& request, const std::string& host,
                            StepClient& client) {
   hosts_.add(request.host, host, client);
-  client.host_progress("waiting for its ivy-node");
+  client.host_progress({"waiting for its ivy-node", "the output of its own ivyrun may say more"});
   boost::asio::post(loop_, [weak = weak_from_this(), number = request.host, host] {
     const auto self = weak.lock();
     if (!self) return;

@@ -29,7 +29,7 @@ class DialBackLink : public SequencedLink, private StepClient, private DialBackS
   void host_connected(std::shared_ptr<DialBackStream> stream) override;
   void host_reconnected() override { sequence_.start(end_replaced_link()); }
   void host_failed(const LinkDown& down) override { fail(down); }
-  void host_progress(const RemoteText& step) override { reports_.progress(step); }
+  void host_progress(const LinkStep& step) override { reports_.progress(step); }
   // DialBackStreamEvents
   void stream_bytes(std::string_view bytes) override { take_relayed(greeting_, bytes); }
   void stream_drained() override {

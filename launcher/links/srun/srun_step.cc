@@ -46,6 +46,11 @@ constexpr milliseconds kTermPatience{3'000};
 // shortest default lease dials again, so that it has the other half for that.
 constexpr milliseconds kSilence = kLeaseAttended / 2;
 
+// Advice if a host does not dial back.
+constexpr char kReachFix[] =
+    "it must be able to reach this machine: --iface NAME and --port-range A-B choose the address "
+    "and port for it\nor allow more time: --start-timeout";
+
 std::string random_key() {
   std::string key(kDialKeyBytes, '\0');
   // getrandom() never returns fewer bytes if at most 256 are requested.
@@ -118,7 +123,7 @@ Awaitable<void> SrunStep::begin() {
   }
   if (!prepared.ok())
     co_return hosts_.lose_all(LinkDown::from(LinkFailure::kBootstrap, prepared.error()));
-  hosts_.progress("waiting for Slurm to start the step");
+  hosts_.progress({"waiting for Slurm to start the step", kReachFix});
 }
 
 // Queries srun for its version and name servers for some hosts, all at the same time.
@@ -255,7 +260,8 @@ void SrunStep::child_output(const std::string& line) {
                                            "$XDG_CACHE_HOME, /tmp or /dev/shm"});
   }
   const int asked = ++host->bundles_asked[answer->architecture];
-  if (host->waiting != nullptr) host->waiting->host_progress("srun: sending ivy-node");
+  if (host->waiting != nullptr)
+    host->waiting->host_progress(sending_step("srun: sending ivy-node"));
   // The bundle is sent to all hosts: a host that asks later finds it in its input.
   if (asked > bundles_sent_[answer->architecture]) send_bundle(answer->architecture);
 }
@@ -300,7 +306,8 @@ void SrunStep::child_error(const std::string& line) {
     StepHost* const host = hosts_.find(words->node);
     if (host == nullptr || host->has_connected) return;
     host->words = words->text;
-    if (host->waiting != nullptr) host->waiting->host_progress("dialling back: " + words->text);
+    if (host->waiting != nullptr)
+      host->waiting->host_progress({"dialling back: " + words->text, kReachFix});
   } else if (const std::optional<TasksEnded> ended = parse_tasks_ended(line)) {
     take_tasks_ended(*ended);
   }

@@ -51,9 +51,9 @@ void StepHosts::lose_all(const LinkDown& down) {
   for (auto& [number, host] : hosts_) lose(host, down);
 }
 
-void StepHosts::progress(const RemoteText& text) {
+void StepHosts::progress(const LinkStep& step) {
   for (StepHost* const host : missing())
-    if (host->waiting != nullptr) host->waiting->host_progress(text);
+    if (host->waiting != nullptr) host->waiting->host_progress(step);
 }
 
 StepHost* StepHosts::find(const std::string& name) {

@@ -25,7 +25,7 @@ class StepClient {
   virtual void host_reconnected() = 0;
   // The host will not connect.
   virtual void host_failed(const LinkDown& down) = 0;
-  virtual void host_progress(const RemoteText& step) = 0;
+  virtual void host_progress(const LinkStep& step) = 0;
 
  protected:
   ~StepClient() = default;
@@ -57,7 +57,7 @@ class StepHosts {
   void lose(StepHost& host, const LinkDown& down);
   void lose_all(const LinkDown& down);
   // Reports a step to the links of hosts that have not connected yet.
-  void progress(const RemoteText& text);
+  void progress(const LinkStep& step);
   // name: Slurm's name for the host. Null: the step does not have it.
   StepHost* find(const std::string& name);
   // Returns the hosts that have not connected yet.

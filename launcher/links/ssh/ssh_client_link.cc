@@ -81,7 +81,9 @@ Awaitable<void> SshClientLink::run() {
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
   place_ = co_await context_->handshakes().acquire(sequence_);
   co_await leave_mute_agent();
-  co_await report_progress("ssh client: connecting");
+  co_await report_progress(
+      LinkStep("ssh client: connecting",
+               "try: " + test_command() + ", or allow more time: --start-timeout"));
   const Result<Addresses> addresses =
       co_await addresses_of(sequence_, context_->resolvers(), target_.host_name);
   const PeerAddresses route = addresses.ok() ? route_to(*addresses) : PeerAddresses{};
@@ -109,7 +111,8 @@ Awaitable<void> SshClientLink::leave_mute_agent() {
   const std::vector<std::string>& command = context_->options().ssh_command;
   const bool is_ssh = command.empty() || is_ssh_program(command.front());
   if (!is_ssh || path.empty()) co_return;
-  co_await report_progress("ssh client: waiting for the SSH agent at " + path);
+  co_await report_progress(
+      LinkStep("ssh client: waiting for the SSH agent at " + path, mute_agent_fix()));
   const bool is_redial = request_.reattach || request_.again;
   const Result<Descriptor> agent = co_await ssh().agent(sequence_, host_.name, target_, is_redial);
   if (agent.ok() || agent.error().code != Code::kDeadlineExceeded) co_return;
@@ -137,14 +140,16 @@ Awaitable<bool> SshClientLink::enter_relay() {
     const std::size_t left = pump_->unwritten();
     if (left != std::exchange(unwritten, left)) moved_at_ns_ = monotonic_ns();
     if (std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= kEntryTimeout) co_return false;
-    const std::string moved = entry_->sending(left);
-    if (!moved.empty()) co_await report_progress(moved);
+    const std::optional<LinkStep> moved = entry_->sending(left);
+    if (moved) co_await report_progress(*moved);
     // A client that uses a master connection waits for ever if the master was stopped.
     const bool is_mute = !has_received_ && error_text_.empty() && !target_.control_path.empty();
     if (is_mute && std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= patience) {
       patience = std::chrono::nanoseconds::max();
-      co_await report_progress("ssh client: no response, perhaps because its ControlMaster at " +
-                               target_.control_path + " hangs");
+      co_await report_progress(
+          LinkStep("ssh client: no response, perhaps because its ControlMaster at " +
+                       target_.control_path + " hangs",
+                   "stop that ssh (ps, kill), or bypass it: --ssh-args '-o ControlPath=none'"));
     }
   }
   co_return true;
@@ -208,7 +213,7 @@ void SshClientLink::take(std::string_view bytes) {
 }
 
 void SshClientLink::enter(const RemoteEntry::Step& step) {
-  if (!step.progress.empty()) reports_.progress(step.progress);
+  if (step.progress) reports_.progress(*step.progress);
   if (!step.send.empty()) pump_->write(step.send);
   if (!entry_->needed_bundle().empty()) stirred_(true);
   if (step.up) {
@@ -247,10 +252,12 @@ LinkDown SshClientLink::end_reason() {
 }
 
 LinkDown SshClientLink::client_failure(LinkFailure failure, const std::string& message) const {
+  return LinkDown{failure, message, client_fix(error_text_, test_command())};
+}
+
+std::string SshClientLink::test_command() const {
   const std::uint16_t port = host_.port != 0 ? host_.port : context_->options().ssh_port;
-  const std::string try_it =
-      ssh_true(host_, port, ssh().config_path(), AskChoice::kNeverAsk, target_.client_options);
-  return LinkDown{failure, message, client_fix(error_text_, try_it)};
+  return ssh_true(host_, port, ssh().config_path(), AskChoice::kNeverAsk, target_.client_options);
 }
 
 void SshClientLink::write(std::string bytes) {

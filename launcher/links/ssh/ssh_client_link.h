@@ -54,6 +54,8 @@ class SshClientLink : public SequencedLink, public DescriptorPumpEvents {
   void enter(const RemoteEntry::Step& step);
   LinkDown end_reason();
   LinkDown client_failure(LinkFailure failure, const std::string& message) const;
+  // Returns a command that shows to the user whether the client can log in.
+  std::string test_command() const;
   void release() override;
 
   const std::shared_ptr<TransportContext> context_;

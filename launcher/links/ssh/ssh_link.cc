@@ -53,7 +53,7 @@ void SshLink::open(const OpenRequest& request) {
 }
 
 Awaitable<void> SshLink::run() {
-  co_await report_progress("ssh: reading its configuration");
+  co_await report_progress(ssh_step("ssh: reading its configuration"));
   const Result<NodeUpload*> upload = co_await ssh().upload(sequence_, host_.name);
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
   place_ = co_await context_->handshakes().acquire(sequence_);
@@ -75,14 +75,14 @@ Awaitable<void> SshLink::run() {
     const auto pause = end.pause + std::chrono::duration_cast<std::chrono::milliseconds>(backoff);
     const std::string when =
         end.pause.count() > 0 ? " in " + std::to_string(end.pause.count()) + " s" : "";
-    co_await report_progress("ssh: " + end.down.message + ", trying again" + when);
+    co_await report_progress(ssh_step("ssh: " + end.down.message + ", trying again" + when));
     co_await sequence_.sleep(pause);
   }
 }
 
 Awaitable<SshLink::End> SshLink::try_once() {
   if (!place_) place_ = co_await context_->handshakes().acquire(sequence_);
-  co_await report_progress("ssh: connecting");
+  co_await report_progress(ssh_step("ssh: connecting"));
   if (const MaybeEnd end = co_await dial()) co_return *end;
   wire_.set_limit(kHandshakeTimeout);
   if (const MaybeEnd end = co_await read_welcome()) co_return *end;
@@ -107,8 +107,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::dial() {
   if (dialled.failed) {
     // A host that boots refuses connections or has no route yet, so that is tried again. A silent
     // host has already used a long timeout.
-    const bool is_quick = dialled.failed->failure == LinkFailure::kRefused ||
-                          dialled.failed->message.find("No route to host") != std::string::npos;
+    const bool is_quick = dialled.failed->failure == LinkFailure::kRefused || dialled.has_no_route;
     co_return End{*dialled.failed, is_quick ? kMaxRefusedTries : 1, ""};
   }
   up_.peer_address = dialled.peer_address;
@@ -168,7 +167,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::check_host_key() {
     if (!wire_.is_open())
       co_return End{LinkDown::from(LinkFailure::kUnreachable, kept.error()), 1, ""};
     if (!kept.ok())
-      co_await report_progress("cannot remember the host key: " + kept.error().message);
+      co_await report_progress(ssh_step("cannot remember the host key: " + kept.error().message));
   }
   login_.fingerprint = key.fingerprint;
   login_.algorithms = key.algorithms;
@@ -189,7 +188,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
   for (int turn = 0; turn < 2; ++turn) {
     login_.by_file = (turn == 0) == files_first;
     if (login_.by_file) {
-      co_await report_progress("ssh: logging in");
+      co_await report_progress(ssh_step("ssh: logging in"));
       // The server reads the account's authorized_keys there. With an agent's keys it may instead
       // be the agent that hangs.
       expect("its SSH server or the file system of the home directory there");
@@ -207,7 +206,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
   if (attempt_ > 0) {
     // The agent may answer later, and some servers become stricter with each failed login.
     wire_.close();
-    co_await report_progress("ssh: " + agent_mute_);
+    co_await report_progress(LinkStep("ssh: " + agent_mute_, mute_agent_fix()));
     co_await sequence_.sleep(kMuteAgentPause);
   }
   co_return agent_failure();
@@ -217,7 +216,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::try_agent() {
   const std::string path = ssh_agent_path(target_);
   if (path.empty()) co_return login_failure();
   const std::string name = "the SSH agent at " + path;
-  co_await report_progress("ssh: waiting for " + name);
+  co_await report_progress(LinkStep("ssh: waiting for " + name, mute_agent_fix()));
   Result<Descriptor> agent = co_await ssh().agent(sequence_, host_.name, target_, attempt_ > 0);
   if (!agent.ok()) {
     if (agent.error().code == Code::kDeadlineExceeded) agent_mute_ = agent.error().message;
@@ -240,7 +239,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::try_agent() {
 
 // Asks the user, who may take any time.
 Awaitable<bool> SshLink::is_trusted_by_user(SshHostKey key) {
-  co_await report_progress("asking about its host key");
+  co_await report_progress(ssh_step("asking about its host key"));
   const Slots::Ticket terminal = co_await context_->terminal().acquire(sequence_);
   question_ = std::make_shared<HostKeyQuestion>(context_->loop());
   const HostKeyQuestion::Subject subject{host_.name, up_.peer_address, key.type, key.fingerprint};
@@ -254,7 +253,7 @@ Awaitable<SshLink::End> SshLink::carry() {
     stuck_timer_.cancel();
     reports_.up(up_);
   });
-  co_await report_progress("ssh: starting ivy-node");
+  co_await report_progress(ssh_step("ssh: starting ivy-node"));
   expect("its login shell or the file system of ~/.cache/ivyrun there");
   const std::optional<LinkDown> named = co_await relay_->carry();
   if (named) co_return End{*named, 1, ""};
@@ -368,8 +367,8 @@ SshLink::End SshLink::connection_end() {
 }
 
 void SshLink::try_client(const std::string& because) {
-  reports_.progress("libssh could not log in to " + host_.name + " (" + because +
-                    "), trying the OpenSSH client");
+  reports_.progress(ssh_step("libssh could not log in to " + host_.name + " (" + because +
+                             "), trying the OpenSSH client"));
   libssh_failure_ = because;
   start_client();
 }
@@ -450,6 +449,12 @@ std::string SshLink::where() const {
                                   ? ""
                                   : " (" + up_.peer_address + ")";
   return target_.host_name + address + " port " + std::to_string(target_.port);
+}
+
+LinkStep SshLink::ssh_step(RemoteText text) const {
+  return {std::move(text),
+          "try: " + ssh_true(host_, host_.port, ssh().config_path(), AskChoice::kNeverAsk, {}) +
+              ", or allow more time: --start-timeout"};
 }
 
 std::string SshLink::ssh_command() const {

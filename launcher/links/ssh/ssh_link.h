@@ -75,7 +75,7 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   void link_bytes(HostLink&, std::string_view bytes) override { reports_.bytes(bytes); }
   void link_drained(HostLink&) override { reports_.drained(); }
   void link_down(HostLink& client, const LinkDown& down) override;
-  void link_progress(HostLink&, const RemoteText& step) override { reports_.progress(step); }
+  void link_progress(HostLink&, const LinkStep& step) override { reports_.progress(step); }
   void link_stuck(HostLink&, const std::string& what) override { reports_.stuck(what); }
 
   // Continues with the OpenSSH client, if libssh has failed in a way that the client may not.
@@ -90,6 +90,8 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   // Names the host in messages: "node7 (10.0.0.7) port 22".
   std::string where() const;
   LinkDown nameless_user() const;
+  // Returns a step with the advice to try ssh by hand.
+  LinkStep ssh_step(RemoteText text) const;
   // Returns a command that shows the problem to the user.
   std::string ssh_command() const;
 

@@ -37,7 +37,10 @@ Awaitable<std::optional<LinkDown>> SshRelay::carry() {
     if (!has_greeted_ && monotonic_ns() > slow_at_ns) {
       slow_at_ns = std::numeric_limits<std::int64_t>::max();
       reports_.progress(
-          "ssh: logged in, but the login shell there has not started ivyrun's command yet");
+          {"ssh: logged in, but the login shell there has not started ivyrun's command yet",
+           "a start-up file of that account (.bashrc, .zshenv, config.fish) must not start another "
+           "program: ssh " +
+               entry_.host() + " 'echo started' must print it"});
       co_await sequence_.checkpoint();
     }
     if (!entry_.needed_bundle().empty()) {
@@ -113,7 +116,7 @@ bool SshRelay::read_stream(SshStream stream) {
 }
 
 void SshRelay::enter(const RemoteEntry::Step& step) {
-  if (!step.progress.empty()) reports_.progress(step.progress);
+  if (step.progress) reports_.progress(*step.progress);
   {
     const std::lock_guard lock(write_mutex_);
     outgoing_ += step.send;
@@ -163,8 +166,7 @@ bool SshRelay::write_some() {
     wrote = true;
     if (is_up()) continue;
     wire_.set_limit(kUploadTimeout);
-    const std::string moved = entry_.sending(unwritten());
-    if (!moved.empty()) reports_.progress(moved);
+    if (const auto moved = entry_.sending(unwritten())) reports_.progress(*moved);
     if (!reports_.is_open()) return false;
   }
   if (unwritten() > 0 || wire_.session().wants_write()) return wrote;
