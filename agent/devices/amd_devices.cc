@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "proto/contract/text.h"
+#include "agent/devices/small_files.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -27,7 +27,7 @@ std::string bdf_of_location(std::uint64_t domain, std::uint64_t location) {
 
 // Reads which processes have memory or a queue on the device. kfd has a directory for each process
 // that has opened it.
-void read_amd_users(const std::string& root, const std::string& gpu_id, AmdDevice& device) {
+void read_amd_users(const std::string& root, const std::string& gpu_id, ListedDevice& device) {
   if (gpu_id.empty()) return;
   const std::string processes = root + "/sys/class/kfd/kfd/proc";
   for (const std::string& name : names_in(processes)) {
@@ -48,18 +48,18 @@ void read_amd_users(const std::string& root, const std::string& gpu_id, AmdDevic
 
 }  // namespace
 
-std::vector<AmdDevice> read_amd_files(const std::string& root) {
+std::vector<ListedDevice> read_amd_files(const std::string& root) {
   const std::string nodes = root + "/sys/class/kfd/kfd/topology/nodes";
   std::vector<std::string> names = names_in(nodes);
   // By number: sorted as text, "10" would precede "9".
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
     return std::pair(a.size(), a) < std::pair(b.size(), b);
   });
-  std::vector<AmdDevice> found;
+  std::vector<ListedDevice> found;
   for (const std::string& name : names) {
     const std::string text = small_file(nodes + "/" + name + "/properties");
     if (property(text, "simd_count") == 0) continue;
-    AmdDevice device;
+    ListedDevice device;
     device.bdf = bdf_of_location(property(text, "domain"), property(text, "location_id"));
     if (const std::uint64_t id = property(text, "unique_id"); id != 0) {
       char uuid[32];
@@ -68,42 +68,12 @@ std::vector<AmdDevice> read_amd_files(const std::string& root) {
     }
     const std::string render =
         root + "/dev/dri/renderD" + std::to_string(property(text, "drm_render_minor"));
-    const bool is_usable = node_state(render) == NodeState::kUsable &&
-                           node_state(root + "/dev/kfd") == NodeState::kUsable;
-    device.node = is_usable ? NodeState::kUsable : NodeState::kForbidden;
+    device.is_usable = node_state(render) == NodeState::kUsable &&
+                       node_state(root + "/dev/kfd") == NodeState::kUsable;
     read_amd_users(root, first_line(nodes + "/" + name + "/gpu_id"), device);
     found.push_back(std::move(device));
   }
   return found;
-}
-
-void add_amd(const std::vector<AmdDevice>& devices, const std::vector<BusDevice>& bus,
-             FoundDevices& found) {
-  std::size_t unusable = 0;
-  int index = 0;
-  for (const AmdDevice& amd : devices) {
-    if (amd.node != NodeState::kUsable) {
-      ++unusable;
-      continue;
-    }
-    FoundDevice device;
-    device.gpu = index++;
-    device.bdf = amd.bdf;
-    device.uuid = amd.uuid;
-    device.users = amd.users;
-    device.used_bytes = amd.used_bytes;
-    set_place(find_on_bus(bus, amd.bdf), device);
-    found.devices.push_back(std::move(device));
-  }
-  found.unusable += static_cast<int>(unusable);
-  if (unusable > 0)
-    add_note(found.notes,
-             counted(unusable, "AMD device") +
-                 " cannot be used here: /dev/kfd or its file in /dev/dri cannot be opened");
-  if (!found.devices.empty()) {
-    found.vendor = "amd";
-    found.source = "files";
-  }
 }
 
 }  // namespace ivy

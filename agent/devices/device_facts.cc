@@ -75,8 +75,9 @@ std::string switches_above(const Environment& environment) {
 
 // Level Zero can be configured to show a GPU as one device that uses all of its tiles.
 FoundDevices with_devices_as_seen(FoundDevices found, const Environment& environment) {
-  const std::string* const hierarchy = find_variable(environment, "ZE_FLAT_DEVICE_HIERARCHY");
-  if (found.vendor != "intel" || hierarchy == nullptr || *hierarchy != "COMPOSITE") return found;
+  if (found.vendor == nullptr || found.vendor->tile_variable.empty()) return found;
+  const std::string* const hierarchy = find_variable(environment, found.vendor->tile_variable);
+  if (hierarchy == nullptr || *hierarchy != "COMPOSITE") return found;
   std::vector<FoundDevice> whole;
   for (FoundDevice& device : found.devices) {
     if (!whole.empty() && whole.back().bdf == device.bdf) continue;
@@ -154,13 +155,13 @@ void set_device_facts(const DeviceFindings& findings, const Environment& environ
   view.set_hidden_by(hiding_variable(environment));
   if (found.devices.empty()) return;
   const Masks all{environment, masks};
-  const MaskedDevices masked = apply_vendors_masks(found, device_vendor(found.vendor), all, view);
+  const MaskedDevices masked = apply_vendors_masks(found, *found.vendor, all, view);
   view.set_mask_error(masked.error);
   for (const VisibleDevice& visible : masked.visible)
     add_device(visible.device ? &found.devices[*visible.device] : nullptr, visible,
                findings.allowed, facts);
   facts.set_accelerators(static_cast<std::uint32_t>(facts.devices_size()));
-  if (facts.devices_size() > 0) facts.set_accelerator_source(found.vendor);
+  if (facts.devices_size() > 0) facts.set_accelerator_source(std::string(found.vendor->name));
 }
 
 }  // namespace ivy

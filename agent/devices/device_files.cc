@@ -4,12 +4,25 @@
 #include <string_view>
 #include <utility>
 
+#include "agent/devices/amd_devices.h"
+#include "agent/devices/intel_devices.h"
 #include "agent/devices/small_files.h"
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
 
 namespace ivy {
 namespace {
+
+struct VendorReader {
+  Vendor vendor;
+  std::vector<ListedDevice> (*read)(const std::string& root);
+  std::string_view device;  // For messages, as is the next.
+  std::string_view files;   // The files whose permissions decide whether a device is usable.
+};
+constexpr VendorReader kReaders[] = {
+    {Vendor::kAmd, read_amd_files, "AMD device", "/dev/kfd or its file in /dev/dri"},
+    {Vendor::kIntel, read_intel_files, "Intel device", "its file in /dev/dri"},
+};
 
 struct NetworkDevice {
   std::string interface;
@@ -78,31 +91,62 @@ BusDevice read_bus_device(const std::string& root, const std::string& bdf,
   return device;
 }
 
+void add_listed(const std::vector<ListedDevice>& listed, const VendorReader& reader,
+                FoundDevices& found) {
+  std::size_t unusable = 0;
+  int index = 0;
+  for (const ListedDevice& one : listed) {
+    if (!one.is_usable) {
+      ++unusable;
+      continue;
+    }
+    for (int tile = 0; tile < one.tiles; ++tile) {
+      FoundDevice device;
+      device.gpu = index++;
+      device.bdf = one.bdf;
+      device.uuid = one.uuid;
+      device.users = one.users;
+      device.used_bytes = one.used_bytes;
+      set_place(&one.bus, device);
+      found.devices.push_back(std::move(device));
+    }
+  }
+  found.unusable += static_cast<int>(unusable);
+  if (unusable > 0)
+    add_note(found.notes, counted(unusable, reader.device) + " cannot be used here: " +
+                              std::string(reader.files) + " cannot be opened");
+  if (found.devices.empty()) return;
+  found.vendor = &device_vendor(reader.vendor);
+  found.source = "files";
+}
+
 }  // namespace
 
 DeviceFiles read_device_files(const std::string& root) {
   DeviceFiles files;
   files.nvidia = read_nvidia_files(root);
-  files.amd = read_amd_files(root);
-  files.intel = read_intel_files(root);
-  if (files.nvidia.on_bus.empty() && files.nvidia.driver.empty() && files.amd.empty() &&
-      files.intel.empty())
-    return files;
+  bool has_devices = !files.nvidia.on_bus.empty() || !files.nvidia.driver.empty();
+  for (const VendorReader& reader : kReaders) {
+    files.others[reader.vendor] = reader.read(root);
+    has_devices = has_devices || !files.others[reader.vendor].empty();
+  }
+  if (!has_devices) return files;
   const std::vector<NetworkDevice> interfaces = network_devices(root);
   for (const std::string& name : files.nvidia.on_bus)
     files.nvidia.bus.push_back(read_bus_device(root, name, interfaces));
-  for (const AmdDevice& device : files.amd)
-    files.amd_bus.push_back(read_bus_device(root, device.bdf, interfaces));
-  for (const IntelDevice& device : files.intel)
-    files.intel_bus.push_back(read_bus_device(root, device.bdf, interfaces));
+  for (auto& [vendor, devices] : files.others)
+    for (ListedDevice& device : devices) device.bus = read_bus_device(root, device.bdf, interfaces);
   return files;
 }
 
 FoundDevices combine_findings(const DeviceFiles& files, const NvmlAnswer& nvml) {
   FoundDevices found;
   add_nvidia(files.nvidia, nvml, found);
-  if (found.devices.empty()) add_amd(files.amd, files.amd_bus, found);
-  if (found.devices.empty()) add_intel(files.intel, files.intel_bus, found);
+  for (const VendorReader& reader : kReaders) {
+    const auto listed = files.others.find(reader.vendor);
+    if (found.devices.empty() && listed != files.others.end())
+      add_listed(listed->second, reader, found);
+  }
   return found;
 }
 

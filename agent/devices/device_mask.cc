@@ -71,7 +71,8 @@ Meaning by_uuid(const FoundDevices& found, std::string_view entry) {
 
 // Level Zero's "1.0" is a tile of device 1 if a device is a whole GPU.
 std::string_view without_tile(const FoundDevices& found, std::string_view entry) {
-  return found.vendor == "intel" ? entry.substr(0, entry.find('.')) : entry;
+  const bool has_tiles = found.vendor != nullptr && !found.vendor->tile_variable.empty();
+  return has_tiles ? entry.substr(0, entry.find('.')) : entry;
 }
 
 Meaning meaning_of(const FoundDevices& found, std::string_view written) {

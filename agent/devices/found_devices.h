@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/contract/device_vendor.h"
+
 namespace ivy {
 
 // One accelerator on the PCI bus, with or without a driver.
@@ -16,6 +18,17 @@ struct BusDevice {
   std::string cores;       // Processors near it, in the kernel's list format.
   std::string interface;   // Network interface with the nearest common PCI root; may be empty.
   std::string pci_switch;  // The PCI switch above it, or its root complex.
+};
+
+// A device as its kernel driver lists it. NVIDIA's driver tells more (nvidia_devices.h).
+struct ListedDevice {
+  std::string bdf;
+  std::string uuid;        // Empty if the driver has none.
+  int tiles = 1;           // Each is a separate device.
+  bool is_usable = false;  // The permissions of its files in /dev allow its use.
+  std::vector<int> users;
+  std::uint64_t used_bytes = 0;
+  BusDevice bus;  // The same device with its location; set by read_device_files().
 };
 
 // A device that a process could use if no mask hid it.
@@ -36,8 +49,8 @@ struct FoundDevice {
 };
 
 struct FoundDevices {
-  std::string vendor;  // "nvidia", "amd", "intel" or empty.
-  std::string source;  // "NVML 535.104.05" or "files".
+  const DeviceVendor* vendor = nullptr;  // Set if there is a device.
+  std::string source;                    // "NVML 535.104.05" or "files".
   std::vector<FoundDevice> devices;
   // Both lists are limited to kMaxDeviceNotes entries.
   std::vector<std::string> notes;          // Devices that cannot be used, with the reasons.

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "proto/contract/text.h"
+#include "agent/devices/small_files.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -40,8 +40,8 @@ NodeState render_node(const std::string& root, const std::string& card) {
 
 }  // namespace
 
-std::vector<IntelDevice> read_intel_files(const std::string& root) {
-  std::vector<IntelDevice> found;
+std::vector<ListedDevice> read_intel_files(const std::string& root) {
+  std::vector<ListedDevice> found;
   const std::string cards = root + "/sys/class/drm";
   for (const std::string& name : names_in(cards)) {
     if (number_after(name, "card") < 0) continue;
@@ -49,41 +49,15 @@ std::vector<IntelDevice> read_intel_files(const std::string& root) {
     if (first_line(card + "/device/vendor") != "0x8086") continue;
     const std::string place = resolved(card + "/device");
     if (!is_behind_a_bridge(place)) continue;
-    IntelDevice device;
+    ListedDevice device;
     device.bdf = normal_bdf(last_part(place));
     device.tiles = tiles_of(card);
-    device.node = render_node(root, card);
+    device.is_usable = render_node(root, card) == NodeState::kUsable;
     found.push_back(std::move(device));
   }
   std::sort(found.begin(), found.end(),
-            [](const IntelDevice& a, const IntelDevice& b) { return a.bdf < b.bdf; });
+            [](const ListedDevice& a, const ListedDevice& b) { return a.bdf < b.bdf; });
   return found;
-}
-
-void add_intel(const std::vector<IntelDevice>& devices, const std::vector<BusDevice>& bus,
-               FoundDevices& found) {
-  std::size_t unusable = 0;
-  int index = 0;
-  for (const IntelDevice& intel : devices) {
-    if (intel.node != NodeState::kUsable) {
-      ++unusable;
-      continue;
-    }
-    for (int tile = 0; tile < intel.tiles; ++tile) {
-      FoundDevice device;
-      device.gpu = index++;
-      device.bdf = intel.bdf;
-      set_place(find_on_bus(bus, intel.bdf), device);
-      found.devices.push_back(std::move(device));
-    }
-  }
-  found.unusable += static_cast<int>(unusable);
-  if (unusable > 0)
-    add_note(found.notes, counted(unusable, "Intel device") +
-                              " cannot be used here: its file in /dev/dri cannot be opened");
-  if (found.devices.empty()) return;
-  found.vendor = "intel";
-  found.source = "files";
 }
 
 }  // namespace ivy

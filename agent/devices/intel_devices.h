@@ -11,23 +11,11 @@
 #include <vector>
 
 #include "agent/devices/found_devices.h"
-#include "agent/devices/small_files.h"
 
 namespace ivy {
 
-struct IntelDevice {
-  std::string bdf;
-  int tiles = 1;
-  NodeState node = NodeState::kAbsent;
-};
-
-// Reads files only; returns the devices in the order of their PCI addresses.
-std::vector<IntelDevice> read_intel_files(const std::string& root);
-
-// Adds the usable devices to `found`. `bus` lists the same devices as found on the PCI bus. Each
-// tile is listed as a separate device, as Level Zero does by default
-// (ZE_FLAT_DEVICE_HIERARCHY=FLAT). Pure.
-void add_intel(const std::vector<IntelDevice>& devices, const std::vector<BusDevice>& bus,
-               FoundDevices& found);
+// Reads files only; returns the devices in the order of their PCI addresses. Their tiles become
+// separate devices, as Level Zero does by default (ZE_FLAT_DEVICE_HIERARCHY=FLAT).
+std::vector<ListedDevice> read_intel_files(const std::string& root);
 
 }  // namespace ivy

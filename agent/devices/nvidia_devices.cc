@@ -288,7 +288,7 @@ void add_nvidia(const NvidiaFiles& files, const NvmlAnswer& nvml, FoundDevices& 
   note_unusable(files, found);
   compare(files, nvml, found);
   if (!found.devices.empty()) {
-    found.vendor = "nvidia";
+    found.vendor = &device_vendor(Vendor::kNvidia);
     found.source = nvml.is_here ? "NVML " + nvml.driver_version : "files";
   } else if (files.driver.empty() && !nvml.is_here && !files.bus.empty()) {
     add_note(found.notes,

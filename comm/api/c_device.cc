@@ -140,14 +140,14 @@ using namespace ivy::comm;               // NOLINT: the C interface of that name
 using namespace ivy::comm::c_interface;  // NOLINT
 
 extern "C" int ivy_set_package_folders(const char* folders) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     nccl::set_package_folders(folders != nullptr ? folders : "");
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
 extern "C" int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* call) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     if (device < 0) {
@@ -162,7 +162,7 @@ extern "C" int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* ca
 }
 
 extern "C" int ivy_mem_alloc_device(ivy_comm* comm, int device, size_t bytes, void** memory) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_comm(comm));
     if (memory == nullptr) return invalid("memory is NULL");
     // A driver that has not answered by then is abandoned.
@@ -171,12 +171,12 @@ extern "C" int ivy_mem_alloc_device(ivy_comm* comm, int device, size_t bytes, vo
         nccl::device_regions::allocate(device, bytes, ivy::steady_now() + kPatience);
     if (!made.ok()) return fail(made.error());
     *memory = *made;
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
 extern "C" int ivy_mem_window(ivy_comm* comm, void* memory, const ivy_call* call) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     const std::optional<nccl::DeviceRegion> region = nccl::device_regions::region_at(memory);

@@ -13,8 +13,6 @@
 using namespace ivy::comm;               // NOLINT: the C interface of that namespace.
 using namespace ivy::comm::c_interface;  // NOLINT
 
-extern "C" {
-
 namespace {
 
 constexpr int kTagMax = 1 << 30;
@@ -112,7 +110,7 @@ int put_on_device(const OnDevice& where, const GivenMessage& given, OperationRes
   operation.transfer = {given.buffer, given.count * element_bytes(static_cast<Dtype>(given.dtype)),
                         given.peer, given.is_send};
   called = comm->communicator->carry_out_on_device(std::move(operation), options_of(call));
-  return called.outcome.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(called.outcome.failure());
+  return called.outcome.code == IVY_OK ? IVY_OK : fail(called.outcome.failure());
 }
 
 int run_on_device(const OnDevice& where, const GivenMessage& given,
@@ -158,7 +156,7 @@ int exchange_on_device(const OnDevice& where, const GivenMessage& out, const Giv
 
 int run_message(ivy_comm* comm, const GivenMessage& given, ivy_message* message,
                 const ivy_call* call) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     std::shared_ptr<MessageRequest> request;
@@ -170,7 +168,7 @@ int run_message(ivy_comm* comm, const GivenMessage& given, ivy_message* message,
     if (call != nullptr && call->work != nullptr) {
       comm->communicator->post_message(request, options_of(call));
       *call->work = give_work({request->work, request, comm->communicator.get()});
-      return static_cast<int>(IVY_OK);
+      return IVY_OK;
     }
     const Outcome outcome = comm->communicator->exchange_messages({request}, options_of(call));
     if (outcome.code != IVY_OK) return fail(outcome.failure());
@@ -180,22 +178,38 @@ int run_message(ivy_comm* comm, const GivenMessage& given, ivy_message* message,
 
 }  // namespace
 
+extern "C" {
+
 int ivy_send(ivy_comm* comm, const void* buffer, size_t count, int dtype, int to, int tag,
              const ivy_call* call) {
-  return run_message(comm, {true, const_cast<void*>(buffer), count, dtype, to, tag}, nullptr, call);
+  const GivenMessage sending = {.is_send = true,
+                                .buffer = const_cast<void*>(buffer),
+                                .count = count,
+                                .dtype = dtype,
+                                .peer = to,
+                                .tag = tag};
+  return run_message(comm, sending, nullptr, call);
 }
 
 int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, int tag,
              ivy_message* message, const ivy_call* call) {
-  return run_message(comm, {false, buffer, count, dtype, from, tag}, message, call);
+  const GivenMessage receiving = {
+      .is_send = false, .buffer = buffer, .count = count, .dtype = dtype, .peer = from, .tag = tag};
+  return run_message(comm, receiving, message, call);
 }
 
 int ivy_recv_within(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, int tag,
                     ivy_message* message, int64_t at_most_ms) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_comm(comm));
     std::shared_ptr<MessageRequest> request;
-    IVY_CHECKED(take_request(comm, {false, buffer, count, dtype, from, tag}, request));
+    const GivenMessage receiving = {.is_send = false,
+                                    .buffer = buffer,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .peer = from,
+                                    .tag = tag};
+    IVY_CHECKED(take_request(comm, receiving, request));
     if (message == nullptr) return invalid("message is NULL");
     IVY_CHECKED(check_message(message));
     Placed placed;
@@ -213,16 +227,29 @@ int ivy_recv_within(ivy_comm* comm, void* buffer, size_t count, int dtype, int f
 int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, int send_tag,
                  void* recv, size_t recv_count, int from, int recv_tag, int dtype,
                  ivy_message* message, const ivy_call* call) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
+    const GivenMessage out = {.is_send = true,
+                              .buffer = const_cast<void*>(send),
+                              .count = send_count,
+                              .dtype = dtype,
+                              .peer = to,
+                              .tag = send_tag,
+                              .buffer_name = "send",
+                              .tag_name = "send_tag"};
+    const GivenMessage in = {.is_send = false,
+                             .buffer = recv,
+                             .count = recv_count,
+                             .dtype = dtype,
+                             .peer = from,
+                             .tag = recv_tag,
+                             .buffer_name = "recv",
+                             .tag_name = "recv_tag"};
     std::shared_ptr<MessageRequest> sending;
-    IVY_CHECKED(take_request(
-        comm, {true, const_cast<void*>(send), send_count, dtype, to, send_tag, "send", "send_tag"},
-        sending));
+    IVY_CHECKED(take_request(comm, out, sending));
     std::shared_ptr<MessageRequest> receiving;
-    IVY_CHECKED(take_request(
-        comm, {false, recv, recv_count, dtype, from, recv_tag, "recv", "recv_tag"}, receiving));
+    IVY_CHECKED(take_request(comm, in, receiving));
     IVY_CHECKED(check_message(message));
     if (call != nullptr && call->work != nullptr) {
       return invalid("sendrecv is blocking; use ivy_send and ivy_recv with call.work");
@@ -230,8 +257,6 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
     Placed placed;
     IVY_CHECKED(find_place(call, {send, recv}, placed));
     if (placed.is_device) {
-      const GivenMessage out = {true, const_cast<void*>(send), send_count, dtype, to, send_tag};
-      const GivenMessage in = {false, recv, recv_count, dtype, from, recv_tag};
       receiving->status = {from, 0, receiving->bytes};
       IVY_CHECKED(exchange_on_device({comm, placed, call}, out, in));
       return give_status(receiving->status, message);
@@ -244,23 +269,23 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
 }
 
 int ivy_group_begin(void) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
     DeviceGroup::begin();
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
 int ivy_group_end(void) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
     const Outcome ended = DeviceGroup::end();
-    return ended.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(ended.failure());
+    return ended.code == IVY_OK ? IVY_OK : fail(ended.failure());
   });
 }
 
 int ivy_work_message(ivy_work* work, ivy_message* message) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
     if (work == nullptr || message == nullptr) return invalid("work or message is NULL");
     IVY_CHECKED(check_message(message));

@@ -25,7 +25,7 @@ namespace {
 template <class Body>
 int with_store(const ivy_comm* comm, std::initializer_list<const void*> pointers,
                const Body& body) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_comm(comm));
     ivy::store::Client* const client = comm->communicator->job().store();
     if (client == nullptr) return fail(IVY_FAILED_PRECONDITION, "a world of one has no store");
@@ -52,9 +52,7 @@ int give(const Result<Answer>& answer, Answer* to) {
   return IVY_OK;
 }
 
-int done(const Result<void>& answer) {
-  return answer.ok() ? static_cast<int>(IVY_OK) : fail(answer.error());
-}
+int done(const Result<void>& answer) { return answer.ok() ? IVY_OK : fail(answer.error()); }
 
 struct Free {
   void operator()(void* memory) const noexcept { std::free(memory); }
@@ -92,7 +90,7 @@ ivy::store::Client::Milliseconds wait_of(std::int64_t timeout_ms) {
 extern "C" {
 
 int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t value_bytes) {
-  return with_store(comm, {key}, [&](ivy::store::Client& store) {
+  return with_store(comm, {key}, [&](ivy::store::Client& store) -> int {
     const ivy_bytes given = {const_cast<void*>(value), value_bytes};
     IVY_CHECKED(check_value(given, "value"));
     return done(store.set(key, view(given)));
@@ -101,12 +99,12 @@ int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t val
 
 int ivy_store_get(ivy_comm* comm, const char* key, int64_t timeout_ms, void** value,
                   size_t* value_bytes) {
-  return with_store(comm, {key, value, value_bytes}, [&](ivy::store::Client& store) {
+  return with_store(comm, {key, value, value_bytes}, [&](ivy::store::Client& store) -> int {
     ivy_bytes found = {};
     IVY_CHECKED(give_bytes(store.wait_get(key, wait_of(timeout_ms)), &found));
     *value = found.data;
     *value_bytes = found.bytes;
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
@@ -116,7 +114,7 @@ int ivy_store_add(ivy_comm* comm, const char* key, int64_t delta, int64_t* value
 }
 
 int ivy_store_remove(ivy_comm* comm, const char* key, int* existed) {
-  return with_store(comm, {key}, [&](ivy::store::Client& store) {
+  return with_store(comm, {key}, [&](ivy::store::Client& store) -> int {
     const Result<bool> removed = store.remove(key);
     if (removed.ok() && existed != nullptr) *existed = *removed ? 1 : 0;
     return give<bool>(removed, nullptr);
@@ -124,7 +122,7 @@ int ivy_store_remove(ivy_comm* comm, const char* key, int* existed) {
 }
 
 int ivy_store_compare_set(ivy_comm* comm, const char* key, ivy_swap* swap) {
-  return with_store(comm, {key, swap}, [&](ivy::store::Client& store) {
+  return with_store(comm, {key, swap}, [&](ivy::store::Client& store) -> int {
     IVY_CHECKED(check_value(swap->desired, "desired"));
     std::optional<std::string> before;
     if (swap->expected != nullptr) before.emplace(view(*swap->expected));
@@ -134,28 +132,28 @@ int ivy_store_compare_set(ivy_comm* comm, const char* key, ivy_swap* swap) {
     swap->current = {};
     if (current) swap->current = {copy_of(*current).release(), current->size()};
     swap->stored = was_stored ? 1 : 0;
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
 int ivy_store_append(ivy_comm* comm, const char* key, ivy_bytes value, uint64_t* length) {
-  return with_store(comm, {key}, [&](ivy::store::Client& store) {
+  return with_store(comm, {key}, [&](ivy::store::Client& store) -> int {
     IVY_CHECKED(check_value(value, "value"));
     return give(store.append(key, view(value)), length);
   });
 }
 
 int ivy_store_wait(ivy_comm* comm, const char* const* keys, size_t key_count, int64_t timeout_ms) {
-  return with_store(comm, {}, [&](ivy::store::Client& store) {
+  return with_store(comm, {}, [&](ivy::store::Client& store) -> int {
     std::vector<std::string> names;
     IVY_CHECKED(take_keys(keys, key_count, names));
-    if (names.empty()) return static_cast<int>(IVY_OK);
+    if (names.empty()) return IVY_OK;
     return done(store.wait(names, wait_of(timeout_ms)));
   });
 }
 
 int ivy_store_check(ivy_comm* comm, const char* const* keys, size_t key_count, int* all_exist) {
-  return with_store(comm, {all_exist}, [&](ivy::store::Client& store) {
+  return with_store(comm, {all_exist}, [&](ivy::store::Client& store) -> int {
     std::vector<std::string> names;
     IVY_CHECKED(take_keys(keys, key_count, names));
     const Result<bool> found = names.empty() ? Result<bool>(true) : store.check(names);
@@ -166,10 +164,10 @@ int ivy_store_check(ivy_comm* comm, const char* const* keys, size_t key_count, i
 
 int ivy_store_multi_get(ivy_comm* comm, const char* const* keys, size_t key_count,
                         ivy_bytes* values) {
-  return with_store(comm, {values}, [&](ivy::store::Client& store) {
+  return with_store(comm, {values}, [&](ivy::store::Client& store) -> int {
     std::vector<std::string> names;
     IVY_CHECKED(take_keys(keys, key_count, names));
-    if (names.empty()) return static_cast<int>(IVY_OK);
+    if (names.empty()) return IVY_OK;
     const Result<std::vector<std::string>> found = store.multi_get(names);
     if (!found.ok()) return fail(found.error());
     std::vector<Allocated> copies;
@@ -177,16 +175,16 @@ int ivy_store_multi_get(ivy_comm* comm, const char* const* keys, size_t key_coun
     for (std::size_t i = 0; i < copies.size(); ++i) {
       values[i] = {copies[i].release(), (*found)[i].size()};
     }
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
 int ivy_store_multi_set(ivy_comm* comm, const char* const* keys, size_t key_count,
                         const ivy_bytes* values) {
-  return with_store(comm, {values}, [&](ivy::store::Client& store) {
+  return with_store(comm, {values}, [&](ivy::store::Client& store) -> int {
     std::vector<std::string> names;
     IVY_CHECKED(take_keys(keys, key_count, names));
-    if (names.empty()) return static_cast<int>(IVY_OK);
+    if (names.empty()) return IVY_OK;
     ivy::store::Client::Entries entries;
     for (std::size_t i = 0; i < key_count; ++i) {
       IVY_CHECKED(check_value(values[i], "a value"));
@@ -197,26 +195,26 @@ int ivy_store_multi_set(ivy_comm* comm, const char* const* keys, size_t key_coun
 }
 
 int ivy_store_push(ivy_comm* comm, const char* queue, ivy_bytes value, uint64_t* length) {
-  return with_store(comm, {queue}, [&](ivy::store::Client& store) {
+  return with_store(comm, {queue}, [&](ivy::store::Client& store) -> int {
     IVY_CHECKED(check_value(value, "value"));
     return give(store.push(queue, view(value)), length);
   });
 }
 
 int ivy_store_pop(ivy_comm* comm, const char* queue, int64_t timeout_ms, ivy_bytes* value) {
-  return with_store(comm, {queue, value}, [&](ivy::store::Client& store) {
+  return with_store(comm, {queue, value}, [&](ivy::store::Client& store) -> int {
     return give_bytes(store.pop(queue, wait_of(timeout_ms)), value);
   });
 }
 
 int ivy_store_queue_length(ivy_comm* comm, const char* queue, uint64_t* length) {
-  return with_store(comm, {queue, length}, [&](ivy::store::Client& store) {
+  return with_store(comm, {queue, length}, [&](ivy::store::Client& store) -> int {
     return give(store.queue_length(queue), length);
   });
 }
 
 int ivy_store_list(ivy_comm* comm, const char* prefix, ivy_bytes* names) {
-  return with_store(comm, {prefix, names}, [&](ivy::store::Client& store) {
+  return with_store(comm, {prefix, names}, [&](ivy::store::Client& store) -> int {
     const Result<std::vector<std::string>> found = store.list(prefix);
     if (!found.ok()) return fail(found.error());
     std::string joined;
@@ -232,7 +230,7 @@ int ivy_store_count(ivy_comm* comm, const char* prefix, uint64_t* keys) {
 
 int ivy_store_barrier(ivy_comm* comm, const char* name, ivy_store_meeting* meeting,
                       int64_t timeout_ms) {
-  return with_store(comm, {name, meeting}, [&](ivy::store::Client& store) {
+  return with_store(comm, {name, meeting}, [&](ivy::store::Client& store) -> int {
     if (meeting->arrival == 0) meeting->arrival = store.new_arrival();
     return give(
         store.barrier(name, meeting->size, meeting->member, wait_of(timeout_ms), meeting->arrival),
@@ -252,23 +250,23 @@ int ivy_store_watch(ivy_comm* comm, const char* prefix, uint32_t* watch) {
 
 int ivy_store_next_change(ivy_comm* comm, uint32_t watch, int64_t timeout_ms,
                           ivy_store_change* change) {
-  return with_store(comm, {change}, [&](ivy::store::Client& store) {
+  return with_store(comm, {change}, [&](ivy::store::Client& store) -> int {
     const Result<ivy::store::Changed> received = store.next_change(watch, wait_of(timeout_ms));
     if (!received.ok()) return fail(received.error());
     *change = {static_cast<std::int32_t>(received->what), {}, {}};
-    if (received->what == ivy::store::Changed::What::kOverflow) return static_cast<int>(IVY_OK);
+    if (received->what == ivy::store::Changed::What::kOverflow) return IVY_OK;
     Allocated key = copy_of(received->key);
     if (received->what == ivy::store::Changed::What::kSet)
       change->value = {copy_of(received->value).release(), received->value.size()};
     change->key = {key.release(), received->key.size()};
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
 int ivy_store_end_watch(ivy_comm* comm, uint32_t watch) {
-  return with_store(comm, {}, [&](ivy::store::Client& store) {
+  return with_store(comm, {}, [&](ivy::store::Client& store) -> int {
     store.end_watch(watch);
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 

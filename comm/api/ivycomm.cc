@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lifetime of communicators, errors and work in the C interface. Collectives, messages and the
-// job's store are in c_operations.cc, c_messages.cc and c_store.cc.
+// job's store are in c_operations.cc, c_messages.cc and c_store.cc. ivycomm.h declares the
+// functions as extern "C".
 #include "comm/contract/ivycomm.h"
 
 #include <algorithm>
@@ -35,8 +36,6 @@ constexpr std::size_t kFirstOptionsBytes =
     offsetof(ivy_options, timeout_ms) + sizeof(ivy_options::timeout_ms);
 
 }  // namespace
-
-extern "C" {
 
 const char* ivy_last_error(void) { return last_text().c_str(); }
 
@@ -76,7 +75,7 @@ const char* ivy_version(void) { return IVY_VERSION_TEXT; }
 int ivy_abi_version(void) { return IVY_ABI_VERSION; }
 
 int ivy_init(const ivy_options* options, ivy_comm** world) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
     if (world == nullptr) return invalid("world is NULL");
     ivy_options own = {};
@@ -111,7 +110,7 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
     made->job = std::move(job).value();
     made->world = made.get();
     *world = made.release();
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
@@ -131,11 +130,11 @@ int begin_end(ivy_comm* comm, bool is_world) {
 }  // namespace
 
 int ivy_finalize(ivy_comm* world) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(begin_end(world, true));
     const Handle ending(world);
     // After a failed repair there is no world to leave.
-    if (world->communicator == nullptr) return static_cast<int>(IVY_OK);
+    if (world->communicator == nullptr) return IVY_OK;
     Outcome parted;
     // Settle the groups first, because NCCL's communicator of a group may be split from the
     // world's.
@@ -151,11 +150,9 @@ int ivy_finalize(ivy_comm* world) {
       const Outcome left = group->communicator->leave_group();
       if (parted.code == IVY_OK) parted = left;
     }
-    return parted.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(parted.failure());
+    return parted.code == IVY_OK ? IVY_OK : fail(parted.failure());
   });
 }
-
-}  // extern "C"
 
 namespace {
 
@@ -173,8 +170,6 @@ const char* query_text(const ivy_comm* comm, const std::string& (*question)(cons
 }
 
 }  // namespace
-
-extern "C" {
 
 int ivy_comm_rank(const ivy_comm* comm) { return query(comm, &Membership::rank); }
 int ivy_comm_size(const ivy_comm* comm) { return query(comm, &Membership::size); }
@@ -237,7 +232,7 @@ int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_co
 }  // namespace
 
 int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count, ivy_comm** group) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_group(comm, {ranks, rank_count}, group));
     return add_group(
@@ -246,7 +241,7 @@ int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count, ivy
 }
 
 int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_comm** group) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_comm(comm));
     ivy_members own = {};
     if (members == nullptr || !take_fields(*members, kFirstMembersBytes, own)) {
@@ -276,7 +271,7 @@ int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_co
 }
 
 int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_comm(comm));
     if (group == nullptr) return invalid("group is NULL");
     return add_group(comm, comm->communicator->split(color, key), group);
@@ -284,7 +279,7 @@ int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group)
 }
 
 int ivy_comm_free(ivy_comm* group) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(begin_end(group, false));
     const Handle ending(group);
     {
@@ -292,7 +287,7 @@ int ivy_comm_free(ivy_comm* group) {
       std::erase(group->world->groups, group);
     }
     const Outcome left = group->communicator->leave_group();
-    return left.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(left.failure());
+    return left.code == IVY_OK ? IVY_OK : fail(left.failure());
   });
 }
 
@@ -330,7 +325,7 @@ struct UnderRepair {
 };
 
 int repair(ivy_comm* world, RepairAim aim, const ivy_call* call) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_call(call));
     IVY_CHECKED(begin_end(world, true));
     const UnderRepair mark(*world);
@@ -341,7 +336,7 @@ int repair(ivy_comm* world, RepairAim aim, const ivy_call* call) {
     if (!repaired.ok()) return fail(repaired.error());
     world->communicator = Communicator::of_world(*world->job, std::move(repaired).value());
     world->communicator->device().inherit(std::move(heritage));
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
@@ -361,35 +356,35 @@ int ivy_restart_count(void) {
 }
 
 int ivy_comm_abort(ivy_comm* comm, const char* reason) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
     if (comm != nullptr && comm->is_in_repair.load()) {
       comm->job->repairs().interrupt();
-      return static_cast<int>(IVY_OK);
+      return IVY_OK;
     }
     IVY_CHECKED(check_comm(comm));
     comm->communicator->abort(reason != nullptr ? reason : "");
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
 int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_comm(comm));
     if (memory == nullptr) return invalid("memory is NULL");
     const Result<void*> allocated = registered_memory::allocate(bytes, comm->world);
     if (!allocated.ok()) return fail(allocated.error());
     *memory = *allocated;
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
 int ivy_mem_free(void* memory) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     // A forked child must not free it, which would empty the parent's memory file.
     IVY_CHECKED(check_process());
-    if (memory == nullptr || registered_memory::release(memory)) return static_cast<int>(IVY_OK);
-    if (nccl::device_regions::release(memory)) return static_cast<int>(IVY_OK);
+    if (memory == nullptr || registered_memory::release(memory)) return IVY_OK;
+    if (nccl::device_regions::release(memory)) return IVY_OK;
     return invalid(
         "memory is not a pointer from ivy_mem_alloc or ivy_mem_alloc_device, or was already "
         "freed");
@@ -397,73 +392,71 @@ int ivy_mem_free(void* memory) {
 }
 
 int ivy_work_wait(ivy_work* work, int64_t timeout_ms) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
     if (work == nullptr) return invalid("work is NULL");
     const std::optional<Outcome> outcome = work->work->wait(std::chrono::milliseconds(timeout_ms));
     if (!outcome) return fail(IVY_DEADLINE_EXCEEDED, "the operation is still running");
-    return outcome->code == IVY_OK ? static_cast<int>(IVY_OK) : fail(outcome->failure());
+    return outcome->code == IVY_OK ? IVY_OK : fail(outcome->failure());
   });
 }
 
 int ivy_work_hold_back(ivy_work* work, void* stream) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
     if (work == nullptr) return invalid("work is NULL");
     const std::optional<Outcome> outcome = work->work->hold_back(stream);
-    return outcome->code == IVY_OK ? static_cast<int>(IVY_OK) : fail(outcome->failure());
+    return outcome->code == IVY_OK ? IVY_OK : fail(outcome->failure());
   });
 }
 
 int ivy_work_test(ivy_work* work, int* done) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
     if (work == nullptr || done == nullptr) return invalid("work or done is NULL");
     const std::optional<Outcome> outcome = work->work->test();
     *done = outcome ? 1 : 0;
-    if (!outcome || outcome->code == IVY_OK) return static_cast<int>(IVY_OK);
+    if (!outcome || outcome->code == IVY_OK) return IVY_OK;
     return fail(outcome->failure());
   });
 }
 
 int ivy_work_notify(ivy_work* work, int descriptor, uint64_t token) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
     if (work == nullptr) return invalid("work is NULL");
     if (descriptor < 0) return invalid("descriptor is " + std::to_string(descriptor));
     work->work->notify({descriptor, token});
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
 int ivy_work_abort(ivy_work* work) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
     if (work == nullptr) return invalid("work is NULL");
     if (!work->work->test()) work->communicator->abort("an operation was aborted");
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
 int ivy_work_timing(ivy_work* work, double* queued, double* ran) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
     if (work == nullptr || queued == nullptr || ran == nullptr) return invalid("a pointer is NULL");
     const WorkTiming timing = work->work->timing();
     *queued = timing.queued.count();
     *ran = timing.ran.count();
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
 
 int ivy_work_free(ivy_work* work) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     IVY_CHECKED(check_process());
-    if (work == nullptr) return static_cast<int>(IVY_OK);
+    if (work == nullptr) return IVY_OK;
     work->work->wait(std::chrono::milliseconds(-1));
     delete work;
-    return static_cast<int>(IVY_OK);
+    return IVY_OK;
   });
 }
-
-}  // extern "C"

@@ -18,6 +18,7 @@
 #include "launcher/plan/mpi_plan.h"
 #include "launcher/plan/plan_context.h"
 #include "launcher/plan/topology_order.h"
+#include "proto/contract/device_vendor.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -51,8 +52,9 @@ int places_on(const PerHost& per_host, int accelerators, int cores) {
 
 // --nproc-per-node xpu counts only Intel's accelerators, as torchrun does.
 int counted_devices(const PlanContext& context, std::size_t host) {
+  const DeviceVendor* const vendor = find_device_vendor(context.facts(host).accelerator_source());
   const bool is_other = context.options.per_host.kind == PerHost::Kind::kXpu &&
-                        context.facts(host).accelerator_source() != "intel";
+                        (vendor == nullptr || !vendor->is_xpu);
   return is_other ? 0 : device_places(context.options, context.answers, host);
 }
 

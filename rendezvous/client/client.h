@@ -10,14 +10,14 @@
 // calls end after their `limit`, or else after ClientOptions::request_timeout. A timeout beyond a
 // year means no timeout.
 //
-// Reconnecting: a lost connection is dialled again until the call's deadline. Read-only requests
-// (get, wait, check, multi_get, list, count, queue_length) are then sent again. So are set,
-// set_once, multi_set, remove and barrier, which the store recognizes and executes only once
-// (answered_requests.h). The first four of these fail with Unavailable if they would have to be
-// sent again after repeat_for. add, append, compare_set, push and pop fail with Unavailable as soon
-// as one of their bytes was sent, because it is unknown whether they were executed. A store that
-// has lost its contents (a different epoch) fails every call with Aborted "EpochLost", a store of
-// another generation with FailedPrecondition, and an unreachable store with Unavailable.
+// Reconnecting: a lost connection is dialled again until the call's deadline. Requests whose
+// Command::writes is false are then sent again; the store recognizes a repeated barrier. Of the
+// others, set, set_once, multi_set and remove are sent again until repeat_for, because the store
+// executes a Numbered request only once (answered_requests.h); later they fail with Unavailable.
+// The rest fail with Unavailable as soon as one of their bytes was sent, because it is unknown
+// whether they were executed. A store that has lost its contents (a different epoch) fails every
+// call with Aborted "EpochLost", a store of another generation with FailedPrecondition, and an
+// unreachable store with Unavailable.
 //
 // Fork: the child shares the connection and must not use it. Every call in a process other than the
 // one that connected returns FailedPrecondition, and the destructor there only closes the child's

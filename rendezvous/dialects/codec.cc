@@ -130,12 +130,6 @@ constexpr auto readers_of(std::index_sequence<kIndex...>) {
 }
 constexpr auto kReaders = readers_of(std::make_index_sequence<std::variant_size_v<Request>>());
 
-template <std::size_t... kIndex>
-constexpr auto commands_of(std::index_sequence<kIndex...>) {
-  return std::array{std::variant_alternative_t<kIndex, Request>::kCommand...};
-}
-constexpr auto kCommands = commands_of(std::make_index_sequence<std::variant_size_v<Request>>());
-
 // Maps each op to the index of its request type, or to the number of types if it has none.
 constexpr auto kRequestOfOp = [] {
   std::array<std::uint8_t, kNumberedOp> requests{};
@@ -211,7 +205,7 @@ Result<Request> take_native(std::uint8_t kind, PayloadReader& in, std::uint64_t 
   const Command& command = kCommands[index];
   Reader reader{in, kMaxKeysPerRequest, now_ns};
   reader.is_other_op = static_cast<Op>(op) == command.other;
-  if (static_cast<Op>(op) == command.timed) {
+  if (static_cast<Op>(op) == command.waits && command.has_timeout) {
     const std::uint64_t timeout_ms = in.u64();
     reader.wait_until_ns =
         timeout_ms >= kNever / kNanosPerMilli ? kNever : reader.after(timeout_ms * kNanosPerMilli);

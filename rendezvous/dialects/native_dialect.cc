@@ -16,8 +16,10 @@ RequestId request_id(std::uint8_t op, std::uint32_t id) {
 // Cancels the waiting request with this id, whatever its operation, which the client does not send.
 Cancel cancel_of(std::uint32_t id) {
   Cancel cancel;
-  for (const Op waits : {Op::kWait, Op::kWaitGet, Op::kQueuePop, Op::kBarrier, Op::kWatch})
-    cancel.or_these.push_back(request_id(static_cast<std::uint8_t>(waits), id));
+  for (const Command& command : kCommands) {
+    if (command.waits != Op::kNone)
+      cancel.or_these.push_back(request_id(static_cast<std::uint8_t>(command.waits), id));
+  }
   return cancel;
 }
 

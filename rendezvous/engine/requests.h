@@ -5,7 +5,7 @@
 // Each request is a struct that declares its command (names and numbers), its answer, its fields in
 // wire order, and the function with which the engine executes it. dialects/codec.h converts the
 // fields to bytes and back. They follow the frame's head (proto/wire/store_wire.h) and, for the op
-// that is `timed`, a u64 timeout in milliseconds.
+// that `waits`, its timeout: a u64 in milliseconds, unless has_timeout is false.
 //
 // The native dialect also has PING (text, answered with the same text) and CANCEL (u32 id of a
 // request, which is first answered with Cancelled).
@@ -17,6 +17,8 @@
 // Pure. Thread: any.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -74,13 +76,24 @@ enum class Op : std::uint8_t {
 };
 inline constexpr std::uint8_t kNumberedOp = 0x80;
 
+// A member without a default: an initializer that leaves it out does not compile.
+template <class T>
+struct Required {
+  constexpr Required(T given) : value(given) {}
+  constexpr operator T() const { return value; }
+  T value;
+};
+
 // The properties that all requests of a kind share.
 struct Command {
   const char* name;  // The name in the wait graph.
   Op op = Op::kNone;
-  Op other = Op::kNone;    // Second number, of a Set that is `once` or of a Get that waits.
-  Op timed = Op::kNone;    // The one of these two numbers that has a timeout.
-  bool writes = false;     // The request may change the keys that it names.
+  Op other = Op::kNone;     // Second number, of a Set that is `once` or of a Get that waits.
+  Op waits = Op::kNone;     // The one of these two numbers that may wait, so that CANCEL ends it.
+  bool has_timeout = true;  // The op that `waits` carries a timeout.
+  // The request may change the keys that it names. After a lost connection, the client sends a
+  // request again if this is false or if it is Numbered.
+  Required<bool> writes;
   bool is_yes_no = false;  // The answer is the Number 0 or 1, natively a u8.
 };
 
@@ -174,20 +187,22 @@ struct Set {
 };
 struct Get {
   static constexpr Command kCommand{
-      .name = "get", .op = Op::kGet, .other = Op::kWaitGet, .timed = Op::kWaitGet};
+      .name = "get", .op = Op::kGet, .other = Op::kWaitGet, .waits = Op::kWaitGet, .writes = false};
   IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns))
   std::string key;
   // If empty, a missing key fails immediately with NotFound.
   std::optional<std::uint64_t> wait_until_ns;
 };
 struct Wait {
-  static constexpr Command kCommand{.name = "wait", .op = Op::kWait, .timed = Op::kWait};
+  static constexpr Command kCommand{
+      .name = "wait", .op = Op::kWait, .waits = Op::kWait, .writes = false};
   IVY_REQUEST(Done, f.keys(self.keys), f.deadline(self.deadline_ns))
   std::vector<std::string> keys;
   std::uint64_t deadline_ns = kNever;
 };
 struct Check {
-  static constexpr Command kCommand{.name = "check", .op = Op::kCheck, .is_yes_no = true};
+  static constexpr Command kCommand{
+      .name = "check", .op = Op::kCheck, .writes = false, .is_yes_no = true};
   IVY_REQUEST(Number, f.keys(self.keys))
   std::vector<std::string> keys;
 };
@@ -221,7 +236,7 @@ struct Delete {
   Numbered numbered = {};
 };
 struct MultiGet {
-  static constexpr Command kCommand{.name = "multi_get", .op = Op::kMultiGet};
+  static constexpr Command kCommand{.name = "multi_get", .op = Op::kMultiGet, .writes = false};
   IVY_REQUEST(Values, f.keys(self.keys))
   std::vector<std::string> keys;
 };
@@ -238,7 +253,7 @@ struct QueuePush {
 };
 struct QueuePop {
   static constexpr Command kCommand{
-      .name = "queue_pop", .op = Op::kQueuePop, .timed = Op::kQueuePop, .writes = true};
+      .name = "queue_pop", .op = Op::kQueuePop, .waits = Op::kQueuePop, .writes = true};
   IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns))
   std::string key;
   // If empty, an empty queue fails immediately with NotFound.
@@ -246,24 +261,25 @@ struct QueuePop {
   bool counted = false;  // Applies torch's rules: answered immediately, with Popped.
 };
 struct QueueLength {
-  static constexpr Command kCommand{.name = "queue_len", .op = Op::kQueueLength};
+  static constexpr Command kCommand{.name = "queue_len", .op = Op::kQueueLength, .writes = false};
   IVY_REQUEST(Number, f.key(self.key))
   std::string key;
 };
 struct List {
-  static constexpr Command kCommand{.name = "list", .op = Op::kList};
+  static constexpr Command kCommand{.name = "list", .op = Op::kList, .writes = false};
   IVY_REQUEST(Keys, f.key(self.prefix), f.number(self.limit), f.text(self.after))
   std::string prefix;
   std::uint32_t limit = 0;  // 0 lists as many keys as fit into one reply.
   std::string after;        // Lists only keys that sort after this one.
 };
 struct Count {
-  static constexpr Command kCommand{.name = "count", .op = Op::kCount};
+  static constexpr Command kCommand{.name = "count", .op = Op::kCount, .writes = false};
   IVY_REQUEST(Number, f.key(self.prefix))
   std::string prefix;
 };
 struct Barrier {  // Answered with the round's number, from 1.
-  static constexpr Command kCommand{.name = "barrier", .op = Op::kBarrier, .timed = Op::kBarrier};
+  static constexpr Command kCommand{
+      .name = "barrier", .op = Op::kBarrier, .waits = Op::kBarrier, .writes = false};
   IVY_REQUEST(Number, f.key(self.name), f.number(self.size), f.number(self.member),
               f.number(self.call), f.deadline(self.deadline_ns), f.last_flag(self.ends_with_a_loss))
   std::string name;
@@ -282,24 +298,34 @@ struct AddAndWait {  // torch's BARRIER: adds 1, answers when the number is at l
   std::int64_t at_least = 0;
 };
 struct Watch {  // Answered with Done, then with one Changed per change.
-  static constexpr Command kCommand{.name = "watch", .op = Op::kWatch};
+  static constexpr Command kCommand{.name = "watch",
+                                    .op = Op::kWatch,
+                                    .waits = Op::kWatch,
+                                    .has_timeout = false,
+                                    .writes = false};
   IVY_REQUEST(Done, f.key(self.prefix))
   std::string prefix;
   bool exact = false;  // Watches this key only; answered with Compared: its current value.
 };
 struct Cancel {  // Has no Op: native_dialect.cc decodes the native CANCEL itself.
-  static constexpr Command kCommand{.name = "cancel"};
+  static constexpr Command kCommand{.name = "cancel", .writes = false};
   IVY_REQUEST(Done)
   RequestId request = 0;
   std::vector<RequestId> or_these = {};  // Cancels each of these that waits.
 };
 struct Why {  // Answered with the wait graph as text.
-  static constexpr Command kCommand{.name = "why", .op = Op::kWhy};
+  static constexpr Command kCommand{.name = "why", .op = Op::kWhy, .writes = false};
   IVY_REQUEST(Value)
 };
 using Request = std::variant<Set, Get, Wait, Check, Add, CompareSet, Append, Delete, MultiGet,
                              MultiSet, QueuePush, QueuePop, QueueLength, List, Count, Barrier,
                              AddAndWait, Watch, Cancel, Why>;
+
+// The commands of all requests, in the order of `Request`.
+inline constexpr auto kCommands = []<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+  return std::array{std::variant_alternative_t<kIndex, Request>::kCommand...};
+}
+(std::make_index_sequence<std::variant_size_v<Request>>());
 
 inline const Command& command_of(const Request& request) {
   return std::visit([](const auto& kind) -> const Command& { return kind.kCommand; }, request);

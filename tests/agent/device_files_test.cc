@@ -20,7 +20,7 @@ TEST(DeviceFilesTest, FindsNoneWhereNothingIs) {
   const DeviceTree tree;
   const FoundDevices found = found_in(tree);
   EXPECT_TRUE(found.devices.empty());
-  EXPECT_EQ(found.vendor, "");
+  EXPECT_EQ(found.vendor, nullptr);
   EXPECT_TRUE(found.notes.empty());
 }
 
@@ -35,7 +35,7 @@ TEST(DeviceFilesTest, ReadsTheDriversDevicesWithTheirPlace) {
   tree.write("/sys/class/net/lo/mtu", "65536");
   const FoundDevices found = found_in(tree);
   ASSERT_EQ(found.devices.size(), 2u);
-  EXPECT_EQ(found.vendor, "nvidia");
+  EXPECT_EQ(found.vendor, &device_vendor(Vendor::kNvidia));
   EXPECT_EQ(found.devices[0].uuid, "GPU-a");
   EXPECT_EQ(found.devices[0].model, "NVIDIA A100-SXM4-40GB");
   EXPECT_EQ(found.devices[0].cores, "0-15");
@@ -114,7 +114,7 @@ TEST(DeviceFilesTest, AFileInDevIsEnough) {
   EXPECT_FALSE(files.nvidia.has_dxg);
   const FoundDevices found = combine_findings(files, NvmlAnswer{});
   ASSERT_EQ(found.devices.size(), 1u);
-  EXPECT_EQ(found.vendor, "nvidia");
+  EXPECT_EQ(found.vendor, &device_vendor(Vendor::kNvidia));
   DeviceTree windows;
   windows.write("/dev/dxg");
   EXPECT_TRUE(read_device_files(windows.root()).nvidia.has_dxg);
@@ -197,7 +197,7 @@ TEST(DeviceFilesTest, AmdByTheTopology) {
   tree.write("/dev/dri/renderD129");
   FoundDevices found = found_in(tree);
   ASSERT_EQ(found.devices.size(), 2u);
-  EXPECT_EQ(found.vendor, "amd");
+  EXPECT_EQ(found.vendor, &device_vendor(Vendor::kAmd));
   EXPECT_EQ(found.devices[0].bdf, "0000:c1:00.0") << "node 2 before node 10";
   EXPECT_EQ(found.devices[1].bdf, "0000:c6:00.0");
   EXPECT_EQ(found.devices[0].uuid, "GPU-1d2c3b4a59680000");

@@ -12,7 +12,7 @@ namespace {
 // Four whole GPUs, unless said otherwise.
 FoundDevices gpus(std::initializer_list<const char*> uuids) {
   FoundDevices found;
-  found.vendor = "nvidia";
+  found.vendor = &device_vendor(Vendor::kNvidia);
   for (const char* uuid : uuids) {
     FoundDevice device;
     device.gpu = static_cast<int>(found.devices.size());
@@ -161,7 +161,7 @@ TEST(DeviceFactsTest, AMaskIsSlurmsWhereItIsWhatSlurmGave) {
   };
   for (const Case& test : cases) {
     FoundDevices found = four();
-    found.vendor = test.vendor;
+    found.vendor = find_device_vendor(test.vendor);
     EXPECT_EQ(facts_of(found, test.environment, test.masks).device_view().is_slurms_mask(),
               test.is_slurms)
         << "case " << &test - cases;
@@ -170,7 +170,7 @@ TEST(DeviceFactsTest, AMaskIsSlurmsWhereItIsWhatSlurmGave) {
 
 TEST(DeviceFactsTest, AmdWritesTheLayerThatWasThere) {
   FoundDevices found = four();
-  found.vendor = "amd";
+  found.vendor = &device_vendor(Vendor::kAmd);
   EXPECT_EQ(facts_of(found, {}).device_view().mask_variable(), "HIP_VISIBLE_DEVICES");
   EXPECT_EQ(facts_of(found, {{"CUDA_VISIBLE_DEVICES", "1"}}).device_view().mask_variable(),
             "CUDA_VISIBLE_DEVICES");
@@ -182,7 +182,7 @@ TEST(DeviceFactsTest, AmdWritesTheLayerThatWasThere) {
 
 TEST(DeviceMaskTest, IntelsTilesAreDevicesUnlessToldOtherwise) {
   FoundDevices found;
-  found.vendor = "intel";
+  found.vendor = &device_vendor(Vendor::kIntel);
   for (int tile = 0; tile < 4; ++tile) {
     FoundDevice device;
     device.gpu = tile;

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "comm/api/struct_growth.h"
+#include "tests/comm/operations.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {
@@ -266,12 +267,22 @@ void expect_refused(ivy_comm* comm, const std::vector<WrongCall>& calls) {
   }
 }
 
+constexpr std::vector<WrongCall> (*kWrongCalls[])() = {wrong_reductions, wrong_parts,
+                                                       wrong_moves,      wrong_uneven_moves,
+                                                       wrong_exchanges,  wrong_messages};
+
+TEST(ArgumentsTest, EveryFunctionIsCalledWithWrongOnes) {
+  std::set<std::string> names = {"barrier"};  // Has no arguments.
+  for (const auto calls : kWrongCalls)
+    for (const WrongCall& wrong : calls()) names.insert(wrong.name);
+  EXPECT_EQ(functions_missing_in(names), std::set<std::string>());
+}
+
 TEST(ArgumentsTest, WrongOnesAreNamedAndBreakNothing) {
   expect_well(run_world(one_host(2), [](int) {
     const World world(seconds(5));
     ASSERT_TRUE(world);
-    for (const auto calls : {wrong_reductions, wrong_parts, wrong_moves, wrong_uneven_moves,
-                             wrong_exchanges, wrong_messages}) {
+    for (const auto calls : kWrongCalls) {
       expect_refused(world, calls());
       ASSERT_FALSE(::testing::Test::HasFailure());
     }

@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "comm/reduce/element.h"
+#include "tests/comm/operations.h"
 
 namespace ivy::comm::test {
 namespace {
@@ -101,6 +103,7 @@ class Comparison {
   void check(const char* name, std::size_t send_count, std::size_t receive_count,
              const std::function<int(const void*, void*, const ivy_call*)>& makes,
              const ivy_call* how) {
+    names_.insert(name);
     SCOPED_TRACE(std::string(name) + " of " + std::to_string(one_.count) + " " +
                  std::string(dtype_name(static_cast<Dtype>(one_.dtype))) + ", " +
                  std::string(reduce_op_name(static_cast<ReduceOp>(one_.op))));
@@ -120,6 +123,7 @@ class Comparison {
   void check_in_place(const char* name, std::size_t count,
                       const std::function<int(void*, const ivy_call*)>& makes, const ivy_call* how,
                       std::size_t meaningful) {
+    names_.insert(name);
     SCOPED_TRACE(std::string(name) + " in place");
     std::vector<char> host = values_of(one_.dtype, count, rank_);
     ivy_call plain = {};
@@ -134,12 +138,15 @@ class Comparison {
     host.resize(meaningful * element_);
     expect_same(got, host, element_);
   }
+  // The names of all checked operations.
+  std::set<std::string> names() const { return names_; }
 
  private:
   Device& device_;
   const DeviceCase one_;
   const int rank_;
   const std::size_t element_;
+  std::set<std::string> names_;
 };
 
 struct Uneven {
@@ -336,6 +343,9 @@ void compare_with_host(ivy_comm* comm, Device& device, const DeviceCase& one, co
   compare_reductions(comm, with, one, how);
   compare_moves(comm, with, one, how);
   compare_roots(comm, with, one, how);
+  std::set<std::string> names = {"barrier", "send", "recv", "sendrecv"};  // Not compared.
+  names.merge(with.names());
+  EXPECT_EQ(functions_missing_in(names), std::set<std::string>());
 }
 
 std::vector<DeviceCase> device_cases(std::size_t count) {

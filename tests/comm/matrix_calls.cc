@@ -372,14 +372,22 @@ void Caller::barrier() {
 
 std::span<const MatrixCall> matrix_calls() {
   static constexpr MatrixCall kCalls[] = {
-      {true, &Caller::all_reduce},     {true, &Caller::reduce},
-      {true, &Caller::reduce_scatter}, {true, &Caller::reduce_scatter_v},
-      {true, &Caller::scan},           {true, &Caller::exscan},
-      {true, &Caller::coalesced},      {false, &Caller::broadcast},
-      {false, &Caller::all_gather},    {false, &Caller::all_gather_v},
-      {false, &Caller::gather},        {false, &Caller::gather_v},
-      {false, &Caller::scatter},       {false, &Caller::scatter_v},
-      {false, &Caller::all_to_all},    {false, &Caller::all_to_all_v},
+      {"all_reduce", true, &Caller::all_reduce},
+      {"reduce", true, &Caller::reduce},
+      {"reduce_scatter", true, &Caller::reduce_scatter},
+      {"reduce_scatter_v", true, &Caller::reduce_scatter_v},
+      {"scan", true, &Caller::scan},
+      {"exscan", true, &Caller::exscan},
+      {"all_reduce_coalesced", true, &Caller::coalesced},
+      {"broadcast", false, &Caller::broadcast},
+      {"all_gather", false, &Caller::all_gather},
+      {"all_gather_v", false, &Caller::all_gather_v},
+      {"gather", false, &Caller::gather},
+      {"gather_v", false, &Caller::gather_v},
+      {"scatter", false, &Caller::scatter},
+      {"scatter_v", false, &Caller::scatter_v},
+      {"all_to_all", false, &Caller::all_to_all},
+      {"all_to_all_v", false, &Caller::all_to_all_v},
   };
   return kCalls;
 }

@@ -106,6 +106,7 @@ class Caller {
 
 // The table of all calls.
 struct MatrixCall {
+  const char* name;
   bool reduces;
   void (Caller::*call)(const Case& c, int root);
 };

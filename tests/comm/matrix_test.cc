@@ -8,6 +8,7 @@
 #include "comm/transports/shm/shared_layout.h"
 #include "comm/transports/tcp/tcp_streams.h"
 #include "tests/comm/matrix_calls.h"
+#include "tests/comm/operations.h"
 
 namespace ivy::comm::test {
 namespace {
@@ -117,6 +118,18 @@ void run_sizes(Caller& caller, std::uint32_t seed) {
       if (!caller.is_well()) return;
     }
   }
+}
+
+TEST(MatrixCallsTest, HaveEveryCollective) {
+  std::set<std::string> names = {"barrier", "send", "recv", "sendrecv"};  // Not in a matrix.
+  for (const MatrixCall& call : matrix_calls()) names.insert(call.name);
+  EXPECT_EQ(functions_missing_in(names), std::set<std::string>());
+}
+
+TEST(OperationsTest, HaveEveryFunction) {
+  std::set<std::string> names = {"send", "recv"};  // In sendrecv.
+  for (const NamedOperation& operation : operations()) names.insert(operation.name);
+  EXPECT_EQ(functions_missing_in(names), std::set<std::string>());
 }
 
 class MatrixTest : public ::testing::TestWithParam<Hosts> {};

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "comm/contract/ivycomm.h"
@@ -29,6 +31,17 @@ inline std::vector<std::size_t> uneven_counts(ivy_comm* comm, std::size_t count,
 
 inline std::size_t own_count(ivy_comm* comm, std::size_t count) {
   return uneven_counts(comm, count)[static_cast<std::size_t>(ivy_comm_rank(comm))];
+}
+
+// Returns the functions of operations.def, without "ivy_", that are not in `listed`. Lists that
+// should have every operation are compared with it, so that a new row is not forgotten in one.
+inline std::set<std::string> functions_missing_in(const std::set<std::string>& listed) {
+  std::set<std::string> missing = {
+#define IVY_FUNCTION(function, ...) #function,
+#include "proto/wire/operations.def"
+  };
+  for (const std::string& name : listed) missing.erase(name);
+  return missing;
 }
 
 inline std::vector<NamedOperation> plain_operations() {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "proto/wire/store_wire.h"
 
@@ -294,12 +295,18 @@ TEST(NativeDialectTest, TimeoutsAreInMilliseconds) {
 }
 
 TEST(NativeDialectTest, CancelAnswersTheRequestFirst) {
+  const std::map<Op, std::string> fields = {
+      {Op::kWait, keys({"k"})},
+      {Op::kWaitGet, texts({"k"})},
+      {Op::kQueuePop, texts({"k"})},
+      {Op::kBarrier, texts({"k"}) + u32(2) + u32(0) + u64(0)},
+  };
   Clients clients;
-  for (const Op op : {Op::kWait, Op::kWaitGet, Op::kQueuePop, Op::kBarrier}) {
-    const std::string rest = op == Op::kWait      ? keys({"k"})
-                             : op == Op::kBarrier ? texts({"k"}) + u32(2) + u32(0) + u64(0)
-                                                  : texts({"k"});
-    ASSERT_TRUE(clients.feed(0, frame(op, 7, u64(kForeverMs) + rest)).ok());
+  for (const Command& command : kCommands) {
+    const Op op = command.waits;
+    if (op == Op::kNone || op == Op::kWatch) continue;
+    ASSERT_TRUE(fields.contains(op)) << "add the fields of " << command.name;
+    ASSERT_TRUE(clients.feed(0, frame(op, 7, u64(kForeverMs) + fields.at(op))).ok());
     ASSERT_TRUE(clients.feed(0, frame(Op::kCancel, 8, u32(7))).ok());
     const std::vector<WireFrame> replies = clients.take(0);
     ASSERT_EQ(replies.size(), 2u);

@@ -18,6 +18,7 @@
 #include "agent/devices/fabric_ports.h"
 #include "agent/devices/small_files.h"
 #include "agent/node/spawn/server_child.h"
+#include "proto/contract/device_vendor.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/text.h"
 #include "proto/contract/text_columns.h"
@@ -88,7 +89,8 @@ DeviceWatch::DeviceWatch(SupervisorContext& context)
     : context_(context), timer_(context.loop), output_(context.loop), buffer_(kPieceBytes, '\0') {}
 
 void DeviceWatch::learn(const HostFacts& devices) {
-  has_devices_ = devices.accelerator_source() == "nvidia";
+  const DeviceVendor* const vendor = find_device_vendor(devices.accelerator_source());
+  has_devices_ = vendor != nullptr && vendor->is_watched;
   used_before_.clear();
   for (const Accelerator& device : devices.devices())
     if (device.memory_bytes() > 0) used_before_[device.uuid()] = device.memory_bytes();
