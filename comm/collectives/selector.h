@@ -83,7 +83,7 @@ class Selector {
     std::uint32_t value = 0;
     std::uint32_t next = 0;  // Index of the next step in later_.
   };
-  static constexpr std::size_t kOperations = 16;
+  static constexpr std::size_t kOperations = std::size(comm_status::traits::kOfOperations);
   std::uint32_t find(Aspect aspect, comm_status::Operation operation, std::size_t bytes) const {
     // Usually one memory access, because a small operation costs only a few of them.
     const Step* step =

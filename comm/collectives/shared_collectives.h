@@ -18,6 +18,9 @@
 // and DeepSpeed's shared memory all_reduce, sliced as a reduce-scatter followed by an all-gather
 // (Rabenseifner).
 //
+// `local` is null if this member is alone on its host. The functions then copy, convert and scale
+// its own data.
+//
 // Counts are numbers of elements; "members" are indices on this host. All functions return false if
 // the group is broken. Thread: one at a time per group.
 #pragma once
@@ -58,47 +61,47 @@ struct Vectors {
   std::size_t bytes() const { return count * rule.input_bytes(); }
 };
 
-// The buffers of an operation with a root. The root is a member or, between hosts, a rank.
+// The buffers of an operation with a root, which is a member.
 struct RootedBlocks {
   const Side<const void>& send;
   const Side<void>& receive;
-  std::int32_t root;
+  std::uint32_t root;
 };
 
-bool shared_barrier(SharedGroup& group, const OperationCall& call);
+bool shared_barrier(SharedGroup* local, const OperationCall& call);
 
 // The result has the user's form: output_form must be kElement.
-bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Vectors& vectors);
+bool shared_all_reduce(SharedGroup* local, const OperationCall& call, const Vectors& vectors);
 
 // Only `root` gets the result; `receive` may be null on other members.
-bool shared_reduce(SharedGroup& group, const OperationCall& call, const Vectors& vectors,
+bool shared_reduce(SharedGroup* local, const OperationCall& call, const Vectors& vectors,
                    std::uint32_t root);
 
 // Reduces ranges[m] of every member's `send` for member m and stores the result in m's `receive`.
 // `receive` may be `send` if no range starts before the first one or is longer than it.
-bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const Vectors& vectors,
+bool shared_reduce_scatter(SharedGroup* local, const OperationCall& call, const Vectors& vectors,
                            const Ranges& ranges);
 
-bool shared_broadcast(SharedGroup& group, const OperationCall& call, const Side<void>& buffer,
+bool shared_broadcast(SharedGroup* local, const OperationCall& call, const Side<void>& buffer,
                       std::uint32_t root);
 
 // Copies member m's block to receive.blocks[m] on every member. `send` may be its own block there.
-bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
+bool shared_all_gather(SharedGroup* local, const OperationCall& call, const void* send,
                        const Side<void>& receive);
 
 // As all_gather, but only to the root. The other members use only their own block of `receive`.
-bool shared_gather(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers);
+bool shared_gather(SharedGroup* local, const OperationCall& call, const RootedBlocks& buffers);
 
 // Copies the root's block m to member m. On the root, `receive` may be its own block in `send`. On
 // other members, send.blocks is empty.
-bool shared_scatter(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers);
+bool shared_scatter(SharedGroup* local, const OperationCall& call, const RootedBlocks& buffers);
 
 // Copies block m of `send` to member m. In place if both lists of blocks are equal and all blocks
 // of all members have the same size.
-bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const Side<const void>& send,
+bool shared_all_to_all(SharedGroup* local, const OperationCall& call, const Side<const void>& send,
                        const Side<void>& receive);
 
 // Reduces the inputs of the members up to and including this one into `receive`.
-bool shared_scan(SharedGroup& group, const OperationCall& call, const Vectors& vectors);
+bool shared_scan(SharedGroup* local, const OperationCall& call, const Vectors& vectors);
 
 }  // namespace ivy::comm

@@ -30,6 +30,18 @@ void copy_unless_same(void* to, const void* from, std::size_t bytes, Stores stor
   if (to != from && bytes > 0) copy(to, from, bytes, stores);
 }
 
+// Performs the operation of a member that is alone on its host. Returns true.
+bool copy_alone(void* to, const void* from, std::size_t bytes) {
+  if (to != from && bytes > 0) std::memmove(to, from, bytes);
+  return true;
+}
+
+// Returns the block of the only member.
+template <class Memory>
+auto only_block(const Side<Memory>& side) {
+  return at(side.data, side.blocks[0].offset);
+}
+
 // Bytes that fit into a first-level cache together with their destination.
 constexpr std::size_t kReadTwiceBytes = std::size_t{16} << 10;
 
@@ -80,7 +92,9 @@ struct Sizes {
 
 }  // namespace
 
-bool shared_barrier(SharedGroup& group, const OperationCall& call) {
+bool shared_barrier(SharedGroup* local, const OperationCall& call) {
+  if (local == nullptr) return true;
+  SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   group.entries().publish();
   return group.entries().await_all();
@@ -146,8 +160,10 @@ bool broadcast_large(SharedGroup& group, const Spread& call) {
 
 }  // namespace
 
-bool shared_broadcast(SharedGroup& group, const OperationCall& call, const Side<void>& buffer,
+bool shared_broadcast(SharedGroup* local, const OperationCall& call, const Side<void>& buffer,
                       std::uint32_t root) {
+  if (local == nullptr) return true;
+  SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   void* const data = buffer.data;
   const std::size_t bytes = buffer.bytes;
@@ -305,8 +321,10 @@ bool all_gather_large(SharedGroup& group, const Gathered& call) {
 
 }  // namespace
 
-bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
+bool shared_all_gather(SharedGroup* local, const OperationCall& call, const void* send,
                        const Side<void>& receive) {
+  if (local == nullptr) return copy_alone(only_block(receive), send, receive.blocks[0].bytes);
+  SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   const std::size_t longest = receive.blocks.longest();
   if (group.selector().algorithm(Operation::kAllGather, longest) != Algorithm::kEager) {
@@ -344,7 +362,7 @@ class Gather {
         send_bytes_(buffers.send.bytes),
         receive_(buffers.receive.data),
         blocks_(buffers.receive.blocks),
-        root_(static_cast<std::uint32_t>(buffers.root)) {}
+        root_(buffers.root) {}
 
   bool is_root() const { return group_.self() == root_; }
   // Returns whether a block of that length is published in the eager area.
@@ -411,7 +429,11 @@ class Gather {
 
 }  // namespace
 
-bool shared_gather(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers) {
+bool shared_gather(SharedGroup* local, const OperationCall& call, const RootedBlocks& buffers) {
+  if (local == nullptr) {
+    return copy_alone(only_block(buffers.receive), buffers.send.data, buffers.send.bytes);
+  }
+  SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   const Gather gather(group, buffers);
   const Blocks& blocks = buffers.receive.blocks;
@@ -456,11 +478,15 @@ void write_pieces(const SharedGroup& group, std::uint8_t* slot, const ScatterPie
 
 }  // namespace
 
-bool shared_scatter(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers) {
+bool shared_scatter(SharedGroup* local, const OperationCall& call, const RootedBlocks& buffers) {
+  if (local == nullptr) {
+    return copy_alone(buffers.receive.data, only_block(buffers.send), buffers.receive.bytes);
+  }
+  SharedGroup& group = *local;
   const auto& [send, send_bytes, blocks] = buffers.send;
   void* const receive = buffers.receive.data;
   const std::size_t receive_bytes = buffers.receive.bytes;
-  const auto root = static_cast<std::uint32_t>(buffers.root);
+  const std::uint32_t root = buffers.root;
   if (!group.begin(call)) return false;
   const std::uint32_t self = group.self();
   const bool is_root = self == root;
@@ -661,8 +687,12 @@ bool all_to_all_eagerly(SharedGroup& group, const Side<const void>& send,
 
 }  // namespace
 
-bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const Side<const void>& send,
+bool shared_all_to_all(SharedGroup* local, const OperationCall& call, const Side<const void>& send,
                        const Side<void>& receive) {
+  if (local == nullptr) {
+    return copy_alone(only_block(receive), only_block(send), send.blocks[0].bytes);
+  }
+  SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   const bool is_even = call.shape.operation != Operation::kAllToAllV;
   if (is_even &&

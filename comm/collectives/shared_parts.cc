@@ -14,6 +14,14 @@ Reduction reduction_of(const ReduceRule& rule, Stores stores) {
   return reduction;
 }
 
+bool reduce_alone(const Vectors& vectors) {
+  const auto& [rule, send, receive, count] = vectors;
+  Reduction reduction = reduction_of(rule, Stores::kCached);
+  if (rule.op == ReduceOp::kPremulSum) reduction.factors = &rule.factor;
+  reduce(reduction, {&send, 1, receive, nullptr, count});
+  return true;
+}
+
 DataPath reduction_path(SharedGroup& group, bool with_receive) {
   if (!group.entries().await_all()) return DataPath::kBroken;
   for (std::uint32_t member = 0; member < group.size(); ++member) {

@@ -87,6 +87,9 @@ inline std::size_t slot_elements(std::size_t element) { return kSlotBytes / elem
 
 Reduction reduction_of(const ReduceRule& rule, Stores stores);
 
+// Reduces only this member's input: scales it, and converts it to the output's form. Returns true.
+bool reduce_alone(const Vectors& vectors);
+
 // Calls visit(member) for all other members, starting after this one, so that not all members read
 // the same member first. Returns false as soon as a visit returns false.
 template <class Visit>

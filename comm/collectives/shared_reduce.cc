@@ -419,7 +419,9 @@ class ChunkedReduce {
 
 }  // namespace
 
-bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Vectors& vectors) {
+bool shared_all_reduce(SharedGroup* local, const OperationCall& call, const Vectors& vectors) {
+  if (local == nullptr) return reduce_alone(vectors);
+  SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   if (group.selector().algorithm(Operation::kAllReduce, vectors.bytes()) != Algorithm::kEager) {
     return ChunkedReduce(group, Operation::kAllReduce, vectors).run_for(ChunkedReduce::kEverybody);
@@ -430,8 +432,10 @@ bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Vect
   return true;
 }
 
-bool shared_reduce(SharedGroup& group, const OperationCall& call, const Vectors& vectors,
+bool shared_reduce(SharedGroup* local, const OperationCall& call, const Vectors& vectors,
                    std::uint32_t root) {
+  if (local == nullptr) return reduce_alone(vectors);
+  SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   if (group.selector().algorithm(Operation::kReduce, vectors.bytes()) != Algorithm::kEager) {
     return ChunkedReduce(group, Operation::kReduce, vectors).run_for(root);
@@ -610,8 +614,14 @@ class ReduceScatter {
 
 }  // namespace
 
-bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const Vectors& vectors,
+bool shared_reduce_scatter(SharedGroup* local, const OperationCall& call, const Vectors& vectors,
                            const Ranges& ranges) {
+  if (local == nullptr) {
+    const Range own = ranges[0];
+    return reduce_alone({vectors.rule, at(vectors.send, own.begin * vectors.rule.input_bytes()),
+                         vectors.receive, own.count});
+  }
+  SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   ReduceScatter scatter(group, vectors, ranges);
   const bool is_eager =
@@ -659,7 +669,13 @@ bool scan_by_chunks(SharedGroup& group, const OperationCall& call, const Vectors
 
 }  // namespace
 
-bool shared_scan(SharedGroup& group, const OperationCall& call, const Vectors& vectors) {
+bool shared_scan(SharedGroup* local, const OperationCall& call, const Vectors& vectors) {
+  if (local == nullptr) {
+    if (call.shape.operation == Operation::kScan) return reduce_alone(vectors);
+    fill_with_identity(vectors.rule.dtype, vectors.rule.op, vectors.receive, vectors.count);
+    return true;
+  }
+  SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   if (group.selector().algorithm(Operation::kScan, vectors.bytes()) != Algorithm::kEager) {
     return scan_by_chunks(group, call, vectors);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives between hosts that only move data. See spanning_collectives.h.
+// The functions of HostCollectives that only move data: the steps between hosts. The steps inside a
+// host are in shared_move.cc.
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
 
+#include "comm/collectives/host_collectives.h"
 #include "comm/collectives/shared_parts.h"
-#include "comm/collectives/spanning_collectives.h"
 
 namespace ivy::comm {
 
@@ -29,29 +30,11 @@ std::vector<std::uint8_t> copy_of(const void* data, const Blocks& blocks) {
 
 }  // namespace
 
-HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32_t self) {
-  HostMap map;
-  map.self = self;
-  // The job's number of each host, in the order of their first ranks.
-  std::vector<std::uint32_t> known;
-  for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank) {
-    const auto found = std::find(known.begin(), known.end(), host_of_rank[rank]);
-    const auto host = static_cast<std::uint32_t>(found - known.begin());
-    if (found == known.end()) {
-      known.push_back(host_of_rank[rank]);
-      map.hosts.emplace_back();
-    }
-    map.host_of.push_back(host);
-    map.member_of.push_back(static_cast<std::uint32_t>(map.hosts[host].size()));
-    map.hosts[host].push_back(static_cast<std::int32_t>(rank));
-  }
-  return map;
-}
-
 // The members of each host synchronize, then one member of each host with the other hosts, then the
 // members again.
-bool SpanningGroup::barrier(const OperationCall& call) {
-  if (local_ != nullptr && !shared_barrier(*local_, call)) return false;
+bool HostCollectives::barrier(const OperationCall& call) {
+  if (!shared_barrier(local_, call)) return false;
+  if (!spans_hosts()) return true;
   if (map_.own_member() == 0) {
     const std::uint32_t hosts = map_.host_count();
     std::uint32_t step = 0;
@@ -62,7 +45,7 @@ bool SpanningGroup::barrier(const OperationCall& call) {
       if (!exchange(call, {{next, nullptr, 0, step}}, {{before, nullptr, 0, step}})) return false;
     }
   }
-  return local_ == nullptr || shared_barrier(*local_, call);
+  return shared_barrier(local_, call);
 }
 
 namespace {
@@ -102,12 +85,14 @@ class HostTree {
 
 }  // namespace
 
-bool SpanningGroup::broadcast(const OperationCall& call, const Side<void>& buffer,
-                              std::int32_t root) {
+bool HostCollectives::broadcast(const OperationCall& call, const Collective& collective) {
+  const Side<void>& buffer = collective.receive;
+  const std::int32_t root = collective.shape.root;
+  if (!spans_hosts()) return shared_broadcast(local_, call, buffer, member_of(root));
   const std::size_t bytes = buffer.bytes;
   const HostTree tree(map_, root);
   const bool is_delegate = tree.own_delegate() == map_.self;
-  const std::uint32_t member = map_.member_of[static_cast<std::size_t>(tree.own_delegate())];
+  const std::uint32_t member = member_of(tree.own_delegate());
   const std::size_t cut = selector_.piece(Operation::kBroadcast, bytes);
   const std::size_t pieces = std::max<std::size_t>(1, divide_up(bytes, cut));
   const auto piece_bytes = [&](std::size_t piece) { return std::min(cut, bytes - piece * cut); };
@@ -131,20 +116,18 @@ bool SpanningGroup::broadcast(const OperationCall& call, const Side<void>& buffe
       if (piece > 0) send_on(piece - 1);
     }
     if (is_delegate && !exchange(call, outgoing, incoming)) return false;
-    if (local_ != nullptr &&
-        !shared_broadcast(*local_, call, {place, piece_bytes(piece), {}}, member)) {
-      return false;
-    }
+    if (!shared_broadcast(local_, call, {place, piece_bytes(piece), {}}, member)) return false;
   }
   if (!is_delegate || tree.is_root_host()) return true;
   send_on(pieces - 1);
   return exchange(call, outgoing, {});
 }
 
-bool SpanningGroup::all_gather(const OperationCall& call, const void* send,
-                               const Side<void>& whole) {
-  void* const receive = whole.data;
-  const Blocks& blocks = whole.blocks;
+bool HostCollectives::all_gather(const OperationCall& call, const Collective& collective) {
+  const void* const send = collective.send.data;
+  void* const receive = collective.receive.data;
+  const Blocks& blocks = collective.receive.blocks;
+  if (!spans_hosts()) return shared_all_gather(local_, call, send, collective.receive);
   const std::uint32_t own_host = map_.own_host();
   const std::uint32_t own_member = map_.own_member();
   const Block own = blocks[static_cast<std::size_t>(map_.self)];
@@ -175,7 +158,7 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send,
       }
       const void* const own_blocks =
           host == own_host ? send : at(receive, round[own_member].offset);
-      if (!shared_all_gather(*local_, call, own_blocks, {receive, 0, round})) return false;
+      if (!shared_all_gather(local_, call, own_blocks, {receive, 0, round})) return false;
     }
   }
   return true;
@@ -184,8 +167,8 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send,
 // Appends the messages of a rooted operation to or from ranks on other hosts. Returns the blocks of
 // the ranks on this host.
 template <class Message, class Memory>
-std::vector<Block> SpanningGroup::between_hosts(std::vector<Message>& messages, Memory* data,
-                                                const Blocks& blocks) const {
+std::vector<Block> HostCollectives::between_hosts(std::vector<Message>& messages, Memory* data,
+                                                  const Blocks& blocks) const {
   std::vector<Block> inside;
   for (std::uint32_t rank = 0; rank < map_.rank_count(); ++rank) {
     const Block block = blocks[rank];
@@ -198,8 +181,11 @@ std::vector<Block> SpanningGroup::between_hosts(std::vector<Message>& messages, 
   return inside;
 }
 
-bool SpanningGroup::gather(const OperationCall& call, const RootedBlocks& buffers) {
-  const auto& [send, receive, root] = buffers;
+bool HostCollectives::gather(const OperationCall& call, const Collective& collective) {
+  const Side<const void>& send = collective.send;
+  const Side<void>& receive = collective.receive;
+  const std::int32_t root = collective.shape.root;
+  if (!spans_hosts()) return shared_gather(local_, call, {send, receive, member_of(root)});
   const bool is_inside = map_.host_of[static_cast<std::size_t>(root)] == map_.own_host();
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
@@ -208,16 +194,15 @@ bool SpanningGroup::gather(const OperationCall& call, const RootedBlocks& buffer
   if (map_.self == root) inside = between_hosts(incoming, receive.data, receive.blocks);
   if (!exchange(call, outgoing, incoming)) return false;
   if (!is_inside) return true;
-  if (local_ != nullptr) {
-    const Side<void> local_receive = {receive.data, 0, std::move(inside)};
-    return shared_gather(*local_, call, {send, local_receive, local_root(root)});
-  }
-  copy_unless_same(at(receive.data, inside[0].offset), send.data, send.bytes);
-  return true;
+  const Side<void> local_receive = {receive.data, 0, std::move(inside)};
+  return shared_gather(local_, call, {send, local_receive, member_of(root)});
 }
 
-bool SpanningGroup::scatter(const OperationCall& call, const RootedBlocks& buffers) {
-  const auto& [send, receive, root] = buffers;
+bool HostCollectives::scatter(const OperationCall& call, const Collective& collective) {
+  const Side<const void>& send = collective.send;
+  const Side<void>& receive = collective.receive;
+  const std::int32_t root = collective.shape.root;
+  if (!spans_hosts()) return shared_scatter(local_, call, {send, receive, member_of(root)});
   const bool is_inside = map_.host_of[static_cast<std::size_t>(root)] == map_.own_host();
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
@@ -226,16 +211,14 @@ bool SpanningGroup::scatter(const OperationCall& call, const RootedBlocks& buffe
   if (map_.self == root) inside = between_hosts(outgoing, send.data, send.blocks);
   if (!exchange(call, outgoing, incoming)) return false;
   if (!is_inside) return true;
-  if (local_ != nullptr) {
-    const Side<const void> local_send = {send.data, 0, std::move(inside)};
-    return shared_scatter(*local_, call, {local_send, receive, local_root(root)});
-  }
-  copy_unless_same(receive.data, at(send.data, inside[0].offset), receive.bytes);
-  return true;
+  const Side<const void> local_send = {send.data, 0, std::move(inside)};
+  return shared_scatter(local_, call, {local_send, receive, member_of(root)});
 }
 
-bool SpanningGroup::all_to_all(const OperationCall& call, const Side<const void>& from,
-                               const Side<void>& to) {
+bool HostCollectives::all_to_all(const OperationCall& call, const Collective& collective) {
+  const Side<const void>& from = collective.send;
+  const Side<void>& to = collective.receive;
+  if (!spans_hosts()) return shared_all_to_all(local_, call, from, to);
   const void* send = from.data;
   const Blocks& send_blocks = from.blocks;
   void* const receive = to.data;
@@ -267,19 +250,15 @@ bool SpanningGroup::all_to_all(const OperationCall& call, const Side<const void>
 }
 
 // Exchanges the blocks between ranks of this host.
-bool SpanningGroup::all_to_all_inside(const OperationCall& call, const Side<const void>& from,
-                                      const Side<void>& to) {
+bool HostCollectives::all_to_all_inside(const OperationCall& call, const Side<const void>& from,
+                                        const Side<void>& to) {
   std::vector<Block> to_members;
   std::vector<Block> from_members;
   for (const std::int32_t rank : map_.own_ranks()) {
     to_members.push_back(from.blocks[static_cast<std::size_t>(rank)]);
     from_members.push_back(to.blocks[static_cast<std::size_t>(rank)]);
   }
-  if (local_ != nullptr)
-    return shared_all_to_all(*local_, call, {from.data, 0, to_members}, {to.data, 0, from_members});
-  copy_unless_same(at(to.data, from_members[0].offset), at(from.data, to_members[0].offset),
-                   to_members[0].bytes);
-  return true;
+  return shared_all_to_all(local_, call, {from.data, 0, to_members}, {to.data, 0, from_members});
 }
 
 }  // namespace ivy::comm

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reducing collectives between hosts. See spanning_collectives.h.
+// The functions of HostCollectives that reduce: the steps between hosts. The steps inside a host
+// are in shared_reduce.cc.
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
+#include "comm/collectives/host_collectives.h"
 #include "comm/collectives/shared_parts.h"
-#include "comm/collectives/spanning_collectives.h"
 #include "comm/reduce/identity.h"
 
 namespace ivy::comm {
 
 using shared_parts::at;
 using shared_parts::divide_up;
+using shared_parts::reduce_alone;
 using shared_parts::Slice;
 using shared_parts::slice_of;
 
@@ -20,16 +23,6 @@ using Bytes = std::vector<std::uint8_t>;
 
 void reach_size(Bytes& bytes, std::size_t size) {
   if (bytes.size() < size) bytes.resize(size);
-}
-
-// Converts one rank's elements to partials and applies its factor.
-void to_partial(const ReduceRule& rule, const void* from, void* to, std::size_t count) {
-  Reduction reduction;
-  reduction.dtype = rule.dtype;
-  reduction.op = rule.op;
-  reduction.output_form = Form::kPartial;
-  reduction.factors = rule.op == ReduceOp::kPremulSum ? &rule.factor : nullptr;
-  reduce(reduction, {&from, 1, to, nullptr, count});
 }
 
 // Destination of a result's elements.
@@ -54,10 +47,37 @@ ReduceRule partial_rule(ReduceRule rule) {
   return rule;
 }
 
+Vectors vectors_of(const ReduceRule& rule, const Collective& collective) {
+  return {rule, collective.send.data, collective.receive.data, collective.shape.count};
+}
+
+// Returns the blocks of a reduce_scatter in elements.
+Ranges ranges_of(const Collective& collective) {
+  const Blocks& blocks = collective.send.blocks;
+  if (collective.shape.operation == Operation::kReduceScatter) {
+    return Ranges::even(blocks.size(), collective.shape.count);
+  }
+  const std::size_t element = element_bytes(collective.shape.dtype);
+  std::vector<Range> ranges(blocks.size());
+  for (std::size_t rank = 0; rank < ranges.size(); ++rank) {
+    ranges[rank] = {blocks[rank].offset / element, blocks[rank].bytes / element};
+  }
+  return ranges;
+}
+
 }  // namespace
 
+ReduceRule HostCollectives::rule_of(const Collective& collective) const {
+  ReduceRule rule;
+  rule.dtype = collective.shape.dtype;
+  rule.op = collective.shape.op;
+  rule.divisor = map_.rank_count();
+  rule.factor = collective.factor;
+  return rule;
+}
+
 // Ranks may send plain elements only if no host reduces them first.
-SpanningGroup::Wire SpanningGroup::wire_of(const ReduceRule& rule) const {
+HostCollectives::Wire HostCollectives::wire_of(const ReduceRule& rule) const {
   const bool is_one_rank_each = map_.host_count() == map_.rank_count();
   if (is_one_rank_each && rule.op != ReduceOp::kPremulSum) {
     return {Form::kElement, rule.input_bytes()};
@@ -65,37 +85,42 @@ SpanningGroup::Wire SpanningGroup::wire_of(const ReduceRule& rule) const {
   return {Form::kPartial, partial_bytes(rule.dtype, rule.op)};
 }
 
-std::size_t SpanningGroup::piece_elements(Operation operation, const ReduceRule& rule,
-                                          std::size_t count) const {
+std::size_t HostCollectives::piece_elements(Operation operation, const ReduceRule& rule,
+                                            std::size_t count) const {
   const std::size_t bytes = selector_.piece(operation, count * rule.input_bytes());
   return std::max<std::size_t>(1, bytes / rule.input_bytes());
 }
 
-bool SpanningGroup::all_reduce(const OperationCall& call, const Vectors& vectors) {
+bool HostCollectives::all_reduce(const OperationCall& call, const Collective& collective) {
+  if (collective.shape.has_parts) return all_reduce_parts(call, collective);
+  const ReduceRule rule = rule_of(collective);
+  return all_reduce_vector(call, vectors_of(rule, collective));
+}
+
+bool HostCollectives::all_reduce_vector(const OperationCall& call, const Vectors& vectors) {
+  if (!spans_hosts()) return shared_all_reduce(local_, call, vectors);
   if (selector_.algorithm(Operation::kAllReduce, vectors.bytes()) == Algorithm::kWhole) {
     return all_reduce_small(call, vectors);
   }
   return all_reduce_large(call, vectors);
 }
 
-bool SpanningGroup::all_reduce_small(const OperationCall& call, const Vectors& vectors) {
+bool HostCollectives::all_reduce_small(const OperationCall& call, const Vectors& vectors) {
   const auto& [rule, send, receive, count] = vectors;
   const Wire wire = wire_of(rule);
   Bytes own(wire.is_raw() ? 0 : count * wire.element);
   const void* const wire_input = wire.is_raw() ? send : own.data();
-  if (local_ != nullptr) {
-    const ReduceRule inside = partial_rule(rule);
-    if (!shared_reduce(*local_, call, {inside, send, own.data(), count}, 0)) return false;
-  } else if (!wire.is_raw()) {
-    to_partial(rule, send, own.data(), count);
+  const ReduceRule inside = partial_rule(rule);
+  if (!wire.is_raw() && !shared_reduce(local_, call, {inside, send, own.data(), count}, 0)) {
+    return false;
   }
   if (map_.own_member() == 0 && !exchange_whole(call, vectors, wire_input)) return false;
-  return local_ == nullptr || shared_broadcast(*local_, call, {receive, vectors.bytes(), {}}, 0);
+  return shared_broadcast(local_, call, {receive, vectors.bytes(), {}}, 0);
 }
 
 // Sends this host's whole result to every other host, and reduces theirs.
-bool SpanningGroup::exchange_whole(const OperationCall& call, const Vectors& vectors,
-                                   const void* wire_input) {
+bool HostCollectives::exchange_whole(const OperationCall& call, const Vectors& vectors,
+                                     const void* wire_input) {
   const auto& [rule, send, receive, count] = vectors;
   const Wire wire = wire_of(rule);
   const std::size_t bytes = count * wire.element;
@@ -129,9 +154,9 @@ bool SpanningGroup::exchange_whole(const OperationCall& call, const Vectors& vec
 
 // A large all_reduce in chunks. While the hosts exchange their slices of one chunk, they distribute
 // the results of the previous one.
-class SpanningGroup::Column {
+class HostCollectives::Column {
  public:
-  Column(SpanningGroup& group, const OperationCall& call, const Vectors& vectors)
+  Column(HostCollectives& group, const OperationCall& call, const Vectors& vectors)
       : group_(group),
         map_(group.map_),
         call_(call),
@@ -295,11 +320,11 @@ class SpanningGroup::Column {
       const Slice slice = column_slice(chunk, column);
       blocks[column] = {slice.begin * element, slice.count * element};
     }
-    return shared_all_gather(*group_.local_, call_, at(receive_, blocks[map_.own_member()].offset),
+    return shared_all_gather(group_.local_, call_, at(receive_, blocks[map_.own_member()].offset),
                              {receive_, 0, blocks});
   }
 
-  SpanningGroup& group_;
+  HostCollectives& group_;
   const HostMap& map_;
   const OperationCall& call_;
   const ReduceRule& rule_;
@@ -316,14 +341,17 @@ class SpanningGroup::Column {
   TakePart take_;
 };
 
-bool SpanningGroup::all_reduce_large(const OperationCall& call, const Vectors& vectors) {
+bool HostCollectives::all_reduce_large(const OperationCall& call, const Vectors& vectors) {
   return Column(*this, call, vectors).run();
 }
 
 // Reduces one piece after the other: inside each host to its delegate, then from the delegates to
 // the root.
-bool SpanningGroup::reduce(const OperationCall& call, const Vectors& whole, std::int32_t root) {
-  const ReduceRule& rule = whole.rule;
+bool HostCollectives::reduce(const OperationCall& call, const Collective& collective) {
+  const ReduceRule rule = rule_of(collective);
+  const Vectors whole = vectors_of(rule, collective);
+  const std::int32_t root = collective.shape.root;
+  if (!spans_hosts()) return shared_reduce(local_, call, whole, member_of(root));
   const std::size_t piece = piece_elements(Operation::kReduce, rule, whole.count);
   const std::size_t pieces = std::max<std::size_t>(1, divide_up(whole.count, piece));
   Bytes own;
@@ -340,29 +368,24 @@ bool SpanningGroup::reduce(const OperationCall& call, const Vectors& whole, std:
   return true;
 }
 
-std::int32_t SpanningGroup::delegate_of(std::uint32_t host, std::int32_t root) const {
+std::int32_t HostCollectives::delegate_of(std::uint32_t host, std::int32_t root) const {
   return host == map_.host_of[static_cast<std::size_t>(root)] ? root : rank_at(host, 0);
 }
 
 // Leaves this host's partials in `made` on its delegate.
-bool SpanningGroup::reduce_to_delegate(const OperationCall& call, const Vectors& vectors,
-                                       std::int32_t root, std::vector<std::uint8_t>& made) {
+bool HostCollectives::reduce_to_delegate(const OperationCall& call, const Vectors& vectors,
+                                         std::int32_t root, std::vector<std::uint8_t>& made) {
   const auto& [rule, send, receive, count] = vectors;
   const Wire wire = wire_of(rule);
   if (wire.is_raw()) return true;
   made.resize(count * wire.element);
-  if (local_ == nullptr) {
-    to_partial(rule, send, made.data(), count);
-    return true;
-  }
-  const std::int32_t to = delegate_of(map_.own_host(), root);
   const ReduceRule inside = partial_rule(rule);
-  return shared_reduce(*local_, call, {inside, send, made.data(), count},
-                       map_.member_of[static_cast<std::size_t>(to)]);
+  return shared_reduce(local_, call, {inside, send, made.data(), count},
+                       member_of(delegate_of(map_.own_host(), root)));
 }
 
-bool SpanningGroup::reduce_to_root(const OperationCall& call, const Vectors& vectors,
-                                   const HostResult& own) {
+bool HostCollectives::reduce_to_root(const OperationCall& call, const Vectors& vectors,
+                                     const HostResult& own) {
   const Wire wire = wire_of(vectors.rule);
   const std::size_t bytes = vectors.count * wire.element;
   if (delegate_of(map_.own_host(), own.root) != map_.self) return true;
@@ -385,9 +408,9 @@ bool SpanningGroup::reduce_to_root(const OperationCall& call, const Vectors& vec
 // A reduce_scatter, one piece of every rank's range after the other. Each host reduces the pieces
 // for all ranks, in rounds of as many ranks as it has members, and sends each to the rank that owns
 // it.
-class SpanningGroup::ReduceScatter {
+class HostCollectives::ReduceScatter {
  public:
-  ReduceScatter(SpanningGroup& group, const OperationCall& call, const Vectors& vectors,
+  ReduceScatter(HostCollectives& group, const OperationCall& call, const Vectors& vectors,
                 const Ranges& whole)
       : group_(group),
         map_(group.map_),
@@ -480,7 +503,7 @@ class SpanningGroup::ReduceScatter {
     return true;
   }
 
-  SpanningGroup& group_;
+  HostCollectives& group_;
   const HostMap& map_;
   const OperationCall& call_;
   const ReduceRule& rule_;
@@ -497,46 +520,64 @@ class SpanningGroup::ReduceScatter {
 };
 
 // Stores this host's partials of this member's own range in vectors.receive.
-bool SpanningGroup::reduce_inside(const OperationCall& call, const Vectors& vectors,
-                                  const Ranges& ranges) {
+bool HostCollectives::reduce_inside(const OperationCall& call, const Vectors& vectors,
+                                    const Ranges& ranges) {
   const auto& [rule, send, made, count] = vectors;
-  if (local_ != nullptr) {
-    const ReduceRule inside = partial_rule(rule);
-    return shared_reduce_scatter(*local_, call, {inside, send, made, count}, ranges);
+  const ReduceRule inside = partial_rule(rule);
+  return shared_reduce_scatter(local_, call, {inside, send, made, count}, ranges);
+}
+
+bool HostCollectives::reduce_scatter(const OperationCall& call, const Collective& collective) {
+  const ReduceRule rule = rule_of(collective);
+  const Ranges ranges = ranges_of(collective);
+  const void* const send = collective.send.data;
+  void* const receive = collective.receive.data;
+  if (send != receive || ranges.longest() <= ranges[0].count) {
+    return reduce_scatter_to(call, {rule, send, receive, ranges[0].count}, ranges);
   }
-  const Range mine = ranges[map_.own_member()];
-  to_partial(rule, at(send, mine.begin * rule.input_bytes()), made, mine.count);
+  // The result would overwrite blocks that others have not read yet.
+  const std::size_t own = collective.receive.bytes;
+  Bytes result(std::max<std::size_t>(1, own));
+  if (!reduce_scatter_to(call, {rule, send, result.data(), ranges[0].count}, ranges)) return false;
+  if (own > 0) std::memcpy(receive, result.data(), own);
   return true;
 }
 
-bool SpanningGroup::reduce_scatter(const OperationCall& call, const Vectors& vectors,
-                                   const Ranges& ranges) {
+bool HostCollectives::reduce_scatter_to(const OperationCall& call, const Vectors& vectors,
+                                        const Ranges& ranges) {
+  if (!spans_hosts()) return shared_reduce_scatter(local_, call, vectors, ranges);
   return ReduceScatter(*this, call, vectors, ranges).run();
 }
 
-bool SpanningGroup::scan(const OperationCall& call, const Vectors& vectors) {
-  const auto& [rule, send, receive, count] = vectors;
+bool HostCollectives::scan(const OperationCall& call, const Collective& collective) {
+  // The number of ranks whose inputs the result has: in exscan without this rank's own.
+  const std::int32_t end =
+      map_.self + (collective.shape.operation == Operation::kExclusiveScan ? 0 : 1);
+  ReduceRule rule = rule_of(collective);
+  rule.divisor = static_cast<std::uint32_t>(std::max(1, end));
+  const Vectors vectors = vectors_of(rule, collective);
+  if (!spans_hosts()) return shared_scan(local_, call, vectors);
+  const std::size_t count = vectors.count;
   const std::size_t wire = partial_bytes(rule.dtype, rule.op);
   const std::size_t ranks = map_.rank_count();
   const std::size_t piece = std::max<std::size_t>(1, (std::size_t{4} << 20) / ranks / wire);
-  const std::int32_t end = map_.self + (call.shape.operation == Operation::kScan ? 1 : 0);
+  const ReduceRule own_rule = partial_rule(rule);
   Bytes own;
   Bytes all;
   for (std::size_t begin = 0; begin == 0 || begin < count; begin += piece) {
     const std::size_t elements = std::min(piece, count - begin);
     own.resize(std::max<std::size_t>(1, elements * wire));
     all.resize(std::max<std::size_t>(1, elements * wire * ranks));
-    to_partial(rule, at(send, begin * rule.input_bytes()), own.data(), elements);
-    std::vector<Block> blocks(ranks);
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      blocks[rank] = {rank * elements * wire, elements * wire};
-    }
-    if (!all_gather(call, own.data(), {all.data(), 0, blocks})) return false;
+    reduce_alone({own_rule, at(vectors.send, begin * rule.input_bytes()), own.data(), elements});
+    Collective partials;
+    partials.send = {own.data(), elements * wire, {}};
+    partials.receive = {all.data(), 0, Blocks::even(ranks, elements * wire)};
+    if (!all_gather(call, partials)) return false;
     std::vector<const void*> inputs;
     for (std::int32_t rank = 0; rank < end; ++rank) {
       inputs.push_back(all.data() + static_cast<std::size_t>(rank) * elements * wire);
     }
-    void* const result = at(receive, begin * rule.input_bytes());
+    void* const result = at(vectors.receive, begin * rule.input_bytes());
     if (inputs.empty()) {
       fill_with_identity(rule.dtype, rule.op, result, elements);
     } else {

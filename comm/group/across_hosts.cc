@@ -12,12 +12,8 @@ AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local,
                          FailureDetector& detector, const FirstFailure& failure)
     : job_(job), ranks_(ranks), local_(local), detector_(detector), failure_(failure) {
   entered_.rank = ranks.rank();
-  std::vector<std::uint32_t> hosts;
   std::vector<std::int32_t> world_ranks;
-  for (const Member& member : ranks.members()) {
-    hosts.push_back(member.host);
-    world_ranks.push_back(member.world_rank);
-  }
+  for (const Member& member : ranks.members()) world_ranks.push_back(member.world_rank);
   wait_graph_ = std::make_unique<WaitGraph>(entered_, std::move(world_ranks),
                                             static_cast<WaitRecords&>(*this));
   if (local != nullptr) local->set_watch(wait_graph_.get());
@@ -31,7 +27,6 @@ AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local,
   options.watch = wait_graph_.get();
   options.entered = &entered_;
   mesh_ = std::make_unique<TcpMesh>(*job.listener(), std::move(options), &detector);
-  spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, ranks.rank()), local, *mesh_);
   if (job.notifier() != nullptr) job.notifier()->add(mesh_->event_descriptor());
 }
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything that a communicator needs only if its ranks are on several hosts. Owns the TCP
-// connections to the ranks of other hosts (TcpMesh) and the collectives that combine them with this
-// host's shared memory (SpanningGroup). Shared memory shows immediately which operation a rank
-// entered; between hosts this has to be recorded: entered() is this rank's record, compare() finds
-// ranks that are in a different operation, and a WaitGraph finds the rank for which a timed-out
-// operation waited.
+// connections to the ranks of other hosts (TcpMesh). Shared memory shows immediately which
+// operation a rank entered; between hosts this has to be recorded: entered() is this rank's record,
+// compare() finds ranks that are in a different operation, and a WaitGraph finds the rank for which
+// a timed-out operation waited.
 //
 // Communicator creates one only for several hosts, and calls it from perform() and abort().
 //
@@ -18,7 +17,6 @@
 #include <mutex>
 #include <optional>
 
-#include "comm/collectives/spanning_collectives.h"
 #include "comm/contract/entered_operations.h"
 #include "comm/group/core/first_failure.h"
 #include "comm/group/core/membership.h"
@@ -39,7 +37,7 @@ class AcrossHosts final : public OperationComparer, private WaitRecords {
   AcrossHosts(const AcrossHosts&) = delete;
   AcrossHosts& operator=(const AcrossHosts&) = delete;
 
-  SpanningGroup& collectives() { return *spanning_; }
+  TcpMesh& mesh() { return *mesh_; }
   EnteredOperations& entered() { return entered_; }
   // Returns the failure of a connection or of an operation over it, or nothing.
   MaybeFailure mesh_failure() const { return mesh_->failure(); }
@@ -76,7 +74,6 @@ class AcrossHosts final : public OperationComparer, private WaitRecords {
   EnteredOperations entered_;
   std::unique_ptr<WaitGraph> wait_graph_;
   std::unique_ptr<TcpMesh> mesh_;
-  std::unique_ptr<SpanningGroup> spanning_;
   std::atomic<int> aborting_{0};            // Number of threads that are aborting now.
   std::atomic<bool> is_to_hang_up_{false};  // An operation has failed: close the connections.
 };

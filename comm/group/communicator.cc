@@ -136,6 +136,12 @@ std::unique_ptr<SharedGroup> make_local_group(Job& job, const Membership& ranks,
   return std::make_unique<SharedGroup>(std::move(segment), std::move(options), detector);
 }
 
+HostMap host_map_of(const Membership& ranks) {
+  std::vector<std::uint32_t> hosts;
+  for (const Member& member : ranks.members()) hosts.push_back(member.host);
+  return make_host_map(hosts, ranks.rank());
+}
+
 // Returns the error of a group whose shared memory could not be created. All ranks return it, and
 // the parent is not broken.
 Error shared_memory_error(const Membership& parent, const std::string& error) {
@@ -167,7 +173,7 @@ Communicator::Communicator(Job& job, Membership ranks, std::unique_ptr<FailureDe
       across_(ranks_.node_count() > 1
                   ? std::make_unique<AcrossHosts>(job, ranks_, local_.get(), *detector_, failure_)
                   : nullptr),
-      host_(ranks_, local_.get(), across_ != nullptr ? &across_->collectives() : nullptr,
+      host_(host_map_of(ranks_), local_.get(), across_ != nullptr ? &across_->mesh() : nullptr,
             job.machine().has_processor_each),
       display_(job.rows(), ranks_, ranks_.name()),
       messages_(job, ranks_, local_.get(), failure_, *this),

@@ -5,7 +5,7 @@
 // carry_out() runs an operation on host memory in its turn, or queues it behind asynchronous work:
 //   perform()                     numbers it, shows its fingerprint to the other ranks, ends it
 //   HostCollectives::run()        copies, shared memory or TCP, by where the ranks are
-//   shared_*, spanning_*          comm/collectives
+//                                 (comm/collectives)
 // An operation on device memory goes to DeviceBackend, which synchronizes the ranks for the first
 // one and enqueues the later ones.
 //
@@ -25,9 +25,9 @@
 #include <vector>
 
 #include "comm/collectives/collective.h"
+#include "comm/collectives/host_collectives.h"
 #include "comm/group/across_hosts.h"
 #include "comm/group/core/first_failure.h"
-#include "comm/group/core/host_collectives.h"
 #include "comm/group/core/membership.h"
 #include "comm/group/core/operation_display.h"
 #include "comm/group/core/work.h"

@@ -54,18 +54,24 @@ class Sharing {
 
   // Between hosts, sets `error` to that of the first rank that has one.
   bool agree(std::string& error) {
-    SpanningGroup* const spanning = collectives_.spanning();
-    if (spanning == nullptr) return true;
+    if (!collectives_.spans_hosts()) return true;
     std::int32_t first = error.empty() ? ranks_.size() : ranks_.rank();
-    ReduceRule lowest;
-    lowest.dtype = Dtype::kI32;
-    lowest.op = ReduceOp::kMin;
-    lowest.divisor = static_cast<std::uint32_t>(ranks_.size());
-    if (!spanning->all_reduce(call_, {lowest, &first, &first, 1})) return false;
+    Collective lowest;
+    lowest.shape.operation = Operation::kAllReduce;
+    lowest.shape.dtype = Dtype::kI32;
+    lowest.shape.op = ReduceOp::kMin;
+    lowest.shape.count = 1;
+    lowest.send.data = &first;
+    lowest.receive.data = &first;
+    if (!collectives_.run(call_, lowest)) return false;
     if (first == ranks_.size()) return true;
     char text[kTextBytes] = {};
     std::memcpy(text, error.data(), std::min(error.size(), kTextBytes - 1));
-    if (!spanning->broadcast(call_, {text, kTextBytes, {}}, first)) return false;
+    Collective spread;
+    spread.shape.operation = Operation::kBroadcast;
+    spread.shape.root = first;
+    spread.receive = {text, kTextBytes, {}};
+    if (!collectives_.run(call_, spread)) return false;
     error = text;
     return true;
   }
@@ -77,11 +83,8 @@ class Sharing {
     std::vector<char> send(kTextBytes, 0);
     std::vector<char> receive(kTextBytes * members, 0);
     std::memcpy(send.data(), own.data(), std::min(own.size(), kTextBytes - 1));
-    SharedGroup* const local = collectives_.local();
-    if (local == nullptr) {
-      receive = send;
-    } else if (!shared_all_gather(*local, call_, send.data(),
-                                  {receive.data(), 0, Blocks::even(members, kTextBytes)})) {
+    if (!shared_all_gather(collectives_.local(), call_, send.data(),
+                           {receive.data(), 0, Blocks::even(members, kTextBytes)})) {
       return false;
     }
     for (std::size_t member = 0; member < members; ++member) {

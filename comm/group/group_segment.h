@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/group/core/host_collectives.h"
+#include "comm/collectives/host_collectives.h"
+#include "comm/group/core/membership.h"
+#include "comm/transports/liveness/operation_call.h"
 #include "comm/transports/shm/shared_segment.h"
 
 namespace ivy::comm {

@@ -129,16 +129,7 @@ class Calls {
       case Operation::kAllGatherV:
         all_gather();
         break;
-      case Operation::kGather:
-      case Operation::kGatherV:
-        gather();
-        break;
-      case Operation::kScatter:
-      case Operation::kScatterV:
-        scatter();
-        break;
       case Operation::kAllToAll:
-      case Operation::kAllToAllV:
         all_to_all();
         break;
       case Operation::kSend:
@@ -146,7 +137,8 @@ class Calls {
         transfer();
         break;
       default:
-        IVY_ASSERT(!"an operation on device memory");
+        IVY_ASSERT(!reduces(shape.operation));
+        exchange();
     }
   }
 
@@ -246,36 +238,26 @@ class Calls {
         nccl_.receive(into, bytes, Element::kU8, static_cast<int>(from), caller_.handle, stream_));
   }
 
-  // Uses messages even if NCCL 2.28 has the operation itself: only the root knows how many bytes
-  // the others send, and for an even gather NCCL's own function sends the same messages.
-  void gather() {
-    send(collective_.send.data, collective_.send.bytes, static_cast<std::size_t>(root()));
-    const auto& [data, bytes, blocks] = collective_.receive;
-    for (std::size_t r = 0; r < blocks.size(); ++r) {
-      receive(at(data, blocks[r].offset), blocks[r].bytes, r);
-    }
-  }
-
-  void scatter() {
-    receive(collective_.receive.data, collective_.receive.bytes, static_cast<std::size_t>(root()));
-    const auto& [data, bytes, blocks] = collective_.send;
-    for (std::size_t r = 0; r < blocks.size(); ++r) {
-      send(at(data, blocks[r].offset), blocks[r].bytes, r);
-    }
-  }
-
   void all_to_all() {
-    const Blocks& to = collective_.send.blocks;
-    const Blocks& from = collective_.receive.blocks;
-    const void* const sent = collective_.send.data;
-    void* const received = collective_.receive.data;
-    if (nccl_.all_to_all != nullptr && collective_.shape.operation == Operation::kAllToAll) {
-      check(nccl_.all_to_all(sent, received, to[0].bytes, Element::kU8, caller_.handle, stream_));
-      return;
+    const auto& [shape, sent, received, factor, parts] = collective_;
+    if (nccl_.all_to_all == nullptr) return exchange();
+    check(nccl_.all_to_all(sent.data, received.data, sent.blocks[0].bytes, Element::kU8,
+                           caller_.handle, stream_));
+  }
+
+  // Moves each block as a message: gather, scatter, and any other collective that NCCL does not
+  // have. A buffer without blocks is sent to the root, or received from it. NCCL 2.28 has gather
+  // and scatter, but only the root knows how many bytes the others send, and for an even gather
+  // NCCL's own function sends the same messages.
+  void exchange() {
+    const auto& [shape, sent, received, factor, parts] = collective_;
+    send(sent.data, sent.bytes, static_cast<std::size_t>(root()));
+    receive(received.data, received.bytes, static_cast<std::size_t>(root()));
+    for (std::size_t r = 0; r < sent.blocks.size(); ++r) {
+      send(at(sent.data, sent.blocks[r].offset), sent.blocks[r].bytes, r);
     }
-    for (std::size_t r = 0; r < to.size(); ++r) {
-      send(at(sent, to[r].offset), to[r].bytes, r);
-      receive(at(received, from[r].offset), from[r].bytes, r);
+    for (std::size_t r = 0; r < received.blocks.size(); ++r) {
+      receive(at(received.data, received.blocks[r].offset), received.blocks[r].bytes, r);
     }
   }
 
@@ -290,8 +272,8 @@ class Calls {
   CallResult result_;
 };
 
-// This rank's own block of a gather, scatter or all_to_all, or the result of a reduce_scatter in
-// place. It is copied without NCCL.
+// This rank's own block of an exchange(), or the result of a reduce_scatter in place. It is copied
+// without NCCL.
 struct OwnPart {
   const void* from = nullptr;
   void* to = nullptr;
@@ -306,25 +288,26 @@ OwnPart own_part(const Caller& caller, const Collective& collective) {
   const auto sent = [&] { return at(send.data, send.blocks[rank].offset); };
   const auto received = [&] { return at(receive.data, receive.blocks[rank].offset); };
   switch (shape.operation) {
-    case Operation::kGather:
-    case Operation::kGatherV:
-      if (shape.root != caller.rank) return {};
-      return {send.data, received(), send.bytes};
-    case Operation::kScatter:
-    case Operation::kScatterV:
-      if (shape.root != caller.rank) return {};
-      return {sent(), receive.data, receive.bytes};
-    case Operation::kAllToAll:
-      if (caller.nccl.all_to_all != nullptr) return {};
-      [[fallthrough]];
-    case Operation::kAllToAllV:
-      return {sent(), received(), send.blocks[rank].bytes};
+    case Operation::kAllReduce:
+    case Operation::kReduce:
+    case Operation::kBroadcast:
+    case Operation::kAllGather:
+    case Operation::kAllGatherV:
+    case Operation::kSend:
+    case Operation::kReceive:
+      return {};
     case Operation::kReduceScatter:
     case Operation::kReduceScatterV:
       if (send.data != receive.data) return {};
       return {sent(), receive.data, send.blocks[rank].bytes};
+    case Operation::kAllToAll:
+      if (caller.nccl.all_to_all != nullptr) return {};
+      [[fallthrough]];
     default:
-      return {};
+      if (shape.root >= 0 && shape.root != caller.rank) return {};
+      if (send.blocks.size() == 0) return {send.data, received(), send.bytes};
+      if (receive.blocks.size() == 0) return {sent(), receive.data, receive.bytes};
+      return {sent(), received(), send.blocks[rank].bytes};
   }
 }
 

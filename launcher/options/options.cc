@@ -953,9 +953,7 @@ Result<void> settle_transports(const Policy& policy, Options& options) {
   if (options.node_rank && !policy.allows("join"))
     return forbidden(policy, "forbids --node-rank", allowed);
   const std::string word = transport_word(options.transport);
-  const bool is_named =
-      options.transport != TransportChoice::kAuto && options.transport != TransportChoice::kLocal;
-  if (is_named && !policy.allows(word))
+  if (needs_permission(options.transport) && !policy.allows(word))
     return forbidden(policy, "forbids --transport " + word, allowed);
   options.no_ssh = !policy.allows("ssh");
   options.no_agents = !policy.allows("agent");

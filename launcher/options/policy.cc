@@ -2,10 +2,10 @@
 #include "launcher/options/policy.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "launcher/options/option_values.h"
 #include "launcher/options/toml_file.h"
+#include "launcher/options/transport_kind.h"
 #include "proto/contract/edit_distance.h"
 #include "proto/contract/text.h"
 
@@ -13,15 +13,14 @@ namespace ivy {
 namespace {
 
 constexpr std::string_view kPolicyKeys[] = {"transports", "interfaces", "ports", "forbid"};
-constexpr std::string_view kTransports[] = {"ssh", "agent", "slurm", "join"};
 constexpr char kAsk[] = "leave it out, or ask the administrator of this host";
 
 Result<void> take_transports(const TomlEntry& entry, Policy& policy) {
+  const std::vector<std::string> words = policy_words();
   for (const std::string& transport : entry.values)
-    if (std::find(std::begin(kTransports), std::end(kTransports), transport) ==
-        std::end(kTransports))
+    if (std::find(words.begin(), words.end(), transport) == words.end())
       return usage_error(entry.place + ": \"" + transport + "\" is not a transport",
-                         "the transports are " + joined(kTransports, ", "));
+                         "the transports are " + joined(words, ", "));
   policy.transports = entry.values;
   return {};
 }

@@ -2,7 +2,7 @@
 // The administrator's policy for this host: /etc/ivyrun/policy.toml, owned by root. Thread: any;
 // reads a file.
 //
-//   transports = ["ssh", "agent"]   any of ssh, agent, slurm, join; not needed for this host
+//   transports = ["ssh", "agent"]   any of policy_words() (transport_kind.h)
 //   interfaces = ["ib0"]            allowed for --iface; the first one is its default
 //   ports = "20000-20100"           for all listening ports; the default of --port-range
 //   forbid = ["ssh-command"]        flags that may not be used

@@ -12,11 +12,17 @@ namespace {
 struct ChoiceRow {
   std::string_view word;
   bool ignores_allocation = false;
+  bool needs_permission = false;
 };
 
 // In the order of the enumeration. option_table.cc has the help for users.
 constexpr ChoiceRow kChoices[] = {
-    {"auto"}, {"local", true}, {"agent", true}, {"ssh", true}, {"slurm"}};
+    {.word = "auto"},
+    {.word = "local", .ignores_allocation = true},
+    {.word = "agent", .ignores_allocation = true, .needs_permission = true},
+    {.word = "ssh", .ignores_allocation = true, .needs_permission = true},
+    {.word = "slurm", .needs_permission = true},
+};
 
 const ChoiceRow& row_of(TransportChoice choice) {
   return kChoices[static_cast<std::size_t>(choice)];
@@ -48,6 +54,17 @@ std::vector<std::pair<std::string, TransportChoice>> transport_choices() {
 std::string transport_word(TransportChoice choice) { return std::string(row_of(choice).word); }
 
 bool ignores_allocation(TransportChoice choice) { return row_of(choice).ignores_allocation; }
+
+bool needs_permission(TransportChoice choice) { return row_of(choice).needs_permission; }
+
+std::vector<std::string> policy_words() {
+  std::vector<std::string> words;
+  for (const ChoiceRow& row : kChoices) {
+    if (row.needs_permission) words.emplace_back(row.word);
+  }
+  words.emplace_back("join");
+  return words;
+}
 
 std::string transport_name(Transport transport) { return std::string(row_of(transport).name); }
 

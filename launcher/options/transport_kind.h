@@ -19,6 +19,10 @@ std::vector<std::pair<std::string, TransportChoice>> transport_choices();
 std::string transport_word(TransportChoice choice);
 // Returns true if the transport reaches hosts outside the allocation in which ivyrun was started.
 bool ignores_allocation(TransportChoice choice);
+// Returns true if a host's policy (policy.h) may forbid the transport.
+bool needs_permission(TransportChoice choice);
+// Returns the words by which a policy allows transports, and "join" for torchrun mode.
+std::vector<std::string> policy_words();
 
 enum class Transport { kLocal, kSsh, kSshClient, kAgent, kSrun, kJoined };
 

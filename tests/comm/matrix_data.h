@@ -2,7 +2,7 @@
 // What ranks give in the matrix of calls, what must come out, and the memory that it stands in.
 //
 // Numbers round, saturate and overflow, and some are infinite or no number: the reference combines
-// them in the order that spanning_collectives.h promises (ranks of a host, then hosts; only the
+// them in the order that host_collectives.h promises (ranks of a host, then hosts; only the
 // last step rounds), so results are compared to the bit.
 #pragma once
 

@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/collectives/host_collectives.h"
 #include "comm/collectives/shared_parts.h"
-#include "comm/collectives/spanning_collectives.h"
 #include "comm/contract/device_log.h"
 #include "comm/contract/fingerprint.h"
 #include "comm/join/identity.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two jobs, in processes of their own, give the same bytes: whoever is late, whatever is
 // registered, by however many connections. On one host they are those of as many hosts with a rank
-// each, whose order of combination is the same (spanning_collectives.h).
+// each, whose order of combination is the same (host_collectives.h).
 #ifdef __x86_64__
 #include <xmmintrin.h>
 #endif

@@ -63,22 +63,22 @@ void work(SharedGroup& group) {
       std::vector<std::int32_t> values(count);
       const auto own = static_cast<std::int32_t>(group.self());
       std::iota(values.begin(), values.end(), own + round);
-      ASSERT_TRUE(shared_all_reduce(group, call, {rule, values.data(), values.data(), count}));
+      ASSERT_TRUE(shared_all_reduce(&group, call, {rule, values.data(), values.data(), count}));
       const auto size = static_cast<std::int32_t>(group.size());
       const std::int32_t base = size * round + size * (size - 1) / 2;
       for (std::size_t i = 0; i < count; i += 61) {
         ASSERT_EQ(values[i], base + size * static_cast<std::int32_t>(i)) << i;
       }
       call.sequence = ++sequence;
-      ASSERT_TRUE(shared_broadcast(group, call, {values.data(), count * 4, {}}, 1));
+      ASSERT_TRUE(shared_broadcast(&group, call, {values.data(), count * 4, {}}, 1));
       call.sequence = ++sequence;
       std::vector<std::int32_t> all(count * group.size());
       std::vector<Block> blocks;
       for (std::size_t m = 0; m < group.size(); ++m) blocks.push_back({m * count * 4, count * 4});
-      ASSERT_TRUE(shared_all_gather(group, call, values.data(), {all.data(), 0, blocks}));
+      ASSERT_TRUE(shared_all_gather(&group, call, values.data(), {all.data(), 0, blocks}));
       ASSERT_EQ(all.back(), values.back());
       call.sequence = ++sequence;
-      ASSERT_TRUE(shared_barrier(group, call));
+      ASSERT_TRUE(shared_barrier(&group, call));
     }
   }
 }
@@ -115,7 +115,7 @@ TEST(SharedThreadsTest, BroadcastsGoLineByLine) {
         const auto sent = [&](std::size_t i) { return static_cast<std::uint8_t>(i + sequence); };
         std::vector<std::uint8_t> data(bytes + 1, 0xee);
         for (std::size_t i = 0; i < bytes && group.self() == root; ++i) data[i] = sent(i);
-        ASSERT_TRUE(shared_broadcast(group, call, {data.data(), bytes, {}}, root));
+        ASSERT_TRUE(shared_broadcast(&group, call, {data.data(), bytes, {}}, root));
         for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(data[i], sent(i)) << bytes << ": " << i;
         ASSERT_EQ(data[bytes], 0xee) << bytes;
       }
@@ -135,8 +135,8 @@ TEST(SharedThreadsTest, ACrowdDoesNotWaitForAllToCompare) {
     Deadline deadline(ivy::test::stretched(std::chrono::seconds(60)));
     OperationCall call{shape, 1, deadline};
     std::int32_t value = 0;
-    if (operation == Operation::kBarrier) return shared_barrier(*groups[member], call);
-    return shared_all_reduce(*groups[member], call, {ReduceRule(), &value, &value, 1});
+    if (operation == Operation::kBarrier) return shared_barrier(groups[member].get(), call);
+    return shared_all_reduce(groups[member].get(), call, {ReduceRule(), &value, &value, 1});
   };
   std::thread first([&] { EXPECT_FALSE(enter(0, Operation::kBarrier)); });
   EXPECT_FALSE(enter(1, Operation::kAllReduce));
@@ -151,7 +151,7 @@ TEST(SharedThreadsTest, AFailureIsSeenByAll) {
     OperationShape shape;
     shape.operation = Operation::kBarrier;
     Deadline deadline(ivy::test::stretched(std::chrono::seconds(60)));
-    EXPECT_FALSE(shared_barrier(*groups[0], OperationCall{shape, 1, deadline}));
+    EXPECT_FALSE(shared_barrier(groups[0].get(), OperationCall{shape, 1, deadline}));
   });
   groups[1]->break_with(make_failure(FailureKind::kAborted, "enough"));
   waiting.join();
@@ -245,11 +245,11 @@ std::string told_in_barrier(bool has_entered, std::optional<std::chrono::millise
     if (!pause) return;
     std::this_thread::sleep_for(*pause);
     Deadline deadline(std::chrono::seconds(60));
-    shared_barrier(other, OperationCall{shape, 1, deadline});
+    shared_barrier(&other, OperationCall{shape, 1, deadline});
   });
   waiting.enter(shape, 1);
   Deadline deadline(std::chrono::seconds(60));
-  const bool is_done = shared_barrier(waiting, OperationCall{shape, 1, deadline});
+  const bool is_done = shared_barrier(&waiting, OperationCall{shape, 1, deadline});
   thread.join();
   return is_done ? "" : waiting.failure()->text;
 }

@@ -19,14 +19,21 @@ std::vector<std::uint32_t> host_of_rank(const Hosts& hosts) {
   return of;
 }
 
-ReduceRule sum_of(std::int32_t size) {
-  ReduceRule rule;
-  rule.dtype = Dtype::kU32;
-  rule.divisor = static_cast<std::uint32_t>(size);
-  return rule;
+constexpr std::size_t kElement = sizeof(std::uint32_t);
+
+Collective of(Operation operation, std::size_t count, std::int32_t root = -1) {
+  Collective collective;
+  collective.shape.operation = operation;
+  collective.shape.count = count;
+  collective.shape.root = root;
+  return collective;
 }
 
-constexpr std::size_t kElement = sizeof(std::uint32_t);
+// A buffer of one rank's elements.
+template <class Memory>
+Side<Memory> one(Memory* data, std::size_t count) {
+  return {data, count * kElement, {}};
+}
 
 }  // namespace
 
@@ -82,28 +89,32 @@ void ThreadRank::connect(const std::vector<std::string>& addresses) {
   }
   messages_ =
       std::make_unique<PointToPoint>(std::move(messages), local_.get(), listener_.get(), nullptr);
-  if (listener_ == nullptr) return;
-  TcpMeshOptions options;
-  options.communicator = "threads";
-  options.self = rank_;
-  options.peers = peers(addresses);
-  options.spin = options_.spin;
-  mesh_ = std::make_unique<TcpMesh>(*listener_, std::move(options), nullptr);
-  spanning_ = std::make_unique<SpanningGroup>(map_, local_.get(), *mesh_);
+  if (listener_ != nullptr) {
+    TcpMeshOptions options;
+    options.communicator = "threads";
+    options.self = rank_;
+    options.peers = peers(addresses);
+    options.spin = options_.spin;
+    mesh_ = std::make_unique<TcpMesh>(*listener_, std::move(options), nullptr);
+  }
+  collectives_ = std::make_unique<HostCollectives>(map_, local_.get(), mesh_.get(),
+                                                   options_.has_processor_each);
 }
 
-template <class Body>
-bool ThreadRank::run(Operation operation, std::size_t count, std::int32_t root, Body body) {
-  OperationShape shape;
-  shape.operation = operation;
+// A buffer of a block for each rank.
+template <class Memory>
+Side<Memory> ThreadRank::blocks(Memory* data, std::size_t count_each) const {
+  return {data, 0, Blocks::even(static_cast<std::size_t>(size_), count_each * kElement)};
+}
+
+bool ThreadRank::run(Collective collective) {
+  OperationShape& shape = collective.shape;
   shape.dtype = Dtype::kU32;
-  shape.count = count;
-  shape.root = root;
   if (local_ != nullptr && local_->is_broken()) return false;
   ++sequence_;
   if (local_ != nullptr) local_->enter(shape, sequence_);
   Deadline deadline(stretched(options_.timeout));
-  if (body(OperationCall{shape, sequence_, deadline})) return true;
+  if (collectives_->run(OperationCall{shape, sequence_, deadline}, collective)) return true;
   // Those of this host, and those of others, are told as Communicator tells them.
   if (mesh_ != nullptr && mesh_->failure() && local_ != nullptr)
     local_->break_with(*mesh_->failure());
@@ -111,98 +122,70 @@ bool ThreadRank::run(Operation operation, std::size_t count, std::int32_t root, 
   return false;
 }
 
-bool ThreadRank::barrier() {
-  return run(Operation::kBarrier, 0, -1, [this](const OperationCall& call) {
-    return spanning_ != nullptr ? spanning_->barrier(call) : shared_barrier(*local_, call);
-  });
-}
+bool ThreadRank::barrier() { return run(of(Operation::kBarrier, 0)); }
 
 bool ThreadRank::all_reduce(const void* send, void* receive, std::size_t count) {
-  const ReduceRule rule = sum_of(size_);
-  const Vectors vectors = {rule, send, receive, count};
-  return run(Operation::kAllReduce, count, -1, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->all_reduce(call, vectors);
-    return shared_all_reduce(*local_, call, vectors);
-  });
+  Collective collective = of(Operation::kAllReduce, count);
+  collective.send = one(send, count);
+  collective.receive = one(receive, count);
+  return run(std::move(collective));
 }
 
 bool ThreadRank::reduce(const void* send, void* receive, std::size_t count, std::int32_t root) {
-  const ReduceRule rule = sum_of(size_);
-  const Vectors vectors = {rule, send, receive, count};
-  return run(Operation::kReduce, count, root, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->reduce(call, vectors, root);
-    return shared_reduce(*local_, call, vectors, static_cast<std::uint32_t>(root));
-  });
+  Collective collective = of(Operation::kReduce, count, root);
+  collective.send = one(send, count);
+  collective.receive = one(receive, count);
+  return run(std::move(collective));
 }
 
 bool ThreadRank::reduce_scatter(const void* send, void* receive, std::size_t count_each) {
-  const ReduceRule rule = sum_of(size_);
-  const Vectors vectors = {rule, send, receive, count_each};
-  const Ranges ranges = Ranges::even(static_cast<std::size_t>(size_), count_each);
-  return run(Operation::kReduceScatter, count_each, -1, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->reduce_scatter(call, vectors, ranges);
-    return shared_reduce_scatter(*local_, call, vectors, ranges);
-  });
+  Collective collective = of(Operation::kReduceScatter, count_each);
+  collective.send = blocks(send, count_each);
+  collective.receive = one(receive, count_each);
+  return run(std::move(collective));
 }
 
 bool ThreadRank::broadcast(void* buffer, std::size_t count, std::int32_t root) {
-  const std::size_t bytes = count * kElement;
-  return run(Operation::kBroadcast, count, root, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->broadcast(call, {buffer, bytes, {}}, root);
-    return shared_broadcast(*local_, call, {buffer, bytes, {}}, static_cast<std::uint32_t>(root));
-  });
+  Collective collective = of(Operation::kBroadcast, count, root);
+  collective.receive = one(buffer, count);
+  return run(std::move(collective));
 }
 
 bool ThreadRank::all_gather(const void* send, void* receive, std::size_t count_each) {
-  const Blocks blocks = Blocks::even(static_cast<std::size_t>(size_), count_each * kElement);
-  return run(Operation::kAllGather, count_each, -1, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->all_gather(call, send, {receive, 0, blocks});
-    return shared_all_gather(*local_, call, send, {receive, 0, blocks});
-  });
+  Collective collective = of(Operation::kAllGather, count_each);
+  collective.send = one(send, count_each);
+  collective.receive = blocks(receive, count_each);
+  return run(std::move(collective));
 }
 
 bool ThreadRank::gather(const void* send, void* receive, std::size_t count_each,
                         std::int32_t root) {
-  const std::size_t bytes = count_each * kElement;
-  const Blocks blocks = Blocks::even(static_cast<std::size_t>(size_), bytes);
-  const Side<const void> own = {send, bytes, {}};
-  const Side<void> all = {receive, 0, blocks};
-  const RootedBlocks buffers = {own, all, root};
-  return run(Operation::kGather, count_each, root, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->gather(call, buffers);
-    return shared_gather(*local_, call, buffers);
-  });
+  Collective collective = of(Operation::kGather, count_each, root);
+  collective.send = one(send, count_each);
+  collective.receive = blocks(receive, count_each);
+  return run(std::move(collective));
 }
 
 bool ThreadRank::scatter(const void* send, void* receive, std::size_t count_each,
                          std::int32_t root) {
-  const std::size_t bytes = count_each * kElement;
-  const Blocks blocks = Blocks::even(static_cast<std::size_t>(size_), bytes);
-  const Side<const void> all = {send, 0, blocks};
-  const Side<void> own = {receive, bytes, {}};
-  const RootedBlocks buffers = {all, own, root};
-  return run(Operation::kScatter, count_each, root, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->scatter(call, buffers);
-    return shared_scatter(*local_, call, buffers);
-  });
+  Collective collective = of(Operation::kScatter, count_each, root);
+  collective.send = blocks(send, count_each);
+  collective.receive = one(receive, count_each);
+  return run(std::move(collective));
 }
 
 bool ThreadRank::all_to_all(const void* send, void* receive, std::size_t count_each) {
-  const Blocks blocks = Blocks::even(static_cast<std::size_t>(size_), count_each * kElement);
-  return run(Operation::kAllToAll, count_each, -1, [&](const OperationCall& call) {
-    if (spanning_ != nullptr)
-      return spanning_->all_to_all(call, {send, 0, blocks}, {receive, 0, blocks});
-    return shared_all_to_all(*local_, call, {send, 0, blocks}, {receive, 0, blocks});
-  });
+  Collective collective = of(Operation::kAllToAll, count_each);
+  collective.send = blocks(send, count_each);
+  collective.receive = blocks(receive, count_each);
+  return run(std::move(collective));
 }
 
 bool ThreadRank::scan(const void* send, void* receive, std::size_t count) {
-  const ReduceRule rule = sum_of(size_);
-  const Vectors vectors = {rule, send, receive, count};
-  return run(Operation::kScan, count, -1, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->scan(call, vectors);
-    return shared_scan(*local_, call, vectors);
-  });
+  Collective collective = of(Operation::kScan, count);
+  collective.send = one(send, count);
+  collective.receive = one(receive, count);
+  return run(std::move(collective));
 }
 
 void ThreadRank::break_with(const Failure& failure) {
@@ -218,7 +201,7 @@ MaybeFailure ThreadRank::failure() const {
 
 void ThreadRank::end() {
   messages_.reset();
-  spanning_.reset();
+  collectives_.reset();
   mesh_.reset();
   local_.reset();
 }

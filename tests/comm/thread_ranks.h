@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/collectives/spanning_collectives.h"
+#include "comm/collectives/host_collectives.h"
 #include "comm/group/p2p/point_to_point.h"
 #include "tests/comm/world.h"
 
@@ -57,8 +57,9 @@ class ThreadRank {
   void end();
 
  private:
-  template <class Body>
-  bool run(Operation operation, std::size_t count, std::int32_t root, Body body);
+  bool run(Collective collective);
+  template <class Memory>
+  Side<Memory> blocks(Memory* data, std::size_t count_each) const;
   std::vector<TcpPeer> peers(const std::vector<std::string>& addresses) const;
 
   const ThreadRanksOptions options_;
@@ -68,8 +69,8 @@ class ThreadRank {
   std::unique_ptr<PeerListener> listener_;  // Null: one host.
   std::string address_;
   std::unique_ptr<SharedGroup> local_;  // Null: alone on its host.
-  std::unique_ptr<TcpMesh> mesh_;       // Null, both: one host.
-  std::unique_ptr<SpanningGroup> spanning_;
+  std::unique_ptr<TcpMesh> mesh_;       // Null: one host.
+  std::unique_ptr<HostCollectives> collectives_;
   std::unique_ptr<PointToPoint> messages_;
   std::uint64_t sequence_ = 0;
 };

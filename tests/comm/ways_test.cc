@@ -58,7 +58,7 @@ std::uint64_t chunks_of_all_gather(const Caches& caches, std::size_t bytes) {
     std::iota(send.begin(), send.end(), static_cast<std::uint8_t>(group.self() * 91));
     std::vector<std::uint8_t> all(2 * bytes);
     const Blocks blocks = Blocks::even(2, bytes);
-    ASSERT_TRUE(shared_all_gather(group, OperationCall{shape, 1, deadline}, send.data(),
+    ASSERT_TRUE(shared_all_gather(&group, OperationCall{shape, 1, deadline}, send.data(),
                                   {all.data(), 0, blocks}));
     for (std::size_t i = 0; i < bytes; ++i) {
       ASSERT_EQ(all[i], static_cast<std::uint8_t>(i)) << i;
@@ -92,7 +92,7 @@ std::uint64_t chunks_filled_by_all_reduce(const Caches& caches, std::size_t byte
     std::iota(send.begin(), send.end(), group.self() * 977);
     std::vector<std::uint32_t> other(count);
     std::vector<std::uint32_t>& receive = (in_place_on >> group.self() & 1) != 0 ? send : other;
-    ASSERT_TRUE(shared_all_reduce(group, OperationCall{shape, 1, deadline},
+    ASSERT_TRUE(shared_all_reduce(&group, OperationCall{shape, 1, deadline},
                                   {rule, send.data(), receive.data(), count}));
     for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(receive[i], 2 * i + 977) << i;
     if (group.self() == 0) chunks = group.slots().filled();

@@ -164,6 +164,9 @@ TEST(Policy, SaysWhereAMistakeIs) {
   EXPECT_EQ(parse_policy("transport = []\n", "p").error().fix, "did you mean transports?");
   EXPECT_EQ(parse_policy("transports = [\"rsh\"]\n", "p").error().message,
             "p:1: \"rsh\" is not a transport");
+  EXPECT_EQ(parse_policy("transports = [\"local\"]\n", "p").error().fix,
+            "the transports are agent, ssh, slurm, join");
+  EXPECT_TRUE(parse_policy("transports = [\"slurm\", \"join\"]\n", "p").ok());
   EXPECT_EQ(parse_policy("forbid = [\"xx\"]\n", "p").error().message,
             "p:1: \"xx\" is not a flag of ivyrun");
   EXPECT_FALSE(parse_policy("ports = 0\n", "p").ok());

@@ -16,8 +16,8 @@
 #include <optional>
 #include <string>
 
+#include "comm/collectives/host_collectives.h"
 #include "comm/group/core/first_failure.h"
-#include "comm/group/core/host_collectives.h"
 #include "comm/group/core/membership.h"
 #include "comm/group/core/work.h"
 #include "comm/group/device/device_check.h"

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/collectives/host_collectives.h"
 #include "comm/group/core/first_failure.h"
-#include "comm/group/core/host_collectives.h"
 #include "comm/group/core/membership.h"
 #include "comm/group/core/operation_display.h"
 #include "comm/group/device/device_check.h"

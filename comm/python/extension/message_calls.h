@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between two ranks, in the same way as calls.cc. Messages on devices, which may be part
-// of an NCCL group, are left to the Python functions.
+// Messages between two ranks, in the same way as collective_calls.h. Messages on devices, which may
+// be part of an NCCL group, are left to the Python functions.
 //
 // Thread: any that is attached to the interpreter. A call releases the interpreter's lock while it
 // waits.
@@ -80,5 +80,10 @@ inline PyObject* recv(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return not_usual();
   return awaited.receive(result.view) ? result.give() : nullptr;
 }
+
+inline PyMethodDef message_methods[] = {{"send", fast(send), kMethodFastCall, nullptr},
+                                        {"recv", fast(recv), kMethodFastCall, nullptr},
+                                        {"recv_", fast(recv_in_place), kMethodFastCall, nullptr},
+                                        {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace ivy::python

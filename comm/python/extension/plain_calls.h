@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // call_library(): any operation of the library, with the arguments of its C function. The package
-// calls it (calls.call, for work.start) if the functions in calls.cc cannot handle the arguments.
+// calls it (calls.call, for work.start) if the functions in collective_calls.h and message_calls.h
+// cannot handle the arguments.
 //
 // Thread: any that is attached to the interpreter. The call releases the interpreter's lock while
 // it waits.

@@ -5,7 +5,7 @@ A call of `ivycomm.all_reduce_(x)` reaches the library in one of two ways:
 
 1. `extension.all_reduce_(x, ...)` does the whole call in one step if the arguments are the usual ones. The extension has
    a function for most of the Python functions, under the same name. It takes every argument, by position, and returns
-   NotImplemented if it cannot handle one of them. `methods` in extension/calls.cc lists these functions.
+   NotImplemented if it cannot handle one of them. extension/collective_calls.h and message_calls.h list these functions.
 2. Otherwise the Python function converts its arguments to those of the C function, and work.start() passes them to
    `call("ivy_all_reduce", ...)`.
 """

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives that are not in calls.cc. Each function handles the usual arguments of the Python
-// function of its name, and returns NotImplemented for others.
+// The collectives. Each function handles the usual arguments of the Python function of its name,
+// and returns NotImplemented for others. `collective_methods`, at the end, lists them.
 //
 // Thread: any that is attached to the interpreter. A call releases the interpreter's lock while it
 // waits.
@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "comm/python/extension/arguments.h"
+#include "comm/python/extension/array_list.h"
 #include "comm/python/extension/array_view.h"
 #include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/library.h"
@@ -43,6 +44,21 @@ inline PyObject* broadcast(PyObject*, PyObject* const* given, Py_ssize_t count) 
                              how);
   };
   return carry_out(call) ? result.give() : nullptr;
+}
+
+// Takes x, src, group, async_op and timeout.
+inline PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 5 || !are_usual(given[3], given[4])) return not_usual();
+  const Seat seat(given[2]);
+  const int root = small_number(given[1]);
+  if (!seat || root < 0 || root >= seat.size) return not_usual();
+  ArrayView array;
+  if (!array.take_any(given[0], kBufferWritable)) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return library.broadcast(seat.comm, array.data(), array.count(), array.dtype(), root, how);
+  };
+  return carry_out(call, array.memory()) && mark_changed(given[0]) ? new_reference(given[0])
+                                                                   : nullptr;
 }
 
 // Takes x, dst, op, group, out, async_op, timeout and factor.
@@ -122,6 +138,63 @@ PyObject* combined_in_place(PyObject*, PyObject* const* given, Py_ssize_t count)
                                                                    : nullptr;
 }
 
+// Takes xs, op, group, async_op, timeout, factor and whether it works in place.
+inline PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 7 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
+  const Seat seat(given[2]);
+  const int op = reduction_of(given[1]);
+  if (!seat || op < 0 || !PyList_CheckExact(given[0])) return not_usual();
+  ArrayList arrays;
+  if (!arrays.take(given[0], given[6] == Py_True)) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return library.all_reduce_coalesced(seat.comm, arrays.count(), arrays.sends(),
+                                        arrays.receives(), arrays.counts(), arrays.dtype(), op,
+                                        how);
+  };
+  return carry_out(call, arrays.memory()) && arrays.mark_all_changed()
+             ? new_reference(arrays.results())
+             : nullptr;
+}
+
+// Takes x, op, split, group, out, async_op, timeout and factor.
+inline PyObject* reduce_scatter(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 8 || !are_usual(given[5], given[6]) || !is_one(given[7])) return not_usual();
+  if (given[2] != Py_None || given[4] != Py_None) return not_usual();
+  const Seat seat(given[3]);
+  const int op = reduction_of(given[1]);
+  ArrayView input;
+  if (!seat || op < 0 || !input.take_with_rows(given[0], 0)) return not_usual();
+  if (!is_divisible(input, seat)) return not_usual();
+  Result result;
+  if (!result.make(empty_of_rows(given[0], input, input.rows() / seat.size))) {
+    return not_usual();
+  }
+  const auto call = [&](const ivy_call* how) {
+    return library.reduce_scatter(seat.comm, input.data(), result.view.data(), result.view.count(),
+                                  input.dtype(), op, how);
+  };
+  return carry_out(call, input.memory()) ? result.give() : nullptr;
+}
+
+// Takes x, axis, uneven, group, out, async_op and timeout.
+inline PyObject* all_gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 7 || !are_usual(given[5], given[6])) return not_usual();
+  if (small_number(given[1]) != 0 || given[2] != Py_False || given[4] != Py_None) {
+    return not_usual();
+  }
+  const Seat seat(given[3]);
+  ArrayView input;
+  if (!seat || !input.take_with_rows(given[0], 0)) return not_usual();
+  const Py_ssize_t rows = input.rows_or_one() * seat.size;
+  Result result;
+  if (!result.make(empty_of_rows(given[0], input, rows))) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return library.all_gather(seat.comm, input.data(), result.view.data(), input.count(),
+                              input.dtype(), how);
+  };
+  return carry_out(call, input.memory()) ? result.give() : nullptr;
+}
+
 // Takes x, dst, axis, uneven, group, out, async_op and timeout.
 inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 8 || !are_usual(given[6], given[7])) return not_usual();
@@ -185,5 +258,34 @@ inline PyObject* all_to_all(PyObject*, PyObject* const* given, Py_ssize_t count)
   };
   return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
+
+// Takes group, async_op and timeout.
+inline PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 3 || !are_usual(given[1], given[2])) return not_usual();
+  const Seat seat(given[0]);
+  if (!seat) return not_usual();
+  const auto call = [&](const ivy_call* how) { return library.barrier(seat.comm, how); };
+  return carry_out(call) ? new_reference(Py_None) : nullptr;
+}
+
+inline PyMethodDef collective_methods[] = {
+// all_reduce, all_reduce_, scan, scan_, exscan and exscan_.
+#define IVY_COMBINING(function, ...)                                         \
+  {#function, fast(combined<&Library::function>), kMethodFastCall, nullptr}, \
+      {#function "_", fast(combined_in_place<&Library::function>), kMethodFastCall, nullptr},
+#include "proto/wire/operations.def"
+    {"all_reduce_coalesced", fast(all_reduce_coalesced), kMethodFastCall, nullptr},
+    {"reduce", fast(reduce), kMethodFastCall, nullptr},
+    {"reduce_", fast(reduce_in_place), kMethodFastCall, nullptr},
+    {"reduce_scatter", fast(reduce_scatter), kMethodFastCall, nullptr},
+    {"broadcast", fast(broadcast), kMethodFastCall, nullptr},
+    {"broadcast_", fast(broadcast_in_place), kMethodFastCall, nullptr},
+    {"all_gather", fast(all_gather), kMethodFastCall, nullptr},
+    {"all_gather_", fast(all_gather_in_place), kMethodFastCall, nullptr},
+    {"gather", fast(gather), kMethodFastCall, nullptr},
+    {"all_to_all", fast(all_to_all), kMethodFastCall, nullptr},
+    {"all_to_all_", fast(all_to_all_in_place), kMethodFastCall, nullptr},
+    {"barrier", fast(barrier), kMethodFastCall, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace ivy::python

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of a communicator that spans hosts: shared memory inside each host, TCP between them.
+// The collectives of a communicator on host memory. The hosts of its ranks determine how they are
+// performed:
+//   one rank           copies
+//   one host           shared memory (shared_collectives.h)
+//   several hosts      shared memory inside each host, TCP between them
 //
 // Hosts are counted in the order of their first ranks. A *column* is the ranks with the same index
 // on their hosts. Every rank of a host sends its own share of the data between hosts, so that all
@@ -26,8 +30,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "comm/collectives/coalesced.h"
+#include "comm/collectives/collective.h"
 #include "comm/collectives/selector.h"
 #include "comm/collectives/shared_collectives.h"
 #include "comm/transports/tcp/tcp_mesh.h"
@@ -49,39 +56,49 @@ struct HostMap {
 };
 HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32_t self);
 
-class SpanningGroup {
+class HostCollectives {
  public:
-  // `local` is null if this rank is alone on its host. Both must outlive this.
-  SpanningGroup(HostMap map, SharedGroup* local, TcpMesh& mesh)
+  // `local` is null if this rank is alone on its host, `mesh` if all ranks are on one host. Both
+  // must outlive this.
+  HostCollectives(HostMap map, SharedGroup* local, TcpMesh* mesh, bool has_processor_each)
       : map_(std::move(map)),
         local_(local),
         mesh_(mesh),
+        has_processor_each_(has_processor_each),
         selector_(Over::kTcp, map_.host_count(), map_.rank_count() == map_.host_count()) {}
 
+  // Performs a collective, by the function that its row in proto/wire/operations.def names.
+  bool run(const OperationCall& call, const Collective& collective);
+  // Waits until every rank of the communicator has reached this operation.
   bool barrier(const OperationCall& call);
-  bool all_reduce(const OperationCall& call, const Vectors& vectors);
-  bool reduce(const OperationCall& call, const Vectors& vectors, std::int32_t root);
-  bool broadcast(const OperationCall& call, const Side<void>& buffer, std::int32_t root);
-  // Blocks are in bytes, one per rank.
-  bool all_gather(const OperationCall& call, const void* send, const Side<void>& receive);
-  bool reduce_scatter(const OperationCall& call, const Vectors& vectors, const Ranges& ranges);
-  bool gather(const OperationCall& call, const RootedBlocks& buffers);
-  bool scatter(const OperationCall& call, const RootedBlocks& buffers);
-  bool all_to_all(const OperationCall& call, const Side<const void>& send,
-                  const Side<void>& receive);
-  bool scan(const OperationCall& call, const Vectors& vectors);
+
+  bool spans_hosts() const { return mesh_ != nullptr; }
+  SharedGroup* local() const { return local_; }
 
  private:
   class Column;
   class ReduceScatter;
+  // The functions that run() calls.
+  bool barrier(const OperationCall& call, const Collective&) { return barrier(call); }
+  bool all_reduce(const OperationCall& call, const Collective& collective);
+  bool reduce(const OperationCall& call, const Collective& collective);
+  bool broadcast(const OperationCall& call, const Collective& collective);
+  bool all_gather(const OperationCall& call, const Collective& collective);
+  bool reduce_scatter(const OperationCall& call, const Collective& collective);
+  bool gather(const OperationCall& call, const Collective& collective);
+  bool scatter(const OperationCall& call, const Collective& collective);
+  bool all_to_all(const OperationCall& call, const Collective& collective);
+  bool scan(const OperationCall& call, const Collective& collective);
+
   std::uint32_t members() const { return static_cast<std::uint32_t>(map_.own_ranks().size()); }
   std::int32_t rank_at(std::uint32_t host, std::uint32_t member) const {
     return map_.hosts[host][member];
   }
-  // Returns the root's index on its host.
-  std::int32_t local_root(std::int32_t root) const {
-    return static_cast<std::int32_t>(map_.member_of[static_cast<std::size_t>(root)]);
+  // Returns a rank's index on its host.
+  std::uint32_t member_of(std::int32_t rank) const {
+    return map_.member_of[static_cast<std::size_t>(rank)];
   }
+  ReduceRule rule_of(const Collective& collective) const;
   // The form in which the elements of a reduction are sent between hosts.
   struct Wire {
     Form form;  // Elements or partials.
@@ -93,13 +110,15 @@ class SpanningGroup {
   std::size_t piece_elements(Operation operation, const ReduceRule& rule, std::size_t count) const;
   bool exchange(const OperationCall& call, const std::vector<Outgoing>& outgoing,
                 const std::vector<Incoming>& incoming) {
-    return mesh_.exchange(call, outgoing, incoming, local_);
+    return mesh_->exchange(call, outgoing, incoming, local_);
   }
   template <class Message, class Memory>
   std::vector<Block> between_hosts(std::vector<Message>& messages, Memory* data,
                                    const Blocks& blocks) const;
   bool all_to_all_inside(const OperationCall& call, const Side<const void>& from,
                          const Side<void>& to);
+  bool all_reduce_parts(const OperationCall& call, const Collective& collective);
+  bool all_reduce_vector(const OperationCall& call, const Vectors& vectors);
   bool all_reduce_small(const OperationCall& call, const Vectors& vectors);
   bool all_reduce_large(const OperationCall& call, const Vectors& vectors);
   bool exchange_whole(const OperationCall& call, const Vectors& vectors, const void* wire_input);
@@ -115,15 +134,18 @@ class SpanningGroup {
   bool reduce_to_delegate(const OperationCall& call, const Vectors& vectors, std::int32_t root,
                           std::vector<std::uint8_t>& made);
   bool reduce_to_root(const OperationCall& call, const Vectors& vectors, const HostResult& own);
+  bool reduce_scatter_to(const OperationCall& call, const Vectors& vectors, const Ranges& ranges);
   bool reduce_inside(const OperationCall& call, const Vectors& vectors, const Ranges& ranges);
 
   const HostMap map_;
   SharedGroup* const local_;
-  TcpMesh& mesh_;
-  const Selector selector_;
+  TcpMesh* const mesh_;
+  const bool has_processor_each_;
+  const Selector selector_;  // Of the algorithms between hosts.
   // Scratch memory of large operations, kept because new memory would cause a page fault per page.
   std::vector<std::uint8_t> own_scratch_;
   std::vector<std::uint8_t> their_scratch_;
+  PartsScratch parts_scratch_;
 };
 
 }  // namespace ivy::comm
