@@ -418,6 +418,36 @@ def check_named_files(files, findings):
                 check_named_file(path, number, folder, name[0] or name[1], files, findings)
 
 
+NAMED_SOURCE = re.compile(r"`([\w./]+\.(?:h|cc|py|def))`")
+NAMED_FUNCTION = re.compile(r"`(\w+)\(\)`")
+
+
+def check_named_functions(files, findings):
+    """Requires that the functions named in a row of those tables occur in a file of the same row, unless the row has none
+    or names the class, as in `Job::act()`."""
+    for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/internals/structure.md"):
+        for number, line in enumerate(read(path).splitlines(), 1):
+            sources = sources_named(line, os.path.dirname(path), files) if line.startswith("|") else []
+            text = "\n".join(read(source) for source in sources)
+            for name in NAMED_FUNCTION.findall(line) if sources else ():
+                if not re.search(rf"(?<![.>\w]){name}\(", text):  # Not as a call of another object's function.
+                    findings.add(path, number, f"{name}() is not in {', '.join(sources)}")
+
+
+def sources_named(line, folder, files):
+    """Returns the header and the source of each file that the line names."""
+    found = []
+    for name in NAMED_SOURCE.findall(line):
+        places = [os.path.normpath(os.path.join(above, name)) for above in above_and_self(folder)] + [name]
+        stems = [os.path.splitext(place)[0] for place in places]
+        endings = (".h", ".cc") if name.endswith((".h", ".cc")) else (os.path.splitext(name)[1],)
+        near = next((stem for stem in stems if any(stem + ending in files for ending in endings)), None)
+        if near is None:
+            near = next((file.rsplit(".", 1)[0] for file in sorted(files) if file.endswith("/" + name)), stems[-1])
+        found += [near + ending for ending in endings if near + ending in files]
+    return sorted(set(found))
+
+
 def check_named_file(path, number, folder, name, files, findings):
     if re.search(r"[A-Z]{3}", name):  # A placeholder, such as NAME_test.cc.
         return
@@ -479,6 +509,7 @@ def main():
         check_file(path, findings)
     check_readmes(set(files), findings)
     check_named_files(set(files), findings)
+    check_named_functions(set(files), findings)
     for path, line, what in sorted(findings.lines):
         print(f"{path}:{line}: {what}")
     return 1 if findings.lines else 0

@@ -121,70 +121,68 @@ constexpr CtlFlag kConfigFlags[] = {
 struct Verb {
   std::string_view name;
   int (*run)(const CtlOptions& options);
+  std::string_view words;  // Its arguments without flags, as in the usage line: "[JOB] SIGNAL".
   std::span<const CtlFlag> flags;
-  std::string_view usage;
   std::string_view text;
   std::string_view more;  // Paragraphs for `ivyctl VERB --help`.
   std::string_view examples;
+  bool passes_on = false;  // Its arguments are not parsed here: it passes them to another program.
 };
 
 constexpr Verb kVerbs[] = {
-    {"ps", ctl_ps, kPsFlags, "ps [-a] [-H HOSTS] [--json]", "list your jobs on this host", "",
+    {"ps", ctl_ps, "", kPsFlags, "list your jobs on this host", "",
      "ivyctl ps\nivyctl ps -a\nivyctl ps -H 'node[01-08]'\nivyctl ps --json | jq -r '.[].job'"},
-    {"logs", ctl_logs, kLogsFlags, "logs [-f] [JOB] [--ranks LIST]",
-     "show the output of the workers",
+    {"logs", ctl_logs, "[JOB]", kLogsFlags, "show the output of the workers",
      "Reads the files of --log-dir. Without log files, only -f shows output.",
      "ivyctl logs 3f2a --ranks 0\nivyctl logs -f"},
-    {"signal", ctl_signal, kSignalFlags, "signal [JOB] SIGNAL [--ranks LIST]",
+    {"signal", ctl_signal, "[JOB] SIGNAL", kSignalFlags,
      "send a signal to the process of each rank", "",
      "ivyctl signal 3f2a USR1\nivyctl signal 3f2a STOP --ranks 0,8-15"},
-    {"stop", ctl_stop, kStopFlags, "stop [JOB] [-H HOSTS] [--now] [--grace TIME]",
-     "stop a job gracefully and wait until it has exited",
+    {"stop", ctl_stop, "[JOB]", kStopFlags, "stop a job gracefully and wait until it has exited",
      "A job without a launcher on this host is stopped only on this host.\n"
      "If a host runs an older version, it uses the job's own time, and ivyctl names that host.",
      "ivyctl stop 3f2a\nivyctl stop 3f2a --grace 60\nivyctl stop 3f2a -H 'node[01-08]' --now"},
-    {"attach", ctl_attach, kAttachFlags, "attach [JOB] [--ranks LIST]",
+    {"attach", ctl_attach, "[JOB]", kAttachFlags,
      "follow a background job and exit with its exit code",
      "Ctrl-C detaches and leaves the job running; `ivyctl stop` stops it.",
      "ivyrun --detach -n 4 train.py\nivyctl attach"},
-    {"why", ctl_why, kJsonFlags, "why [JOB] [--json]",
-     "diagnose a hang: which ranks wait, where, and for whom",
+    {"why", ctl_why, "[JOB]", kJsonFlags, "diagnose a hang: which ranks wait, where, and for whom",
      "Reports which ranks have not entered the operation or torch collective that others wait in, "
      "which ranks wait in the job's store (where frameworks synchronize), and where the ranks are "
      "(`ivyctl stack` shows all threads).\n"
      "ivyrun --stall-timeout TIME prints the same report by itself.",
      "ivyctl why\nivyctl why 3f2a"},
-    {"stack", ctl_stack, kStackFlags, "stack [JOB] [--ranks LIST] [--native] [--json]",
+    {"stack", ctl_stack, "[JOB]", kStackFlags,
      "show the workers' stacks, identical stacks only once",
      "Python workers dump their own stacks; other programs need py-spy or gdb on their host. If a "
      "torch "
      "collective waits for a rank, the report says so first.",
      "ivyctl stack\nivyctl stack 3f2a --ranks 0-3 --native"},
-    {"top", ctl_top, kTopFlags, "top [JOB] [--ranks LIST] [--once] [--json]",
-     "show what each rank does and uses",
+    {"top", ctl_top, "[JOB]", kTopFlags, "show what each rank does and uses",
      "CPU% is 100 for one processor, and includes a rank's child processes. IN is the ivycomm\n"
      "operation that the rank has been in for the longest. On a terminal the table is updated\n"
      "every 2 s until you press q.",
      "ivyctl top\nivyctl top 3f2a --ranks 0-7\nivyctl top --json | jq '.ranks[].cpu_percent'"},
     {"doctor",
      ctl_doctor,
+     "[-H HOSTS] [flags of ivyrun] [PROGRAM]",
      {},
-     "doctor [-H HOSTS] [flags of ivyrun] [PROGRAM]",
      "check hosts before a job, and report problems and fixes",
      "The same as `ivyrun --doctor`: connects to the hosts as a job would, but starts nothing.\n"
      "The exit code is 0 if all checks passed, else 1.",
      "ivyctl doctor -H 'node[01-08]'\nivyctl doctor -H 'node[01-08]' --check-module torch\nivyctl "
-     "doctor --json"},
-    {"status", ctl_status, kJsonFlags, "status [JOB] [--json]",
-     "describe a running or finished job", "", "ivyctl status\nivyctl status bert-large --json"},
+     "doctor --json",
+     true},
+    {"status", ctl_status, "[JOB]", kJsonFlags, "describe a running or finished job", "",
+     "ivyctl status\nivyctl status bert-large --json"},
     {"explain",
      ctl_explain,
+     "[ID]",
      {},
-     "explain [ID]",
      "explain a message such as IVY-H003 and what to do",
      "Without an ID it lists all messages.",
      "ivyctl explain IVY-H003"},
-    {"config", ctl_config, kConfigFlags, "config [--origin] [--config FILE] [--json]",
+    {"config", ctl_config, "", kConfigFlags,
      "print the defaults of ivyrun's flags, as a config file",
      "Values come from IVY_<FLAG>, PET_<FLAG> (torchrun's flags), the file of --config,\n"
      "~/.config/ivyrun/config.toml and /etc/ivyrun/config.toml; the first with a value wins.",
@@ -194,6 +192,18 @@ constexpr Verb kVerbs[] = {
 constexpr std::string_view kJobText =
     "JOB is a job's --name or a unique prefix of its id; it may be omitted if you have only one "
     "job.";
+
+// Returns "logs [JOB] [-f] [--ranks LIST]", with all flags.
+std::string usage_of(const Verb& verb) {
+  std::string usage(verb.name);
+  if (!verb.words.empty()) usage += " " + std::string(verb.words);
+  for (const CtlFlag& flag : verb.flags) {
+    usage += " [" + std::string(flag.spellings.substr(0, flag.spellings.find(',')));
+    if (!flag.value.empty()) usage += " " + std::string(flag.value);
+    usage += "]";
+  }
+  return usage;
+}
 
 PageOption page_option(const CtlFlag& flag) {
   PageOption option;
@@ -212,11 +222,11 @@ PageOption page_option(const CtlFlag& flag) {
 PageVerb page_verb(const Verb& verb) {
   PageVerb page;
   page.name = verb.name;
-  page.usage = verb.usage;
+  page.usage = usage_of(verb);
   page.text = verb.text;
   for (const CtlFlag& flag : verb.flags) page.options.push_back(page_option(flag));
   page.more = verb.more;
-  if (verb.usage.find("JOB") != std::string_view::npos)
+  if (verb.words.starts_with("[JOB]"))
     page.more = std::string(kJobText) + (page.more.empty() ? "" : "\n" + page.more);
   std::string_view rest = verb.examples;
   while (!rest.empty()) page.examples.emplace_back(take_part(rest, '\n'));
@@ -280,7 +290,7 @@ Error unknown_flag(const CLI::App& app, const std::string& typed, const Verb& ve
 }
 
 Result<void> take_words(const Verb& verb, std::vector<std::string> words, CtlOptions& options) {
-  if (verb.run == ctl_signal) {
+  if (verb.words.ends_with("SIGNAL")) {
     if (words.empty()) return usage_error("which signal?", "ivyctl signal JOB USR1");
     const std::string name = words.back();
     words.pop_back();
@@ -289,13 +299,12 @@ Result<void> take_words(const Verb& verb, std::vector<std::string> words, CtlOpt
       return usage_error("\"" + name + "\" is not a signal",
                          "ivyctl signal [JOB] SIGNAL, such as USR1, TERM or 10");
   }
-  if (verb.run != ctl_ps && verb.run != ctl_config && !words.empty()) {
+  if (!verb.words.empty() && !words.empty()) {
     options.job = words.front();
     words.erase(words.begin());
   }
   if (!words.empty())
-    return usage_error("unexpected argument \"" + words.front() + "\"",
-                       "ivyctl " + std::string(verb.usage));
+    return usage_error("unexpected argument \"" + words.front() + "\"", "ivyctl " + usage_of(verb));
   if (options.all_hosts && !options.hosts.empty())
     return usage_error("--all-hosts and -H cannot be used together", "use only one of them");
   if (options.now && options.grace)
@@ -308,7 +317,7 @@ Result<void> parse_verb(const Verb& verb, std::vector<std::string> arguments, Ct
   app.set_help_flag();
   app.allow_extras();
   for (const CtlFlag& flag : verb.flags) flag.add(app, std::string(flag.spellings), options);
-  IVY_CHECK(parse_words(app, std::move(arguments), "ivyctl " + std::string(verb.usage)));
+  IVY_CHECK(parse_words(app, std::move(arguments), "ivyctl " + usage_of(verb)));
   const std::vector<std::string> words = app.remaining();
   for (const std::string& word : words)
     if (word.size() > 1 && word.front() == '-') return unknown_flag(app, word, verb);
@@ -356,7 +365,7 @@ Result<ParsedCtl> parse_ctl_command_line(const std::vector<std::string>& argumen
   }
   parsed.run = verb->run;
   const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
-  if (verb->run == ctl_doctor)
+  if (verb->passes_on)
     parsed.options.words = words;
   else
     IVY_CHECK(parse_verb(*verb, words, parsed.options));

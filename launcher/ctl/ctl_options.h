@@ -13,28 +13,29 @@
 namespace ivy {
 
 struct CtlOptions {
-  std::string
-      job;  // The start of a job's id, or its name; empty: the only job. For explain, a message id.
-  // Flags of `ps`.
-  bool json = false;  // Also of other verbs.
-  bool all = false;   // Also finished jobs.
-  std::string hosts;  // -H, also of stop: queries the agents of these hosts; empty: this host only.
-  bool all_hosts = false;  // Every host of this host's jobs.
-  // Flags of `logs` and `attach`; `ranks` also of other verbs.
-  bool follow = false;
+  // Of several verbs.
+  std::string job;  // The start of a job's id, or its name; empty: the only job. explain: an id.
   ShowRanks ranks;
+  bool json = false;
+  std::string hosts;  // -H: queries the agents of these hosts; empty: this host only.
+  // ps
+  bool all = false;        // Also finished jobs.
+  bool all_hosts = false;  // Every host of this host's jobs.
+  // logs and attach
+  bool follow = false;
   std::string label = "auto";
   ColorChoice color = ColorChoice::kAuto;
   int tail_lines = 10;
-  bool once = false;               // top.
-  std::vector<std::string> words;  // doctor: all arguments after the verb.
-  bool native = false;             // stack.
-  bool origin = false;             // config.
-  std::string config_file;         // config.
-  // Flags of `signal` and `stop`.
+  // signal and stop
   int signal = 0;
   bool now = false;
   std::optional<std::chrono::milliseconds> grace;
+  // top, stack, config, doctor
+  bool once = false;
+  bool native = false;
+  bool origin = false;
+  std::string config_file;
+  std::vector<std::string> words;  // All arguments after the verb.
 };
 
 // The action for a command line: run a verb, or print a text and exit.

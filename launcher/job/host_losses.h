@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles a host, or its supervisor, that is lost while a job runs: the job ends, or with
 // --nnodes MIN:MAX this attempt ends, or with --on-failure shrink the job continues without the
-// host's ranks. A lost host does not come back: its session is closed, its supervisor kills its
-// workers when the lease expires, and the store has begun another generation by then.
+// host's ranks. A lost host does not come back: its session is closed. Its supervisor stops its
+// workers when the lease expires. A restart waits for that (pause_for()).
 //
 // Thread: the loop's.
 #pragma once

@@ -4,6 +4,9 @@
 // runs twice a second: it sends a heartbeat, and ends a session whose lease has expired. A broken
 // link leads to transport_broken() and dial(), a failed redial to redial_failed(). Every session
 // ends in fail() or lose(), or through expect_end().
+//
+// A link that breaks during a restart changes nothing: commands are queued and sent again
+// (proto/wire/link.h), and Restarts::check() does not look at links.
 #include "launcher/job/host_session.h"
 
 #include <algorithm>

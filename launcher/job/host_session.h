@@ -93,7 +93,7 @@ class HostSession final : private HostTransportEvents {
   std::uint64_t input_room() const { return session_.flow_room(); }
   void send_input(std::string bytes);  // Empty bytes mean the end of the input.
   // Call after telling the host to forget the job: the end of its connection is expected now. Calls
-  // `over` then, or immediately if no link is up; no event follows.
+  // on_ended then, or immediately if no link is up; no event follows.
   void expect_end(std::function<void()> on_ended);
   // Call before this process is suspended: tells the host so, in the last message until resume(). A
   // host that is being redialled gets it when it is connected again.

@@ -64,7 +64,7 @@ class Job final : public AllocationEvents,
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
-  // Starts the job. over(exit code, signal to raise or 0) is the last call.
+  // Starts the job. on_finished() is the last call; raise_signal is 0 or the signal to raise.
   void start(std::function<void(int exit_code, int raise_signal)> on_finished);
   // A signal of the user (Ctrl-C, TERM, HUP, QUIT): the first stops the workers, the second kills
   // them, the third exits.
@@ -94,7 +94,7 @@ class Job final : public AllocationEvents,
   void act(JobAction action) override;
   void check_end() override { ending_.check_end(); }
   void exit(int exit_code, int raise_signal) override;
-  // HostSessionEvents
+  // HostSessionEvents. host_event() leads to handle(), the switch over the hosts' messages.
   void host_up(std::size_t host, const LinkUp& up) override { bring_up_.up(host, up); }
   void host_event(std::size_t host, const Event& event) override;
   void host_output(std::size_t host, const link::OutputChunk& chunk) override {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The sections are in the order in which a job ends (job_ending.h), except for the last one: an end
+// without waiting, and an exception in one of the steps.
 #include "launcher/job/job_ending.h"
 
 #include <poll.h>
@@ -278,6 +280,7 @@ Awaitable<void> JobEnding::close_and_exit() {
     job_.events.finish();
     write_metrics(outcome_.exit_code);
   }
+  // Job::exit(), then the callback of main.cc.
   job_.actions.exit(outcome_.exit_code, outcome_.raise_signal);
 }
 

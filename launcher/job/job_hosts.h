@@ -31,7 +31,8 @@ struct HostWait {
   std::int64_t reported_ns = 0;
 };
 
-// Everything that is known of a host. "Lost" and "gone" are explained in job.h.
+// Everything that is known of a host. Lost (`lost`): it, or its supervisor, is unreachable. Gone
+// (`excluded`): with --nnodes MIN:MAX, it takes no part any longer.
 struct HostRecord {
   const Host* host = nullptr;  // Points into Options::hosts, which outlives the job.
   std::string display_name;    // From display_names().

@@ -158,9 +158,12 @@ void Restarts::cancel() {
 
 void Restarts::prepare() {
   job_.screen.forget_generation();
-  // Later events belong to no worker, and a host that is lost now is lost to the job.
+  // The old ranks' events have no receiver from here on.
   job_.workers.clear();
   bool has_changed = false;
+  // `reported` decides in HostLosses::lost(): while it is set, a loss only affects whether the
+  // group can restart. From here on it counts as in a running job, and ends the job or, with
+  // --nnodes MIN:MAX, leaves out the host.
   for (HostRecord& host : job_.hosts) {
     if (!host.is_planned()) continue;
     host.reported = false;

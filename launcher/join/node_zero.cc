@@ -13,6 +13,7 @@
 
 #include "launcher/join/join_wire.h"
 #include "launcher/links/this_host.h"
+#include "launcher/options/transport_kind.h"
 #include "launcher/screen/console.h"
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"
@@ -28,9 +29,6 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// A host receives a heartbeat twice a second. After half of the shortest default lease without one
-// it dials again, so that it has the other half for that.
-constexpr milliseconds kSilence = kLeaseAttended / 2;
 // How long the end of a job waits for nodes to read the last messages.
 constexpr milliseconds kEndPatience{3'000};
 // How long the end of a job waits for nodes that have no connection to dial again.
@@ -298,9 +296,8 @@ void NodeZero::begin_job() {
   join::Begin& begin = *message.mutable_begin();
   begin.set_job_id(job_id_);
   begin.set_key(key_);
-  const std::optional<milliseconds>& lease = options_.lease;
   begin.set_silence_ms(
-      static_cast<std::uint32_t>((lease ? std::min(kSilence, *lease / 2) : kSilence).count()));
+      static_cast<std::uint32_t>(dial_back_silence(Transport::kJoined, options_.lease).count()));
   const auto names = node_list_.names();
   for (const auto& [rank, name] : names) begin.add_hosts(name);
   for (Node& node : nodes_) {

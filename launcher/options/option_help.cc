@@ -2,12 +2,14 @@
 #include "launcher/options/option_help.h"
 
 #include <algorithm>
+#include <csignal>
 #include <iterator>
 #include <utility>
 
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/other_launchers.h"
+#include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -58,16 +60,45 @@ PageOption page_option(const OptionEntry& entry) {
   return option;
 }
 
-constexpr char kClosing[] =
-    "Exit code: that of the worker that failed first (128 + N for signal N), or\n"
-    "  2 wrong command line           75 stopped before the end of the Slurm job\n"
-    "  120 hosts not reachable        121 host or supervisor lost\n"
-    "  122 rejected by a check        123 no progress (--on-stall stop)\n"
-    "  124 --timeout reached          125 internal error of ivyrun\n"
-    "  126 program not executable     127 program not found\n"
-    "  130, 143 interrupted           141 standard output was closed (`| head`)\n"
-    "If a job fails, the last line on standard error names the source of its code.\n"
-    "`ivyctl explain ID` explains a message, such as IVY-H003.\n";
+// ivyrun's own exit codes. docs/endings-and-exit-codes.md lists them for users.
+struct ExitCodeRow {
+  int code;
+  std::string_view meaning;
+  int other_code = 0;
+};
+
+constexpr ExitCodeRow kExitCodes[] = {
+    {kExitUsage, "wrong command line"},
+    {kExitPreempted, "stopped before the end of the Slurm job"},
+    {kExitHostsNotUp, "hosts not reachable"},
+    {kExitHostLost, "host or supervisor lost"},
+    {kExitRefused, "rejected by a check"},
+    {kExitStalled, "no progress (--on-stall stop)"},
+    {kExitTimeout, "--timeout reached"},
+    {kExitInternal, "internal error of ivyrun"},
+    {kExitNotExecutable, "program not executable"},
+    {kExitNotFound, "program not found"},
+    {128 + SIGINT, "interrupted", 128 + SIGTERM},
+    {kExitOutputClosed, "standard output was closed (`| head`)"},
+};
+
+// Returns the list of exit codes in two columns, and what else is printed after all flags.
+std::string closing_text() {
+  constexpr std::size_t kColumn = 31;
+  std::string text = "Exit code: that of the worker that failed first (128 + N for signal N), or\n";
+  bool is_left = true;
+  for (const ExitCodeRow& row : kExitCodes) {
+    std::string cell = std::to_string(row.code);
+    if (row.other_code != 0) cell += ", " + std::to_string(row.other_code);
+    cell += " " + std::string(row.meaning);
+    if (is_left) cell.resize(std::max(cell.size() + 1, kColumn), ' ');
+    text += (is_left ? "  " : "") + cell + (is_left ? "" : "\n");
+    is_left = !is_left;
+  }
+  return text +
+         "If a job fails, the last line on standard error names the source of its code.\n"
+         "`ivyctl explain ID` explains a message, such as IVY-H003.\n";
+}
 
 std::string topics_text() {
   std::string text = "all";
@@ -99,7 +130,7 @@ CommandPage ivyrun_page() {
       if (entry.group == topic.group && entry.kind == OptionKind::kHonoured)
         section.options.push_back(page_option(entry));
   }
-  page.closing = kClosing;
+  page.closing = closing_text();
   return page;
 }
 

@@ -24,6 +24,8 @@ constexpr ChoiceRow kChoices[] = {
     {.word = "slurm", .needs_permission = true},
 };
 
+static_assert(std::size(kChoices) == static_cast<std::size_t>(TransportChoice::kSlurm) + 1);
+
 const ChoiceRow& row_of(TransportChoice choice) {
   return kChoices[static_cast<std::size_t>(choice)];
 }
@@ -37,6 +39,8 @@ struct TransportRow {
 // In the order of the enumeration. A transport may have separate default leases.
 constexpr TransportRow kRows[] = {{"local"}, {"ssh"},  {"OpenSSH client"},
                                   {"agent"}, {"srun"}, {"own ivyrun"}};
+
+static_assert(std::size(kRows) == static_cast<std::size_t>(Transport::kJoined) + 1);
 
 const TransportRow& row_of(Transport transport) {
   return kRows[static_cast<std::size_t>(transport)];
@@ -71,6 +75,12 @@ std::string transport_name(Transport transport) { return std::string(row_of(tran
 std::chrono::milliseconds default_lease(Transport transport, bool is_attended) {
   const TransportRow& row = row_of(transport);
   return is_attended ? row.attended_lease : row.unattended_lease;
+}
+
+std::chrono::milliseconds dial_back_silence(Transport transport,
+                                            std::optional<std::chrono::milliseconds> lease) {
+  const std::chrono::milliseconds shortest = default_lease(transport, true);
+  return std::min(shortest, lease.value_or(shortest)) / 2;
 }
 
 Transport transport_named(std::string_view name) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +32,10 @@ std::string transport_name(Transport transport);
 // Returns the default of --lease: how long the workers of a host keep running without a sign of
 // life from their launcher. is_attended: a user at a terminal watches the job.
 std::chrono::milliseconds default_lease(Transport transport, bool is_attended);
+// Returns how long a host that dials back (srun, join) waits for a message of its launcher before
+// it connects again: half of the lease, so that the other half remains for that. lease: --lease.
+std::chrono::milliseconds dial_back_silence(Transport transport,
+                                            std::optional<std::chrono::milliseconds> lease);
 // Returns the transport with this name. An unknown name, which another version may have written, is
 // kSsh.
 Transport transport_named(std::string_view name);

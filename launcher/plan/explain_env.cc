@@ -5,11 +5,13 @@
 #include "launcher/plan/explain_env.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launcher/options/exports.h"
+#include "proto/contract/device_vendor.h"
 #include "proto/contract/text_columns.h"
 
 namespace ivy {
@@ -80,6 +82,10 @@ constexpr Reason kReasons[] = {
     {"JAX_ENABLE_RECOVERABILITY", "--app jax-service, because it was not set"},
     {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "reserved on the first host"},
     {"IVY_INIT_TIMEOUT", "--start-timeout"},
+    {"IVY_ALLOW_SINGLETONS", "--allow-singletons"},
+    {"IVY_ROLE_*", "--role"},
+    {"IVY_REJOIN", "restarts of this rank alone"},
+    {"SLURM_*", "this job's ranks and hosts, by Slurm's names"},
     {"OMPI_MCA_orte_hnp_uri", "-B jax with --no-python-hook: makes JAX read the next three"},
     {"OMPI_COMM_WORLD_SIZE", "workers in total"},
     {"OMPI_COMM_WORLD_RANK", "index in host order"},
@@ -105,11 +111,25 @@ constexpr Reason kReasons[] = {
     {"CUDA_DEVICE_ORDER", "PCI order, as in nvidia-smi, because it was not set"},
     {"PYTHONUNBUFFERED", "for immediate output, because it was not set"},
     {"GLOO_SOCKET_IFNAME", "interface of the route to the first host, because it was not set"},
+    {"TORCH_NCCL_ASYNC_ERROR_HANDLING",
+     "a failed collective ends its rank, because it was not set"},
+    {"ZE_ENABLE_PCI_ID_DEVICE_ORDER", "numbers by PCI address, because it was not set"},
+    {"IVY_OVERSUBSCRIBE", "--oversubscribe, because it was not set"},
+    {"USER", "the name of the account, because it was not set"},
+    {"LOGNAME", "the name of the account, because it was not set"},
+    {"no_proxy", "the first host is reached without a proxy"},
+    {"NO_PROXY", "the first host is reached without a proxy"},
     {"IVY_NCCL_PROFILER", "--nccl-profiler"},
     {"IVY_NCCL_SHRINK", "--on-failure shrink, because it was not set"},
     {"NCCL_HOSTID", "the host's name: another host of the job has the same name and boot id"},
     {"NCCL_RAS_ADDR", "a loopback address derived from the job's id, because it was not set"},
     {"NCCL_SOCKET_IFNAME", "interface of the route to the first host, because it was not set"}};
+
+// Variables whose values only the host's supervisor knows (agent/node/workers/worker.cc).
+constexpr std::string_view kSetOnHost[] = {"IVY_TOKEN_FILE", "IVY_CONTROL", "IVY_HOST_INDEX",
+                                           "TORCHELASTIC_ERROR_FILE"};
+// The same, for the Python hook (agent/node/workers/python_hook.cc).
+constexpr std::string_view kSetForHook[] = {"IVY_STACK_FILE", "PYTHONPATH"};
 
 bool matches(std::string_view pattern, const std::string& name) {
   if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
@@ -117,11 +137,8 @@ bool matches(std::string_view pattern, const std::string& name) {
 }
 
 std::string why_set(const std::string& name) {
-  const auto* reason =
-      std::find_if(std::begin(kReasons), std::end(kReasons),
-                   [&](const Reason& candidate) { return matches(candidate.pattern, name); });
-  return reason == std::end(kReasons) ? "ivyrun's default, because it was not set"
-                                      : std::string(reason->why);
+  const std::string_view reason = reason_for_variable(name);
+  return std::string(reason.empty() ? "ivyrun's default, because it was not set" : reason);
 }
 
 const EnvEntry* entry_of(const std::string& name) {
@@ -144,11 +161,15 @@ std::string reason_of(const EnvironmentInputs& inputs, const Environment& export
     const std::string* value = find_variable(environment, variable.name);
     return value != nullptr && *value == variable.value;
   };
-  if (env_rule(variable.name) == EnvRule::kSet) return why_set(variable.name);
+  const EnvRule rule = env_rule(variable.name);
+  if (rule == EnvRule::kSet) return why_set(variable.name);
   if (holds(exports)) return "-x";
   if (holds(inputs.from_files)) return "--env-file";
-  if (holds(*inputs.caller)) return "passed on from this shell";
-  if (variable.name.find("VISIBLE_DEVICES") != std::string::npos)
+  if (rule != EnvRule::kScrub && holds(*inputs.caller)) return "passed on from this shell";
+  const std::vector<std::string>& device_env = inputs.options->device_env;
+  if (std::find(device_env.begin(), device_env.end(), variable.name) != device_env.end())
+    return "--device-env: this worker's accelerators";
+  if (is_device_mask(variable.name))
     return "--visible: this worker's, or this host's, accelerators";
   return why_set(variable.name);
 }
@@ -189,6 +210,7 @@ constexpr MpiRow kMpiRows[] = {
     {"I_MPI_THREAD_YIELD=2", "Intel MPI", "only if ranks outnumber processors; unless you set it"},
     {"OMPI_MCA_orte_precondition_transports=...", "Open MPI 4.1 on Omni-Path",
      "a key of the job; unless you set it"},
+    {"IVY_MPI=...", "ivyrun's Python hook", "the process that joins the MPI world"},
     {"IVY_MPI_PLACE=...", "ivyrun's Python hook", "which of these belong to this job"}};
 
 // Returns the numbers that are known before the job starts.
@@ -234,9 +256,13 @@ std::string first_worker(const EnvironmentInputs& inputs, const Environment& exp
   for (const EnvVariable& variable : environment_of_spec(plan, spec))
     rows.push_back({setting_text(variable.name, variable.value), reader_of(variable.name),
                     reason_of(inputs, exports, variable)});
-  for (const char* name :
-       {"IVY_TOKEN_FILE", "IVY_CONTROL", "IVY_HOST_INDEX", "TORCHELASTIC_ERROR_FILE"})
-    rows.push_back({std::string(name) + "=...", reader_of(name), "set on the host"});
+  const auto add_host_row = [&rows](const std::string& name, const std::string& why) {
+    rows.push_back({name + "=...", reader_of(name), why});
+  };
+  for (const std::string_view name : kSetOnHost) add_host_row(std::string(name), "set on the host");
+  if (!inputs.options->no_python_hook)
+    for (const std::string_view name : kSetForHook)
+      add_host_row(std::string(name), "ivyrun's Python hook; set on the host");
   const Environment sent = environment_of_spec(plan, spec);
   const auto is_set = [&](const char* name) {
     return find_variable(sent, name) != nullptr || find_variable(*inputs.caller, name) != nullptr;
@@ -247,8 +273,7 @@ std::string first_worker(const EnvironmentInputs& inputs, const Environment& exp
     const bool is_off = inputs.options->nccl_profiler == "off";
     if (is_off && std::string_view(name) == "NCCL_PROFILER_PLUGIN") continue;
     if (is_set(name) || (sets_debug && std::string_view(name).starts_with("NCCL_DEBUG"))) continue;
-    rows.push_back({std::string(name) + "=...", reader_of(name),
-                    "for ivyctl stack and why; set on the host, because it was not set"});
+    add_host_row(name, "for ivyctl stack and why; set on the host, because it was not set");
   }
   add_mpi_rows(plan, rows);
   add_app_rows(spec, rows);
@@ -276,6 +301,20 @@ std::string removed_line(const EnvironmentInputs& inputs) {
 }
 
 }  // namespace
+
+std::string_view reason_for_variable(const std::string& name) {
+  const auto* reason =
+      std::find_if(std::begin(kReasons), std::end(kReasons),
+                   [&](const Reason& candidate) { return matches(candidate.pattern, name); });
+  if (reason != std::end(kReasons)) return reason->why;
+  const auto is_listed = [&name](std::span<const std::string_view> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (is_listed(kSetOnHost) || is_listed(kSetForHook)) return "set on the host";
+  for (const MpiRow& row : kMpiRows)
+    if (std::string_view(row.name).starts_with(name + "=")) return row.why;
+  return {};
+}
 
 Result<std::string> explain_environment(const EnvironmentInputs& inputs) {
   const std::vector<PlannedHost>& hosts = inputs.plan->hosts;

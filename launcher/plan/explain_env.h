@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "launcher/plan/worker_environment.h"
 
@@ -14,5 +15,9 @@ namespace ivy {
 // do not get. Omits values that only the supervisor knows (paths in the job's directory). Fails
 // like make_host_plan().
 Result<std::string> explain_environment(const EnvironmentInputs& inputs);
+
+// Returns the reason for the value of a variable that ivyrun sets; empty if none is listed, as for
+// the user's own variables.
+std::string_view reason_for_variable(const std::string& name);
 
 }  // namespace ivy

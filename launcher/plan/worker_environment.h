@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables of a worker, each with its reason. Pure; thread: any.
+// The variables of a worker. explain_env.h has the reason for each. Pure; thread: any.
 #pragma once
 
 #include <set>

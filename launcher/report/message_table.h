@@ -9,12 +9,23 @@
 
 namespace ivy {
 
+// ivyrun's exit code after a message: one or two codes of exit_code.h, or a text such as
+// "128 + signal". An empty text stands for a warning or a note, after which the job continues.
+struct MessageExit {
+  constexpr MessageExit(int one, int another = 0) : code(one), other(another) {}  // NOLINT
+  constexpr MessageExit(const char* instead) : text(instead) {}                   // NOLINT
+
+  int code = 0;
+  int other = 0;
+  std::string_view text = {};
+};
+
 struct MessageEntry {
   std::string_view id;
   std::string_view meaning;
   std::string_view cause;
   std::string_view fix;
-  std::string_view exit;  // "120", "its own"; empty for a warning or a note.
+  MessageExit exit;
 };
 
 std::span<const MessageEntry> message_table();

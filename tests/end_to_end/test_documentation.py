@@ -168,6 +168,22 @@ def test_tests_that_pages_name_are_there():
     assert {name: page for name, page in named.items() if name not in there} == {}
 
 
+def test_exit_codes_are_documented():
+    """The page and the help list the same codes, which include all of proto/contract/exit_code.h."""
+    def codes(lists):
+        return {int(code) for text in lists for code in text.split(", ")}
+
+    with open(os.path.join(REPOSITORY, "proto/contract/exit_code.h"), encoding="utf-8") as file:
+        own = codes(re.findall(r"int kExit\w+ = (\d+);", file.read())) - {1}  # 1: ivyrun's other programs.
+    with open(os.path.join(REPOSITORY, "docs/endings-and-exit-codes.md"), encoding="utf-8") as file:
+        page = codes(re.findall(r"^\| (\d+(?:, \d+)*) \|", file.read(), re.MULTILINE))
+    said = subprocess.run([os.path.join(BIN, "ivyrun"), "--help", "all"], capture_output=True, text=True,
+                          timeout=seconds(20)).stdout
+    listed = said[said.index("Exit code:"):said.index("If a job fails")]
+    assert len(own) > 8 and own <= page, own - page
+    assert codes(re.findall(r"(?:\n|  )(\d+(?:, \d+)*) ", listed)) == page, listed
+
+
 # A shell may expand what stands in brackets: zsh ends with an error where no file has such a name.
 BARE_BRACKETS = re.compile(r"""(?:-H|--hosts?|--include|--exclude)[ =](?![\[<])[^\s'"\]]*\w\[[0-9]""")
 

@@ -91,6 +91,17 @@ def test_other_hosts_get_what_frameworks_read_and_nothing_else(hosts):
     assert "swordfish" not in done.own_text(), "but not its value"
 
 
+def test_explain_env_lists_every_variable_of_a_worker(local):
+    run_dump(local, ("-n", "1"))
+    done = local.run("--explain-env", "-n", "1", local.script("dump.py"), local.directory)
+    assert done.code == 0, done
+    listed = set(re.findall(r"^  ([A-Za-z_]\w*)=", done.out.decode(), re.MULTILINE))
+    added = {name for name, value in text_variables(local, 0).items() if local.environment.get(name) != value}
+    # The interpreter sets these itself: PEP 538.
+    added -= {"LC_CTYPE"}
+    assert not added - listed, f"not listed: {sorted(added - listed)}"
+
+
 def test_foreign_ranks_are_scrubbed(local):
     foreign = {"OMPI_COMM_WORLD_RANK": "7", "PMI_RANK": "7", "SLURM_PROCID": "7", "PMIX_RANK": "7",
                "MY_OWN": "kept"}

@@ -100,6 +100,22 @@ TEST(CtlOptions, EveryVerbHasAPageOfItsOwn) {
   EXPECT_FALSE(parse_ctl_command_line({"--generate", "man"}).ok());
 }
 
+TEST(CtlOptions, UsageListsAllFlags) {
+  const auto usage_of = [](const char* verb) {
+    const std::string text = parse_ctl_command_line({verb, "--help"})->text_to_print;
+    std::string usage = text.substr(0, text.find("\n\n"));
+    std::string flat;
+    for (const char c : usage)
+      if (c != '\n' && c != ' ') flat += c;
+    return flat;
+  };
+  EXPECT_NE(usage_of("logs").find("logs[JOB][-f][--ranksLIST][--labelKIND]"), std::string::npos)
+      << usage_of("logs");
+  EXPECT_NE(usage_of("attach").find("[--tailN]"), std::string::npos) << usage_of("attach");
+  EXPECT_NE(usage_of("signal").find("signal[JOB]SIGNAL[--ranksLIST]"), std::string::npos);
+  EXPECT_NE(usage_of("explain").find("explain[ID]"), std::string::npos);
+}
+
 TEST(CtlOptions, OutputForPrograms) {
   for (const char* verb : {"ps", "why", "stack", "status", "config"}) {
     const auto parsed = parse_ctl_command_line({verb, "--json"});

@@ -15,6 +15,8 @@
 #include <thread>
 
 #include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_options.h"
+#include "launcher/ctl/ctl_verbs.h"
 #include "launcher/job/ctl_wire.h"
 #include "launcher/job/follow_queue.h"
 #include "tests/support/eventually.h"
@@ -38,10 +40,12 @@ class JobSocketTest : public ::testing::Test, public CtlRequests {
     ctl::JobDescription job;
     job.set_job_id(id_);
     job.set_state("running");
+    job.set_signals_ranks(signals_ranks_);
     return job;
   }
   Result<void> signal(const ctl::SignalJob& signal) override {
     signalled_ = signal.signal();
+    signalled_ranges_ = static_cast<std::uint32_t>(signal.ranks_size());
     if (signalled_ == 99) return Error{Code::kInvalidArgument, "no such signal", "another"};
     return {};
   }
@@ -107,6 +111,8 @@ class JobSocketTest : public ::testing::Test, public CtlRequests {
   const std::string id_ = test_job_id('a');
   std::unique_ptr<JobSocket> socket_;
   int signalled_ = 0;
+  std::uint32_t signalled_ranges_ = 0;
+  bool signals_ranks_ = true;  // False: as a launcher of an older version.
   std::string store_address_;
   std::uint32_t stopped_with_ms_ = 0;
 };
@@ -130,6 +136,36 @@ TEST_F(JobSocketTest, DescribesAndSignals) {
     EXPECT_EQ(refused.error().fix, "another");
   });
   EXPECT_EQ(signalled_, 99);
+}
+
+// An older launcher would signal all ranks.
+TEST_F(JobSocketTest, AnOlderLauncherIsNotAskedToSignalSomeRanks) {
+  CtlOptions options;
+  options.job = id_;
+  options.signal = 10;
+  options.ranks.all = false;
+  options.ranks.ranks = {0, 1, 7};
+  signals_ranks_ = false;
+  int code = 0;
+  testing::internal::CaptureStderr();
+  serve_while([&] { code = ctl_signal(options); });
+  const std::string complaint = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(code, kCtlFailed);
+  EXPECT_NE(complaint.find("this job was started by an older ivyrun"), std::string::npos)
+      << complaint;
+  EXPECT_EQ(signalled_, 0);
+
+  signals_ranks_ = true;
+  serve_while([&] { code = ctl_signal(options); });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(signalled_, 10);
+  EXPECT_EQ(signalled_ranges_, 2u);
+
+  signals_ranks_ = false;
+  options.ranks = {};
+  serve_while([&] { code = ctl_signal(options); });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(signalled_ranges_, 0u) << "all ranks";
 }
 
 TEST_F(JobSocketTest, SaysWhereTheStoreIs) {

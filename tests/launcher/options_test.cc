@@ -12,8 +12,10 @@
 #include "launcher/options/option_help.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
+#include "launcher/options/transport_kind.h"
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -709,6 +711,13 @@ TEST(OptionsTest, AcceleratorsAndCores) {
   EXPECT_TRUE(contains(error_of({"--gpus-per-proc", "0", "x"}).message, "gpus-per-proc"));
   EXPECT_TRUE(contains(error_of({"--device-env", "A-B", "x"}).message, "A-B"));
   EXPECT_TRUE(contains(error_of({"--device-env", "RANK", "x"}).message, "RANK is set by ivyrun"));
+}
+
+TEST(TransportKind, AHostThatDialsBackWaitsForHalfOfItsLease) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(dial_back_silence(Transport::kSrun, std::nullopt), kLeaseAttended / 2);
+  EXPECT_EQ(dial_back_silence(Transport::kJoined, milliseconds(4'000)), milliseconds(2'000));
+  EXPECT_EQ(dial_back_silence(Transport::kJoined, milliseconds(600'000)), kLeaseAttended / 2);
 }
 
 }  // namespace

@@ -477,6 +477,40 @@ TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
   EXPECT_EQ(other->find("NCCL_DEBUG_FILE=..."), std::string::npos) << *other;
 }
 
+TEST(ExplainEnvTest, HasAReasonForEveryVariableThatIvyrunSets) {
+  for (const EnvEntry& entry : env_table())
+    if (entry.rule == EnvRule::kSet)
+      EXPECT_FALSE(reason_for_variable(std::string(entry.pattern)).empty()) << entry.pattern;
+}
+
+TEST(ExplainEnvTest, HasAReasonForEveryVariableOfAPlan) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"srun", "nvidia"}, {"ssh", "amd"}, {"srun", "intel"}};
+  for (const auto& [transport, source] : rows) {
+    Job job(transport, 2);
+    for (HostAnswer& answer : job.answers) {
+      give_devices(answer.facts, 4, source);
+      answer.facts.set_user("me");
+    }
+    job.caller.push_back({"http_proxy", "http://proxy:3128"});
+    job.caller.push_back({"OMPI_COMM_WORLD_LOCAL_RANK", "0"});
+    job.options.visible = VisibleChoice::kOwn;
+    job.options.allocation.emplace();
+    job.options.allow_singletons = true;
+    job.options.oversubscribe = true;
+    job.options.on_failure = OnFailure::kShrink;
+    job.options.cpu_devices = 2;
+    job.options.nccl_profiler = "all";
+    job.options.device_env = {"XPU_VISIBLE"};
+    job.host_plan();
+    const Result<std::string> text = explain_environment(job.inputs());
+    ASSERT_TRUE(text.ok());
+    EXPECT_NE(text->find("\n  SLURM_PROCID=0 "), std::string::npos) << *text;
+    EXPECT_NE(text->find("\n  XPU_VISIBLE=0 "), std::string::npos) << *text;
+    EXPECT_EQ(text->find("ivyrun's default"), std::string::npos) << *text;
+  }
+}
+
 TEST(WorkerEnvironmentTest, WithoutAStoreRankZeroServes) {
   Job job;
   job.plan.store_port = 0;

@@ -20,7 +20,6 @@
 #include "launcher/links/this_host.h"
 #include "launcher/links/transport_context.h"
 #include "proto/contract/build.h"
-#include "proto/contract/limits.h"
 #include "proto/contract/log.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
@@ -42,9 +41,6 @@ constexpr std::size_t kMostLookups = 8;
 // After the end of the job, the step gets this time to exit, and after SIGTERM the second one.
 constexpr milliseconds kEndPatience{2'000};
 constexpr milliseconds kTermPatience{3'000};
-// A launcher sends a heartbeat twice a second. A host that has heard nothing for half of the
-// shortest default lease dials again, so that it has the other half for that.
-constexpr milliseconds kSilence = kLeaseAttended / 2;
 
 // Advice if a host does not dial back.
 constexpr char kReachFix[] =
@@ -195,7 +191,7 @@ Result<void> SrunStep::start_srun(const Facts& facts) {
   DialOrder order;
   order.job_id = job_id_;
   order.key = key_;
-  order.silence = options.lease ? std::min(kSilence, *options.lease / 2) : kSilence;
+  order.silence = dial_back_silence(Transport::kSrun, options.lease);
   order.addresses = listener_->addresses();
   order.hosts = request.hosts;
   order_ = encode_dial_order(order);
