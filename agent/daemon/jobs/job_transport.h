@@ -33,6 +33,7 @@ SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_received)
 
 class JobTransport;
 
+// Implemented by AgentCore.
 class TransportOwner {
  public:
   virtual ~TransportOwner() = default;
