@@ -40,7 +40,7 @@ int run_certificate_script(const std::vector<std::string>& words) {
                            "install it from the same package as ivy-agent"});
 }
 
-// Runs what the command line asks for.
+// Runs the command that the command line specifies.
 struct Runner {
   const Environment& environment;
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// run_serve() checks the user, enters the agent's cgroup, and runs a Serving: start() builds the
+// parts in the order of their construction, run() runs the loop, tick() is called every second,
+// stop() begins the shutdown and leave() ends the loop. README.md has the same as "Three walks".
 #include "agent/daemon/serve.h"
 
 #include <pwd.h>
@@ -57,8 +60,6 @@ std::string status_line(const std::string& status) {
 // Global, because the thread that ends the process if something hangs may outlive Serving.
 std::atomic<int> exit_code = 0;
 
-// A serving agent. start() builds the parts in the order of construction, run() runs the loop,
-// tick() is called every second, stop() begins the shutdown and leave() ends the loop.
 class Serving final : public AgentReports {
  public:
   Serving(std::string user, UnitCgroup cgroup)

@@ -20,7 +20,7 @@ struct BusDevice {
   std::string pci_switch;  // The PCI switch above it, or its root complex.
 };
 
-// A device as its kernel driver lists it. NVIDIA's driver tells more (nvidia_devices.h).
+// A device as its kernel driver lists it. NVIDIA's driver reports more (nvidia_devices.h).
 struct ListedDevice {
   std::string bdf;
   std::string uuid;        // Empty if the driver has none.

@@ -17,7 +17,7 @@
 #include "proto/contract/build.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"
-#include "rendezvous/server/key_waits.h"
+#include "rendezvous/client/key_waits.h"
 #include "rendezvous/server/pmi_serve.h"
 #include "rendezvous/server/serve.h"
 

@@ -19,7 +19,7 @@
 
 namespace ivy {
 
-// Implemented by the owner of a DirectModex.
+// Implemented by PmixHost.
 class DirectModexActions {
  public:
   // Publishes the data that this host's ranks have put.

@@ -37,7 +37,7 @@ struct GroupRequest {
 };
 using GroupAnswer = std::function<void(Result<GroupResult>)>;
 
-// Implemented by the owner of a PmixServer.
+// Implemented by PmixHost.
 class PmixServerEvents {
  public:
   virtual void on_joined(std::uint32_t rank) = 0;  // MPI_Init

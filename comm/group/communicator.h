@@ -70,6 +70,7 @@ class Communicator final : private FailureHandler {
   const Membership& ranks() const { return ranks_; }
   Job& job() const { return job_; }
 
+  // Perform a collective; the C interface calls them (comm/api/c_operations.cc).
   OperationResult carry_out(Collective&& collective, const CallOptions& options);
   OperationResult carry_out_on_device(nccl::DeviceOperation&& operation,
                                       const CallOptions& options);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The functions are in the order that communicator.h lists: creation, operations, waits, the end.
 #include "comm/nccl/communicator.h"
 
 #include <algorithm>

@@ -17,7 +17,7 @@
 
 namespace ivy::comm::nccl {
 
-// Thread: any, except where noted.
+// Implemented by DeviceBackend (group/device). Thread: any, except where noted.
 class DeviceCommunicatorOwner {
  public:
   virtual ~DeviceCommunicatorOwner() = default;

@@ -43,7 +43,8 @@ struct Enqueued {
 // Returns, for example, "all_reduce(sum) of 1000 f32, operation 17".
 std::string describe(const Enqueued& operation);
 
-// The owner of enqueued operations. Called by the thread that watches them, without a lock.
+// The owner of enqueued operations: DeviceCommunicator. Called by the thread that watches them,
+// without a lock.
 class EnqueuedOwner {
  public:
   virtual ~EnqueuedOwner() = default;

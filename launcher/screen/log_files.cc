@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -70,11 +69,6 @@ int make_folder(const std::string& path) {
 
 }  // namespace
 
-std::string log_folder(const std::string& directory, const std::string& job_id,
-                       std::uint32_t generation) {
-  return directory + "/" + job_id + "/" + std::to_string(generation);
-}
-
 void link_latest(const std::string& directory, const std::string& job_id) {
   const std::filesystem::path link = directory + "/latest";
   const std::filesystem::path fresh = directory + "/.latest." + job_id;
@@ -84,12 +78,6 @@ void link_latest(const std::string& directory, const std::string& job_id) {
   std::filesystem::create_directory_symlink(job_id, fresh, error);
   if (!error) std::filesystem::rename(fresh, link, error);
   if (error) std::filesystem::remove(fresh, error);
-}
-
-std::string log_file_name(int rank, int stream) {
-  char text[32];
-  std::snprintf(text, sizeof text, "rank%05d.%s", rank, stream == 2 ? "err" : "out");
-  return text;
 }
 
 FileWriter::Opener log_opener(const std::string& path, bool appends,

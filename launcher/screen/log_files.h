@@ -18,19 +18,15 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/contract/log_names.h"
 #include "proto/contract/status.h"
 #include "proto/os/file_writer.h"
 
 namespace ivy {
 
-// Returns the directory of one generation's files below --log-dir, here and on the nodes.
-std::string log_folder(const std::string& directory, const std::string& job_id,
-                       std::uint32_t generation);
 // Makes DIR/latest a link to the newest job's directory. A file of that name that is not a link is
 // kept. A failure is ignored.
 void link_latest(const std::string& directory, const std::string& job_id);
-// Returns the name of a rank's file in --log-dir, such as "rank00027.err".
-std::string log_file_name(int rank, int stream);
 
 // Returns the function with which a FileWriter opens a log file; it returns -errno on failure.
 // Other users may have access to the directory, so a link in place of the file is not followed.

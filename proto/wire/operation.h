@@ -52,8 +52,8 @@ enum class Reduction : std::uint8_t {
 #include "proto/wire/operations.def"
 };
 
-// The progress of an operation. Every operation has the first and the last phase, and other phases
-// as needed.
+// The progress of an operation. It starts with kEntered. libivycomm then sets only kWaiting, for a
+// message; the other phases up to kLeaving have no writer.
 enum class Phase : std::uint8_t {
   kEntered = 0,       // Not waiting for other ranks yet.
   kWaiting = 1,       // Waiting for the other ranks to arrive.

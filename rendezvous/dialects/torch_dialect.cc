@@ -257,7 +257,8 @@ std::vector<std::pair<std::string, std::string>> TorchDialect::entries() {
 }
 
 // A get does not wait: torch's client sends WAIT before it. A key that was deleted in between
-// yields an empty value, as in torch's own server (encode_error).
+// yields an empty value, as in torch's libuv server (encode_error()); its legacy server closes the
+// connection.
 Request TorchDialect::request_of(TorchOp op) {
   switch (op) {
     case TorchOp::kSet:

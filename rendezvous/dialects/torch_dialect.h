@@ -4,6 +4,9 @@
 // first bytes; other versions are rejected with one line in the log.
 // docs/internals/store-protocols.md describes the protocol and its quirks.
 //
+// torch's `get` of a missing key is WAIT, then GET. The wait has no deadline here: when the
+// client's own timeout has expired, it sends CANCEL_WAIT.
+//
 // A connection's requests are answered in order; only CANCEL_WAIT overtakes a wait. Requests may
 // arrive in pieces and pipelined; each is executed once, when its last byte has arrived. Lengths
 // are checked before anything is allocated.

@@ -46,8 +46,8 @@
 #include "proto/wire/mpi_names.h"
 #include "proto/wire/mpi_server_options.h"
 #include "rendezvous/client/host_fence.h"
+#include "rendezvous/client/token_file.h"
 #include "rendezvous/dialects/pmi_host.h"
-#include "rendezvous/server/token_file.h"
 
 namespace ivy::store {
 namespace {

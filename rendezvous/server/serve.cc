@@ -36,11 +36,11 @@
 #include "proto/os/listening_socket.h"
 #include "proto/os/process.h"
 #include "proto/wire/handshake.h"
+#include "rendezvous/client/token_file.h"
 #include "rendezvous/engine/explanation.h"
 #include "rendezvous/server/serve_options.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/server/supervisor_socket.h"
-#include "rendezvous/server/token_file.h"
 
 namespace ivy::store {
 namespace {

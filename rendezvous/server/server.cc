@@ -166,7 +166,6 @@ void Server::receive(const SessionPointer& session, std::string_view bytes) {
   }
 }
 
-// Puts this connection on the list of those with replies to send or requests to serve.
 void Server::touch(const SessionPointer& session) {
   if (session->touched || session->closed) return;
   session->touched = true;
@@ -193,8 +192,7 @@ void Server::hand_out(Replies& replies) {
   }
 }
 
-// Finishes a turn of the loop: sends the replies made in it and serves requests that had to wait
-// for that. A connection with more buffered requests gets another turn after all others.
+// A connection with more buffered requests gets another turn after all others.
 void Server::end_turn() {
   if (alive_.has_ended()) return;
   Replies due;

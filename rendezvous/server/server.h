@@ -98,13 +98,17 @@ class Server {
   void wait_readable(const SessionPointer& session);
   void read_some(const SessionPointer& session);
   void receive(const SessionPointer& session, std::string_view bytes);
+  // Puts each reply into the buffer of its client's connection, and puts that connection on the
+  // list.
   void hand_out(Replies& replies);
+  // Puts the connection on the list of those with replies to send or requests to serve.
   void touch(const SessionPointer& session);
+  // Sends the replies made in this turn of the loop, then serves the requests that waited for that.
   void end_turn();
-  void serve_touched();
+  void serve_touched();  // Empties the list.
   void send_some(const SessionPointer& session);
   void disconnect(const SessionPointer& session, const std::string& because);
-  void tick();
+  void tick();  // Timeouts: of handshakes here, of waits by end_turn().
   void set_timer(std::uint64_t next_ns);
   bool reads_its_replies(const Session& session) const {
     return session.unsent_bytes() <= options_.limits.unread_pause_bytes;

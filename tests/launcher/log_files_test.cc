@@ -70,7 +70,7 @@ class LogFilesTest : public ::testing::Test {
   std::string root_;
 };
 
-TEST_F(LogFilesTest, NamesAreTheSameHereAndOnTheNodes) {
+TEST_F(LogFilesTest, NamesFoldersAndFiles) {
   EXPECT_EQ(log_folder("runs", "j", 2), "runs/j/2");
   EXPECT_EQ(log_file_name(27, 1), "rank00027.out");
   EXPECT_EQ(log_file_name(123456, 2), "rank123456.err");

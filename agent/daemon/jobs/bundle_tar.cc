@@ -57,7 +57,7 @@ Result<void> unpack_file(archive* tar, archive_entry* entry, const std::string& 
   IVY_CHECK(check_entry(entry));
   const std::string path = directory + "/" + archive_entry_pathname(entry);
   const mode_t mode = (archive_entry_perm(entry) & 0111) != 0 ? 0700 : 0600;
-  // O_EXCL: a name that comes twice is refused.
+  // O_EXCL: rejects an archive in which a name occurs twice.
   Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!file) return cannot_write(path, errno);
   const auto buffer = std::make_unique<char[]>(kReadBytes);

@@ -23,13 +23,11 @@ Error damaged(const std::string& what) {
   return Error{Code::kDataLoss, "invalid job record: " + what};
 }
 
-std::string digits_of(std::int64_t number) { return std::to_string(number); }
-
 std::string utc(std::int64_t unix_s) {
   const std::time_t time = static_cast<std::time_t>(unix_s);
   std::tm parts{};
   char text[32];
-  if (gmtime_r(&time, &parts) == nullptr) return digits_of(unix_s);
+  if (gmtime_r(&time, &parts) == nullptr) return std::to_string(unix_s);
   const std::size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return std::string(text, length);
 }
@@ -53,7 +51,7 @@ std::string joined_hosts(const agent::v1::JobDescription& job) {
     hosts += escape_value(host);
   }
   const std::int64_t unnamed = std::int64_t{job.host_count()} - job.hosts_size();
-  if (unnamed > 0) hosts += ",+" + digits_of(unnamed);
+  if (unnamed > 0) hosts += ",+" + std::to_string(unnamed);
   return hosts;
 }
 
@@ -127,7 +125,7 @@ std::string encode_job_record(const JobRecord& record) {
   };
   line("job", record.job_id);
   line("host", std::to_string(record.host));
-  line("opened", digits_of(record.opened_at));
+  line("opened", std::to_string(record.opened_at));
   line("machine", record.machine);
   line("boot", record.boot_id);
   line("certificate", record.certificate);

@@ -235,7 +235,6 @@ void JobRegistry::check(const JobPointer& job) {
   });
 }
 
-// Decides whether the job still runs, and what to wait for next.
 void JobRegistry::decide(const JobPointer& job) {
   const std::optional<WardenRecord>& warden = job->warden;
   if (warden && warden->exit_code) return end(job, outcome_of(*warden->exit_code));

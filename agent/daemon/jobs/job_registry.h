@@ -79,11 +79,14 @@ class JobRegistry {
 
   JobRegistry(boost::asio::io_context& loop, std::string directory, AgentReports& reports);
   void keep(JobRecord record);
+  // Determines whether the job still runs: check() reads the warden's record, decide() then watches
+  // the warden, or checks again later, or ends the job.
   void check(const JobPointer& job);
   void decide(const JobPointer& job);
   void check_later(const JobPointer& job, std::chrono::milliseconds pause);
   void watch(const JobPointer& job, int pidfd);
   void warden_ended(const JobPointer& job);
+  // Writes the audit line and the tombstone, and no longer lists the job. Ends no process.
   void end(const JobPointer& job, const std::string& outcome);
   void report_status();
   static bool signal_supervisor(const Job& job);

@@ -18,6 +18,7 @@
 
 #include "agent/daemon/jobs/job_registry.h"
 #include "agent/daemon/jobs/open_stream.h"
+#include "proto/contract/limits.h"
 #include "proto/wire/message_size.h"
 
 namespace ivy {
@@ -32,6 +33,7 @@ SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_received)
 
 class JobTransport;
 
+// Implemented by AgentCore.
 class TransportOwner {
  public:
   virtual ~TransportOwner() = default;
@@ -50,7 +52,7 @@ class JobTransport final : public StreamHandler, public std::enable_shared_from_
   // How long only the lease of a silent launcher decides: as long as the shortest default lease.
   // After that the socket is closed. Otherwise a launcher that had announced its silence (Pause)
   // and then died would never be missed.
-  static constexpr std::chrono::milliseconds kHeldOpen{10'000};
+  static constexpr std::chrono::milliseconds kHeldOpen = kLeaseAttended;
   // If a stream breaks, on_cancelled() may follow the end of the requests by this much.
   static constexpr std::chrono::milliseconds kBreakTogether{200};
 

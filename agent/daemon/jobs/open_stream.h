@@ -18,7 +18,7 @@
 
 namespace ivy {
 
-// The owner of a stream. Called on the loop.
+// The owner of a stream: OpenCall, then JobTransport. Called on the loop.
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;

@@ -31,7 +31,8 @@ struct HandshakeLimits {
   std::chrono::milliseconds handshake{6000};
 };
 
-// Access to connections that gRPC owns. Called with the limiter's lock held.
+// Access to connections that gRPC owns. Implemented by TcpConnections (acceptor.h). Called with the
+// limiter's lock held.
 class HandedConnections {
  public:
   virtual ~HandedConnections() = default;

@@ -24,7 +24,7 @@
 
 namespace ivy {
 
-// Implemented by the owner of a StackCollector.
+// Implemented by Supervisor (supervisor.cc in ../supervisor).
 class StackCollectorOwner {
  public:
   virtual void send_stacks(const Event& event) = 0;

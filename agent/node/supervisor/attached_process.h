@@ -28,7 +28,7 @@ comm_status::RankStatus ended_status(const std::optional<ExitStatus>& exit, pid_
 
 class AttachedProcess;
 
-// Implemented by the owner of attached processes.
+// Implemented by ControlServer.
 class AttachedProcessEvents {
  public:
   // Reads the packets that the rank's process has sent and that are still unread, since one of them

@@ -267,6 +267,7 @@ void CommandChannel::lose(const TransportPointer& transport, TransportLoss loss)
   // neither can connect again. Any other launcher may use another transport.
   const bool is_hopeless = transport->kind == TransportEnd::kLocal || transport->is_refused;
   const bool was_awaited = transport->is_first && is_hopeless && token_.empty();
+  // Counts as an attached transport, so that the lease knows the kind of what it loses.
   if (was_awaited) lease_.transport_attached(transport->kind);
   close(transport);
   if (!was_attached && !was_awaited) return;

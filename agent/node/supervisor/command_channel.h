@@ -29,7 +29,7 @@ namespace ivy {
 // Compares two texts in a time that depends only on their lengths.
 bool equal_secrets(std::string_view a, std::string_view b);
 
-// Implemented by the owner of a CommandChannel.
+// Implemented by Supervisor (supervisor.cc).
 class CommandChannelEvents {
  public:
   // Receives each Command or Input once and in order. An error closes its transport.

@@ -34,7 +34,7 @@ struct ControlConnection {
   bool is_closed = false;
 };
 
-// Implemented by the owner of ControlConnections.
+// Implemented by ControlServer.
 class ControlConnectionEvents {
  public:
   // Receives each packet; an error closes the connection.

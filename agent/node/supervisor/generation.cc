@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The functions are in the order of the diagram in generation.h: start, exits, single ranks, stop,
+// report, exit of the supervisor.
 #include "agent/node/supervisor/generation.h"
 
 #include <poll.h>

@@ -99,6 +99,7 @@ class Generation final : private HostWorkersEvents {
   bool awaits_replacement() const { return replacements_.awaits() || !awaiting_devices_.empty(); }
   void start_nothing_more();
   void check_soon();
+  // Passes the facts to Ending, and performs the actions that it returns.
   void check();
   EndingFacts facts();
   void perform(EndingAction action);

@@ -29,7 +29,7 @@
 
 namespace ivy {
 
-// Implemented by the owner of HostWorkers.
+// Implemented by Generation.
 class HostWorkersEvents {
  public:
   // A worker's process has exited, or its output has ended.
@@ -126,6 +126,7 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents {
   std::unique_ptr<OutputPump> make_output();
   WorkerGroup group_of(const ProcessorShare& share) const;
   void begin_all();
+  // Starts the processes on a pool thread, then calls conclude() on the loop.
   void carry_out(std::shared_ptr<Start> start);
   void conclude(const std::shared_ptr<Start>& start);
   void watch(std::uint32_t index, WorkerLaunch& launch);

@@ -83,6 +83,7 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
     control_.status().observed().add_places(monotonic_ns(), evidence);
   }
 
+  // Dispatches each command of the launcher; on_frame() calls it.
   Result<void> carry_out(const Command& command);
   Result<void> on_hello(const Hello& hello);
   void collect_facts();

@@ -14,7 +14,7 @@ namespace ivy {
 inline constexpr std::uint64_t kNanosPerMilli = 1'000'000;
 inline constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
 
-// The kind of a transport, which decides what its end means.
+// The process at the far end of a transport.
 enum class TransportEnd {
   // The launcher itself holds the other end. End of file means that it has exited, so the workers
   // are stopped immediately, with the usual grace period.

@@ -23,7 +23,7 @@
 
 namespace ivy {
 
-// Implemented by the owner of an OutputPump.
+// Implemented by HostWorkers (../supervisor).
 class OutputPumpEvents {
  public:
   // The session has new frames to send.

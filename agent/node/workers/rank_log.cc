@@ -5,17 +5,17 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <system_error>
+
+#include "proto/contract/log_names.h"
 
 namespace ivy {
 namespace {
 
 std::string path_of(const RankLog::Name& name) {
-  char file[32];
-  std::snprintf(file, sizeof file, "rank%05u.%s", name.rank, name.stream == 1 ? "out" : "err");
-  return name.directory + "/" + name.job_id + "/" + std::to_string(name.generation) + "/" + file;
+  return log_folder(name.directory, name.job_id, name.generation) + "/" +
+         log_file_name(static_cast<int>(name.rank), name.stream);
 }
 
 int open_with_directories(const std::string& path, std::uint64_t offset) {

@@ -33,7 +33,7 @@
 #   torch.distributed.rendezvous             _TorchStorePatch
 #   multiprocessing.process                  _SemaphorePatch
 #   jax._src.clusters                        _add_jax_cluster
-#   jax._src.distributed                     _change_jax_start
+#   jax._src.distributed                     _change_jax_start: State.initialize, State.shutdown and sys.exit
 #   jax._src.xla_bridge                      _finalize_mpi_at_exit, _watch_jax
 #   jax.experimental.multihost_utils         _answer_without_preemption_service
 #   accelerate.state                         _watch_accelerate
@@ -407,7 +407,7 @@ class _Job:
         import os
         try:
             with self.store() as store:
-                if not store.claim("ivyrun/jax/said-" + topic):
+                if not store.claim("ivyrun/said-" + topic):
                     return
         except OSError:
             if self.rank != 0:
@@ -711,7 +711,7 @@ def _skip_shutdown_on_failure(module):
 
 
 # Wraps the initialization of jax.distributed: corrects its arguments and runs the join check before it, and sets up
-# collectives afterwards.
+# collectives afterwards. Also changes its shutdown (_skip_shutdown_on_failure).
 def _change_jax_start(module):
     import functools
     import inspect
@@ -780,6 +780,23 @@ def _answer_without_preemption_service(module):
     module.reached_preemption_sync_point = reached_preemption_sync_point
 
 
+# Warns at the first use of a device if jax.distributed.initialize() has not been called, because after that it is too
+# late. A program that has imported another library for reaching the other ranks intends a separate JAX in each worker.
+# Installed by _hook_frameworks().
+def _watch_jax(module, job):
+    import sys
+    run = module.backends
+
+    def backends():
+        module.backends = run
+        distributed = sys.modules.get("jax._src.distributed")
+        is_alone = distributed is not None and distributed.global_state.client is None
+        if is_alone and not any(name in sys.modules for name in ("ivycomm", "mpi4py", "torch.distributed", "horovod")):
+            _warn_world_of_one(job, "JAX", "call jax.distributed.initialize() before any other JAX function")
+        return run()
+    module.backends = backends
+
+
 def _hook_jax():
     import os
     import sys
@@ -833,22 +850,6 @@ def _watch_tensorflow(module, job):
         join.run_checked(lambda: run(*args, **kwargs), sys.modules["tensorflow"].__version__)
     __init__.__doc__ = run.__doc__
     strategy.__init__ = __init__
-
-
-# Warns at the first use of a device if jax.distributed.initialize() has not been called, because after that it is too
-# late. A program that has imported another library for reaching the other ranks intends a separate JAX in each worker.
-def _watch_jax(module, job):
-    import sys
-    run = module.backends
-
-    def backends():
-        module.backends = run
-        distributed = sys.modules.get("jax._src.distributed")
-        is_alone = distributed is not None and distributed.global_state.client is None
-        if is_alone and not any(name in sys.modules for name in ("ivycomm", "mpi4py", "torch.distributed", "horovod")):
-            _warn_world_of_one(job, "JAX", "call jax.distributed.initialize() before any other JAX function")
-        return run()
-    module.backends = backends
 
 
 def _watch_dask(module, job):

@@ -40,7 +40,7 @@ Environment inherited_environment(char* const* environment_block,
 
 class Worker;
 
-// Implemented by the owner of workers.
+// Implemented by HostWorkers (../supervisor).
 class WorkerEvents {
  public:
   // Sends an event to the launcher.

@@ -22,7 +22,9 @@ struct MessageStatus {
   std::uint64_t bytes = 0;
 };
 
-// One send or receive. The caller waits for `work`; `status` is valid once that is done.
+// One send or receive. The caller sets the members up to `bytes`, enters the request, waits for
+// `work`, and reads `status` only when that is done. In between, every access holds PointToPoint's
+// mutex. A message on a device is not entered: only its caller uses the request.
 struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   bool is_send = false;
   std::int32_t peer = 0;  // kAnySource means any rank; status.source has the sender.

@@ -61,8 +61,9 @@ inline bool ended_well(int code, Raised& raised) {
   return false;
 }
 
-// Calls the library without the interpreter's lock. An operation on a device returns when it is on
-// the stream. Returns false with an exception set.
+// Calls the library without the interpreter's lock; every function of the module does it through
+// this one. An operation on a device returns when it is on the stream. Returns false with an
+// exception set.
 //
 // Only the main thread runs signal handlers. An asynchronous call (`work` is set) returns without
 // waiting, and must not leave a pointer to this frame behind.

@@ -4,11 +4,12 @@
 //
 // Every connection starts with the handshake of proto/wire/handshake.h (purpose "peer"): both ends
 // prove that they know the job's token before anything else is read. The token proves that a
-// process belongs to the job; the rank that it claims is not verified. Then the dialler sends the
-// connection's communicator, channel and stream, and the number of the channel's streams. A thread
-// accepts connections and performs the handshakes. It closes a peer that has sent no proof within
-// kGreetingTime, and also silent ones when kGreetingsMax handshakes are in progress. Sockets are
-// made and closed by proto/os/not_inherited.h.
+// process belongs to the job; the rank that it claims is not verified. The dialler, too, learns
+// only that its peer knows the token: it relies on the store for which rank listens at an address.
+// Then the dialler sends the connection's communicator, channel and stream, and the number of the
+// channel's streams. A thread accepts connections and performs the handshakes. It closes a peer
+// that has sent no proof within kGreetingTime, and also silent ones when kGreetingsMax handshakes
+// are in progress. Sockets are made and closed by proto/os/not_inherited.h.
 //
 // Thread: any. Lifetime: must outlive every mesh.
 #pragma once

@@ -45,7 +45,9 @@ struct TcpPeer {
   std::int32_t world_rank = 0;
   std::int32_t pid = 0;
   std::string host;
-  std::string address;  // The address of its listener.
+  // The address of its listener, from the rank's record in the store (world_formation.cc,
+  // Membership::tcp_peers()).
+  std::string address;
   std::int32_t job_rank = 0;
 };
 

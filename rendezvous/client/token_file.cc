@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/server/token_file.h"
+#include "rendezvous/client/token_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

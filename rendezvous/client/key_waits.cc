@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/server/key_waits.h"
+#include "rendezvous/client/key_waits.h"
 
 #include <cstdlib>
 #include <utility>
 
 #include "proto/os/process.h"
-#include "rendezvous/server/token_file.h"
+#include "rendezvous/client/token_file.h"
 
 namespace ivy::store {
 namespace {
