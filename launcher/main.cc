@@ -136,8 +136,8 @@ class Signals {
 // The warden and the supervisor of this host are exiting. If the init process never reaps, as in
 // many containers, a child that is not waited for remains a zombie. The longer limit is for a
 // loaded machine, the shorter one for children that are not ivyrun's.
-constexpr std::int64_t kReapPatienceNs = 500'000'000;
-constexpr std::int64_t kOthersPatienceNs = 5'000'000;
+constexpr std::int64_t kReapTimeoutNs = 500'000'000;
+constexpr std::int64_t kDefaultReapTimeoutNs = 5'000'000;
 
 // warden: the leader of its process group, to which the supervisor belongs; 0 if there is none.
 bool has_own_children(pid_t warden) {
@@ -158,8 +158,8 @@ void reap_children(pid_t warden) {
     while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) {
     }
     if (ended < 0) return;
-    const std::int64_t patience = has_own_children(warden) ? kReapPatienceNs : kOthersPatienceNs;
-    const std::int64_t left = begin + patience - ivy::monotonic_ns();
+    const std::int64_t timeout = has_own_children(warden) ? kReapTimeoutNs : kDefaultReapTimeoutNs;
+    const std::int64_t left = begin + timeout - ivy::monotonic_ns();
     if (left <= 0) return;
     const timespec time{0, static_cast<long>(left)};
     sigtimedwait(&child_ended, nullptr, &time);
@@ -203,23 +203,23 @@ int gather_nodes(boost::asio::io_context& loop, ivy::JobRequest& request, ivy::N
   int exit_code = 0;
   boost::asio::signal_set signals(loop);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) signals.add(signal);
-  const auto refuse = [&](const ivy::Diagnostic& why) {
+  const auto reject = [&](const ivy::Diagnostic& why) {
     std::fputs(ivy::render(why).c_str(), stderr);
     exit_code = why.exit_code;
-    nodes.refuse(why, [&] { loop.stop(); });
+    nodes.reject(why, [&] { loop.stop(); });
   };
   signals.async_wait([&](const boost::system::error_code& error, int signal) {
     if (error) return;
     const std::string called = ivy::signal_name(signal);
-    refuse({.severity = ivy::Severity::kNote,
+    reject({.severity = ivy::Severity::kNote,
             .id = "IVY-R003",
             .what = "interrupted by " + called + " on node 0 before all nodes had joined",
             .exit_code = 128 + signal});
   });
-  nodes.gather([&](const std::optional<ivy::Diagnostic>& refusal) {
+  nodes.gather([&](const std::optional<ivy::Diagnostic>& rejection) {
     // In a later turn, since this may be called from a connection that is then closed.
-    boost::asio::post(loop, [&, refusal] {
-      if (refusal) return refuse(*refusal);
+    boost::asio::post(loop, [&, rejection] {
+      if (rejection) return reject(*rejection);
       request.options.hosts = nodes.host_list();
       loop.stop();
     });
@@ -283,14 +283,14 @@ bool has_warden_here(const ivy::JobRequest& request) {
          ivy::uses_local_transport(request.options, request.options.hosts.front());
 }
 
-// Starts the warden of the first host, if that is this host and needs a new supervisor. is_alone:
+// Starts the warden of the first host, if that is this host and needs a new supervisor. is_single:
 // this is the only host, so no other process that this one starts, such as ssh's, may continue in
 // the background and become the warden's child.
 void start_warden_of(ivy::JobRequest& request) {
   if (!has_warden_here(request)) return;
-  const bool is_alone = request.options.hosts.size() == 1;
+  const bool is_single = request.options.hosts.size() == 1;
   request.node.copy = ivy::WardenCopy::start({request.node.path, request.identity.job_id, 0},
-                                             ivy::run_warden_role, is_alone);
+                                             ivy::run_warden_role, is_single);
 }
 
 int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation) {
@@ -312,7 +312,8 @@ int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& alloc
   ivy::NodeZero* const node_zero = nodes->get();
   request.joined = node_zero;
   if (node_zero != nullptr)
-    if (const int refused = gather_nodes(loop, request, *node_zero); refused != 0) return refused;
+    if (const int rejected = gather_nodes(loop, request, *node_zero); rejected != 0)
+      return rejected;
   run_in_loop(loop, std::move(request), allocation, node_zero);
 }
 
@@ -401,12 +402,12 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   if (ignores && !wants_end) return std::optional<ivy::Allocation>{};
   if (!found) note_flux_instance(caller, options);
   if (!found || ignores) return found;
-  const auto is_here = [](const std::string& name) {
+  const auto is_present = [](const std::string& name) {
     ivy::Host host;
     host.name = name;
     return ivy::is_this_host(host);
   };
-  IVY_CHECK(ivy::place_in_allocation(*found, is_here, options));
+  IVY_CHECK(ivy::place_in_allocation(*found, is_present, options));
   note_tasks_per_node(caller, options);
   return found;
 }
@@ -441,7 +442,7 @@ ivy::Result<void> pick_hosts(ivy::Options& options) {
 }
 
 // Determines the job's hosts, in rank order.
-ivy::Result<void> settle_hosts(ivy::Options& options) {
+ivy::Result<void> resolve_hosts(ivy::Options& options) {
   std::vector<ivy::Host>& hosts = options.hosts;
   if (hosts.empty()) hosts.emplace_back().name = "localhost";
   IVY_CHECK(pick_hosts(options));
@@ -466,8 +467,8 @@ int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocatio
   if (!here.ok() && options.working_directory.empty()) return complain(here.error());
   request.started_in = here.ok() ? *here : options.working_directory;
   if (options.working_directory.empty()) options.working_directory = request.started_in;
-  if (const ivy::Result<void> settled = settle_hosts(options); !settled.ok())
-    return complain(settled.error());
+  if (const ivy::Result<void> resolved = resolve_hosts(options); !resolved.ok())
+    return complain(resolved.error());
   if (options.transport == ivy::TransportChoice::kLocal) {
     for (const ivy::Host& host : options.hosts) {
       if (ivy::is_this_host(host)) continue;
@@ -551,7 +552,7 @@ ivy::WorkerLimits callers_limits() {
 }
 
 int launch(int argc, char** argv) {
-  ivy::keep_title_place(argv);
+  ivy::reserve_title_buffer(argv);
   ivy::prefer_short_slices();
   std::signal(SIGPIPE, SIG_IGN);
   const ivy::WorkerLimits limits = callers_limits();

@@ -43,13 +43,13 @@ struct LocalAgent {
 // Returns the socket that was given, or else the first of the default places that has a socket.
 Result<std::string> find_socket(const std::string& given, const Environment& environment) {
   if (!given.empty()) return given;
-  std::string looked_at;
-  for (const std::string& place : agent_socket_places(environment, account_name(), geteuid())) {
-    if (access(place.c_str(), F_OK) == 0) return place;
-    looked_at += (looked_at.empty() ? "" : ", ") + place;
+  std::string searched;
+  for (const std::string& path : agent_socket_paths(environment, account_name(), geteuid())) {
+    if (access(path.c_str(), F_OK) == 0) return path;
+    searched += (searched.empty() ? "" : ", ") + path;
   }
   return Error{Code::kNotFound,
-               "no agent of this user runs on this host: there is no socket at " + looked_at,
+               "no agent of this user runs on this host: there is no socket at " + searched,
                "start one with `ivy-agent serve`, or give the path of its socket with --socket"};
 }
 
@@ -87,9 +87,9 @@ Result<v1::ListReply> list_jobs(const LocalAgent& agent) {
   return call_agent(agent, &Stub::List, v1::ListRequest());
 }
 
-// Waits until no job is left or the patience ends; returns the number of jobs left.
-Result<std::uint64_t> wait_until_empty(const LocalAgent& agent, std::chrono::seconds patience) {
-  const auto end = steady_now() + patience;
+// Waits until no job is left or the timeout expires; returns the number of jobs left.
+Result<std::uint64_t> wait_until_empty(const LocalAgent& agent, std::chrono::seconds timeout) {
+  const auto end = steady_now() + timeout;
   while (true) {
     const v1::ListReply reply = IVY_TRY(list_jobs(agent));
     const auto left = static_cast<std::uint64_t>(reply.jobs_size());

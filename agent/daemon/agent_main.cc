@@ -32,8 +32,8 @@ int run_certificate_script(const std::vector<std::string>& words) {
   std::error_code ignored;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
   const std::string beside = (self.parent_path() / arguments.front()).string();
-  execv(beside.c_str(), exec_words(arguments).data());
-  execvp(arguments.front().c_str(), exec_words(arguments).data());
+  execv(beside.c_str(), exec_array(arguments).data());
+  execvp(arguments.front().c_str(), exec_array(arguments).data());
   return print_error(Error{Code::kNotFound,
                            "ivy-agent-cert, the script that makes certificates, is neither at " +
                                beside + " nor on the PATH",

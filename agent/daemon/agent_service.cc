@@ -78,11 +78,11 @@ class PutCall final : public PutReactor {
   std::unique_ptr<BundleCache::Arrival> arrival_;
 };
 
-// A stream that was refused before its first message was read.
+// A stream that was rejected before its first message was read.
 template <class Reactor>
-class Refused final : public Reactor {
+class Rejected final : public Reactor {
  public:
-  explicit Refused(const Error& error) { this->Finish(grpc_status(error)); }
+  explicit Rejected(const Error& error) { this->Finish(grpc_status(error)); }
   void OnDone() override { delete this; }
 };
 
@@ -103,7 +103,7 @@ void AgentService::stop() { core_->stop(); }
 
 AgentService::OpenReactor* AgentService::Open(grpc::CallbackServerContext* context) {
   Result<Caller> caller = authorize_caller(*context);
-  if (!caller.ok()) return new Refused<OpenReactor>(caller.error());
+  if (!caller.ok()) return new Rejected<OpenReactor>(caller.error());
   const std::shared_ptr<OpenStream> stream = OpenStream::make(core_->loop(), *context);
   boost::asio::post(core_->loop(), [core = core_, stream, caller = std::move(caller).value()] {
     std::make_shared<OpenCall>(core, stream, caller)->begin();
@@ -114,7 +114,7 @@ AgentService::OpenReactor* AgentService::Open(grpc::CallbackServerContext* conte
 AgentService::PutReactor* AgentService::Put(grpc::CallbackServerContext* context,
                                             agent::v1::PutReply* reply) {
   const Result<Caller> caller = authorize_caller(*context);
-  if (!caller.ok()) return new Refused<PutReactor>(caller.error());
+  if (!caller.ok()) return new Rejected<PutReactor>(caller.error());
   return new PutCall(core_->bundle_thread(), core_->bundles(), reply);
 }
 

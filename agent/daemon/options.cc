@@ -11,7 +11,7 @@
 #include "proto/contract/edit_distance.h"
 #include "proto/contract/text.h"
 #include "proto/os/process.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 #include "proto/pages/command_page.h"
 
 namespace ivy {
@@ -37,9 +37,9 @@ std::string default_socket(const Environment& environment, std::uint32_t uid) {
   const std::string given = first_directory(value_of(environment, "RUNTIME_DIRECTORY"));
   if (!given.empty()) return given + "/agent.sock";
   const std::string user = value_of(environment, "XDG_RUNTIME_DIR");
-  const std::string own = place_in_runtime_directory(user.c_str());
+  const std::string own = ivyrun_runtime_directory(user.c_str());
   if (!own.empty()) return own + "/agent.sock";
-  return place_in_tmp(uid) + "/agent.sock";
+  return ivyrun_tmp_directory(uid) + "/agent.sock";
 }
 
 std::string default_state(const Environment& environment) {
@@ -66,9 +66,9 @@ struct Raw {
 
 // Adds a flag. `usage` has the flag and the name of its value, such as "--socket FILE".
 template <class T>
-CLI::Option* add_value(CLI::App& verb, std::string_view usage, T& place, const char* text) {
+CLI::Option* add_value(CLI::App& verb, std::string_view usage, T& target, const char* text) {
   const std::string flag(take_part(usage, ' '));
-  return verb.add_option(flag, place, text)->type_name(std::string(usage));
+  return verb.add_option(flag, target, text)->type_name(std::string(usage));
 }
 
 void add_serving_verbs(CLI::App& app, Raw& raw) {

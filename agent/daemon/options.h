@@ -17,7 +17,7 @@ namespace ivy {
 
 struct ServeCommand {
   std::vector<ListenAddress> listen;
-  std::string certificates;  // A directory. If empty, certificate_places() are searched.
+  std::string certificates;  // A directory. If empty, certificate_directories() are searched.
   std::string socket_path;
   std::string state_directory;
   std::optional<std::uint16_t> insecure_loopback;
@@ -25,14 +25,14 @@ struct ServeCommand {
 };
 
 struct DrainCommand {
-  std::string socket_path;  // If empty, all of agent_socket_places() are tried.
+  std::string socket_path;  // If empty, all of agent_socket_paths() are tried.
   bool undo = false;
   bool stop_jobs = false;
   std::chrono::seconds wait{0};
 };
 
 struct StatusCommand {
-  std::string socket_path;  // If empty, all of agent_socket_places() are tried.
+  std::string socket_path;  // If empty, all of agent_socket_paths() are tried.
   bool json = false;
 };
 

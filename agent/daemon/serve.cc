@@ -49,8 +49,8 @@ constexpr auto kFirstOverdue = std::chrono::seconds(4);
 constexpr auto kCheckTime = std::chrono::seconds(5);
 // Calls end by themselves when the service has stopped; the others are cancelled after this time,
 // and calls that do not end even then must not hold up a restart.
-constexpr auto kCallPatience = std::chrono::milliseconds(800);
-constexpr auto kExitPatience = std::chrono::milliseconds(1700);
+constexpr auto kCallTimeout = std::chrono::milliseconds(800);
+constexpr auto kExitTimeout = std::chrono::milliseconds(1700);
 
 // Formats a status for sd_notify(3). Escapes newlines, which would start another assignment.
 std::string status_line(const std::string& status) {
@@ -154,7 +154,7 @@ Result<void> Serving::load_certificates(const ServeCommand& command,
 Result<void> Serving::make_service(const ServeCommand& command, const Environment& environment) {
   AgentServiceOptions options;
   options.state_directory = command.state_directory;
-  options.bundle_directory = BundleCache::usual_place(environment);
+  options.bundle_directory = BundleCache::default_directory(environment);
   options.jobs_cgroup = cgroup_.jobs;
   options.containment = cgroup_.description;
   options.version = std::string(version());
@@ -185,7 +185,7 @@ Result<void> Serving::open_server(const ServeCommand& command) {
 
 void Serving::log_addresses() const {
   agent_log::info("version " + std::string(version()) + " serves user " + user_ + " on " +
-                  joined(server_->places(), ", "));
+                  joined(server_->addresses(), ", "));
   agent_log::info("containment: " + cgroup_.description);
   if (credentials_ == nullptr)
     agent_log::info("launchers of other hosts are not served; --listen ADDR:PORT would serve them");
@@ -304,13 +304,13 @@ void Serving::stop(const std::string& why) {
   tick_.cancel();
   // Ends the process even if something hangs, so that a restart need not wait.
   std::thread([this] {
-    std::this_thread::sleep_for(kExitPatience);
+    std::this_thread::sleep_for(kExitTimeout);
     agent_log::warning("exiting although some calls have not finished in time");
     _exit(exit_code);
   }).detach();
   // Shuts down on a thread, because the loop must keep running for calls to end.
   std::thread([this] {
-    server_->shut_down(kCallPatience);
+    server_->shut_down(kCallTimeout);
     boost::asio::post(loop_, [this] { leave(); });
   }).detach();
 }

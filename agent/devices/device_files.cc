@@ -26,15 +26,15 @@ constexpr VendorReader kReaders[] = {
 
 struct NetworkDevice {
   std::string interface;
-  std::string place;
+  std::string path;
 };
 
 std::vector<NetworkDevice> network_devices(const std::string& root) {
   std::vector<NetworkDevice> found;
   for (const std::string& name : names_in(root + "/sys/class/net")) {
     // Bridges, tunnels and the loopback interface have no device.
-    std::string place = resolved(root + "/sys/class/net/" + name + "/device");
-    if (!place.empty()) found.push_back({name, std::move(place)});
+    std::string path = resolved(root + "/sys/class/net/" + name + "/device");
+    if (!path.empty()) found.push_back({name, std::move(path)});
   }
   return found;
 }
@@ -49,17 +49,16 @@ std::size_t common_parts(std::string_view one, std::string_view other) {
 
 // Returns the interface behind the same switch, or else behind the same root complex; empty if
 // there is none.
-std::string nearest_interface(const std::string& place,
+std::string nearest_interface(const std::string& path,
                               const std::vector<NetworkDevice>& interfaces) {
-  const std::size_t root_begin = place.find("/pci");
+  const std::size_t root_begin = path.find("/pci");
   if (root_begin == std::string::npos) return {};
   // Every directory up to and including ".../pci0000:00/" must be equal.
-  const std::size_t needed =
-      common_parts(place, place.substr(0, place.find('/', root_begin + 1) + 1));
+  const std::size_t needed = common_parts(path, path.substr(0, path.find('/', root_begin + 1) + 1));
   const NetworkDevice* best = nullptr;
   std::size_t most = 0;
   for (const NetworkDevice& candidate : interfaces) {
-    const std::size_t parts = common_parts(place, candidate.place);
+    const std::size_t parts = common_parts(path, candidate.path);
     if (parts < needed || parts <= most) continue;
     best = &candidate;
     most = parts;
@@ -69,11 +68,11 @@ std::string nearest_interface(const std::string& place,
 
 // Returns the switch's upstream port, two ports above the device. For a device directly at a root
 // port, which has no switch, returns the root complex.
-std::string switch_of(const std::string& place) {
-  const std::size_t root_begin = place.find("/pci");
+std::string switch_of(const std::string& path) {
+  const std::size_t root_begin = path.find("/pci");
   if (root_begin == std::string::npos) return {};
   std::vector<std::string> parts;
-  std::string_view left = std::string_view(place).substr(root_begin + 1);
+  std::string_view left = std::string_view(path).substr(root_begin + 1);
   while (!left.empty()) parts.emplace_back(take_part(left, '/'));
   return parts.size() > 3 ? parts[parts.size() - 3] : parts.front();
 }
@@ -85,9 +84,9 @@ BusDevice read_bus_device(const std::string& root, const std::string& bdf,
   device.bdf = normal_bdf(bdf);
   device.numa_node = number_in(directory + "/numa_node", -1);
   device.cores = first_line(directory + "/local_cpulist");
-  const std::string place = resolved(directory);
-  device.interface = nearest_interface(place, interfaces);
-  device.pci_switch = switch_of(place);
+  const std::string path = resolved(directory);
+  device.interface = nearest_interface(path, interfaces);
+  device.pci_switch = switch_of(path);
   return device;
 }
 
@@ -107,7 +106,7 @@ void add_listed(const std::vector<ListedDevice>& listed, const VendorReader& rea
       device.uuid = one.uuid;
       device.users = one.users;
       device.used_bytes = one.used_bytes;
-      set_place(&one.bus, device);
+      set_location(&one.bus, device);
       found.devices.push_back(std::move(device));
     }
   }

@@ -39,7 +39,7 @@ std::vector<Core> within(const std::vector<Core>& cores, const CoreList& allowed
 HostFacts facts_of(const Request& request, const ProbeAnswer& answer) {
   DeviceFindings findings;
   findings.found = combine_findings(request.files, answer.nvml);
-  if (request.needs_nvml && !answer.nvml.is_here && !findings.found.devices.empty())
+  if (request.needs_nvml && !answer.nvml.is_present && !findings.found.devices.empty())
     findings.found.source += ", because NVML could not be queried: " + answer.nvml.error;
   if (request.reads_cores || !findings.found.devices.empty())
     findings.allowed = allowed_cores(request.root);

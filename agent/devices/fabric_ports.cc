@@ -35,12 +35,12 @@ std::string state_of(const std::string& line) {
   return colon == std::string::npos ? line : line.substr(colon + 2);
 }
 
-PortHealth read_port(const std::string& place, const std::string& name) {
+PortHealth read_port(const std::string& directory, const std::string& name) {
   PortHealth port;
   port.name = name;
-  port.state = state_of(first_line(place + "/state"));
+  port.state = state_of(first_line(directory + "/state"));
   for (const PortCounter& counter : kPortCounters) {
-    const std::string line = first_line(place + "/counters/" + counter.file);
+    const std::string line = first_line(directory + "/counters/" + counter.file);
     if (const std::optional<std::uint64_t> value = to_number<std::uint64_t>(line))
       port.counters.push_back({counter.one, counter.many, *value});
   }
@@ -57,12 +57,12 @@ std::vector<PortHealth> read_ports(const std::string& root) {
   std::vector<PortHealth> ports;
   const std::string adapters = root + "/sys/class/infiniband";
   for (const std::string& adapter : names_in(adapters)) {
-    const std::string places = adapters + "/" + adapter + "/ports";
-    for (const std::string& number : names_in(places)) {
+    const std::string ports_directory = adapters + "/" + adapter + "/ports";
+    for (const std::string& number : names_in(ports_directory)) {
       if (ports.size() >= kMaxPorts) return ports;
       std::string name = adapter;
       name += " port " + number;
-      ports.push_back(read_port(places + "/" + number, name));
+      ports.push_back(read_port(ports_directory + "/" + number, name));
     }
   }
   return ports;

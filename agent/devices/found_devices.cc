@@ -17,7 +17,7 @@ const BusDevice* find_on_bus(const std::vector<BusDevice>& bus, const std::strin
   return device == bus.end() ? nullptr : &*device;
 }
 
-void set_place(const BusDevice* bus, FoundDevice& device) {
+void set_location(const BusDevice* bus, FoundDevice& device) {
   if (bus == nullptr) return;
   device.numa_node = bus->numa_node;
   device.cores = bus->cores;

@@ -67,7 +67,7 @@ void add_note(std::vector<std::string>& notes, std::string note);
 const BusDevice* find_on_bus(const std::vector<BusDevice>& bus, const std::string& bdf);
 
 // Copies the device's location from the bus; does nothing if `bus` is null.
-void set_place(const BusDevice* bus, FoundDevice& device);
+void set_location(const BusDevice* bus, FoundDevice& device);
 
 // Returns "0000:07:00.0" for "00000000:07:00.0" and for "0000:07:00.0", in lower case.
 std::string normal_bdf(std::string text);

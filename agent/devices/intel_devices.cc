@@ -12,10 +12,10 @@ namespace {
 std::string last_part(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 // Integrated graphics are on the root bus itself.
-bool is_behind_a_bridge(const std::string& place) {
-  const std::size_t root_begin = place.find("/pci");
+bool is_below_bridge(const std::string& path) {
+  const std::size_t root_begin = path.find("/pci");
   if (root_begin == std::string::npos) return false;
-  return std::count(place.begin() + static_cast<std::ptrdiff_t>(root_begin) + 1, place.end(), '/') >
+  return std::count(path.begin() + static_cast<std::ptrdiff_t>(root_begin) + 1, path.end(), '/') >
          1;
 }
 
@@ -47,10 +47,10 @@ std::vector<ListedDevice> read_intel_files(const std::string& root) {
     if (number_after(name, "card") < 0) continue;
     const std::string card = cards + "/" + name;
     if (first_line(card + "/device/vendor") != "0x8086") continue;
-    const std::string place = resolved(card + "/device");
-    if (!is_behind_a_bridge(place)) continue;
+    const std::string path = resolved(card + "/device");
+    if (!is_below_bridge(path)) continue;
     ListedDevice device;
-    device.bdf = normal_bdf(last_part(place));
+    device.bdf = normal_bdf(last_part(path));
     device.tiles = tiles_of(card);
     device.is_usable = render_node(root, card) == NodeState::kUsable;
     found.push_back(std::move(device));

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kRecordBytes = 8u << 10;
 // More than the kernel keeps by default; a bound in case records are written as fast as they are
 // read.
-constexpr std::size_t kMostRecords = 1u << 16;
+constexpr std::size_t kMaxRecords = 1u << 16;
 
 // Returns the text between `name` and the next comma; empty if `name` is missing or the driver does
 // not know the value.
@@ -73,7 +73,7 @@ std::vector<XidRecord> KernelLog::read_new() {
   std::vector<XidRecord> records;
   std::array<char, kRecordBytes> piece;
   std::string text;  // An incomplete line; only a test's file ends in one.
-  for (std::size_t count = 0; file_ && count < kMostRecords; ++count) {
+  for (std::size_t count = 0; file_ && count < kMaxRecords; ++count) {
     const ssize_t bytes = read(file_.get(), piece.data(), piece.size());
     // EPIPE: the kernel has overwritten unread records; the next read() continues after them.
     if (bytes < 0 && (errno == EPIPE || errno == EINTR)) continue;

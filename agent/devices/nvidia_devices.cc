@@ -81,8 +81,8 @@ bool is_nvidia_display(const std::string& device) {
 bool may_have_nvidia_on_bus(const std::string& root) {
   // A line is "BUSDEVFN <tab> VENDORDEVICE <tab> ...".
   // A machine with many virtual functions has thousands of lines.
-  constexpr std::size_t kMostBytes = 16u << 20;
-  const std::string list = read_file(root + "/proc/bus/pci/devices", kMostBytes).value_or("");
+  constexpr std::size_t kMaxBytes = 16u << 20;
+  const std::string list = read_file(root + "/proc/bus/pci/devices", kMaxBytes).value_or("");
   return list.empty() || list.find("\t10de") != std::string::npos;
 }
 
@@ -144,7 +144,7 @@ void note_unusable(const NvidiaFiles& files, FoundDevices& found) {
 void compare(const NvidiaFiles& files, const NvmlAnswer& nvml, FoundDevices& found) {
   std::vector<std::string> not_in_nvml;
   std::vector<std::string> not_in_driver;
-  if (nvml.is_here && !files.driver.empty()) {
+  if (nvml.is_present && !files.driver.empty()) {
     const auto knows = [&](const std::string& bdf) {
       return std::any_of(nvml.devices.begin(), nvml.devices.end(),
                          [&](const NvmlDevice& device) { return device.bdf == bdf; });
@@ -169,7 +169,7 @@ void compare(const NvidiaFiles& files, const NvmlAnswer& nvml, FoundDevices& fou
                     [&](const NvmlDevice& other) { return other.bdf == device.bdf; });
     if (!is_known) without_driver.push_back(device.bdf);
   }
-  if (!without_driver.empty() && (nvml.is_here || !files.driver.empty()))
+  if (!without_driver.empty() && (nvml.is_present || !files.driver.empty()))
     add_note(found.disagreements, "the PCI bus has " + joined(without_driver, ", ") +
                                       ", which the driver does not know");
 }
@@ -230,7 +230,7 @@ void add_gpu(const Gpu& gpu, int index, const BusDevice* bus, FoundDevices& foun
   device.bdf = gpu.bdf;
   device.model = gpu.model;
   device.fabric = gpu.fabric;
-  set_place(bus, device);
+  set_location(bus, device);
   if (!gpu.is_mig_enabled) {
     device.uuid = gpu.uuid;
     device.users = gpu.users;
@@ -282,15 +282,15 @@ bool wants_nvml(const NvidiaFiles& files) {
 
 void add_nvidia(const NvidiaFiles& files, const NvmlAnswer& nvml, FoundDevices& found) {
   const std::vector<Gpu> gpus =
-      nvml.is_here ? gpus_of_nvml(files, nvml) : gpus_of_files(files, found);
+      nvml.is_present ? gpus_of_nvml(files, nvml) : gpus_of_files(files, found);
   for (std::size_t i = 0; i < gpus.size(); ++i)
     add_gpu(gpus[i], static_cast<int>(i), find_on_bus(files.bus, gpus[i].bdf), found);
   note_unusable(files, found);
   compare(files, nvml, found);
   if (!found.devices.empty()) {
     found.vendor = &device_vendor(Vendor::kNvidia);
-    found.source = nvml.is_here ? "NVML " + nvml.driver_version : "files";
-  } else if (files.driver.empty() && !nvml.is_here && !files.bus.empty()) {
+    found.source = nvml.is_present ? "NVML " + nvml.driver_version : "files";
+  } else if (files.driver.empty() && !nvml.is_present && !files.bus.empty()) {
     add_note(found.notes,
              counted(files.bus.size(), "NVIDIA device") +
                  " on the PCI bus without a driver: the module nvidia is not loaded, or "

@@ -55,7 +55,7 @@ struct NvmlDevice {
 
 // NVML's answers, as reported by ivy-probe.
 struct NvmlAnswer {
-  bool is_here = false;  // If false, `error` has the reason.
+  bool is_present = false;  // If false, `error` has the reason.
   std::string error;
   std::string driver_version;
   std::vector<NvmlDevice> devices;  // In NVML's order, which is by address.

@@ -21,14 +21,14 @@ Library::Library() : handle_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL))
   load(uuid, "nvmlDeviceGetUUID");
   load(pci_info, "nvmlDeviceGetPciInfo_v3");
   if (!error_.empty()) return;
-  load_if_there(error_string, "nvmlErrorString");
-  load_if_there(memory, "nvmlDeviceGetMemoryInfo");
-  load_if_there(mig_mode, "nvmlDeviceGetMigMode");
-  load_if_there(max_slices, "nvmlDeviceGetMaxMigDeviceCount");
-  load_if_there(slice_by_index, "nvmlDeviceGetMigDeviceHandleByIndex");
+  load_optional(error_string, "nvmlErrorString");
+  load_optional(memory, "nvmlDeviceGetMemoryInfo");
+  load_optional(mig_mode, "nvmlDeviceGetMigMode");
+  load_optional(max_slices, "nvmlDeviceGetMaxMigDeviceCount");
+  load_optional(slice_by_index, "nvmlDeviceGetMigDeviceHandleByIndex");
   // Older drivers only have version 2.
-  load_if_there(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
-  if (processes == nullptr) load_if_there(processes, "nvmlDeviceGetComputeRunningProcesses_v2");
+  load_optional(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
+  if (processes == nullptr) load_optional(processes, "nvmlDeviceGetComputeRunningProcesses_v2");
 }
 
 Library::~Library() {

@@ -100,7 +100,7 @@ class Library {
   std::string text_of(Status status) const;
   // Leaves `function` null if the driver is too old to have the symbol.
   template <class Function>
-  void load_if_there(Function& function, const char* symbol) const {
+  void load_optional(Function& function, const char* symbol) const {
     function = reinterpret_cast<Function>(address_of(symbol));
   }
 
@@ -123,7 +123,7 @@ class Library {
   void* address_of(const char* symbol) const;
   template <class Function>
   void load(Function& function, const char* symbol) {
-    load_if_there(function, symbol);
+    load_optional(function, symbol);
     if (function == nullptr && error_.empty())
       error_ = std::string("libnvidia-ml.so.1 has no ") + symbol;
   }

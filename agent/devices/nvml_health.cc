@@ -80,25 +80,25 @@ NvmlHealth::NvmlHealth() {
     error_ = "nvmlInit: " + library_.text_of(begun);
     return;
   }
-  library_.load_if_there(calls_.field_values, "nvmlDeviceGetFieldValues");
-  library_.load_if_there(calls_.ecc_errors, "nvmlDeviceGetTotalEccErrors");
-  library_.load_if_there(calls_.utilization, "nvmlDeviceGetUtilizationRates");
-  library_.load_if_there(calls_.create_events, "nvmlEventSetCreate");
-  library_.load_if_there(calls_.register_events, "nvmlDeviceRegisterEvents");
-  library_.load_if_there(calls_.wait_event, "nvmlEventSetWait_v2");
+  library_.load_optional(calls_.field_values, "nvmlDeviceGetFieldValues");
+  library_.load_optional(calls_.ecc_errors, "nvmlDeviceGetTotalEccErrors");
+  library_.load_optional(calls_.utilization, "nvmlDeviceGetUtilizationRates");
+  library_.load_optional(calls_.create_events, "nvmlEventSetCreate");
+  library_.load_optional(calls_.register_events, "nvmlDeviceRegisterEvents");
+  library_.load_optional(calls_.wait_event, "nvmlEventSetWait_v2");
 }
 
 void NvmlHealth::read_links(nvml::Device device, GpuHealth& gpu) const {
   // Query the fields one by one: a driver that does not know one of them may reject the whole
   // request.
-  const auto ask = [&](unsigned field) -> std::optional<std::uint64_t> {
+  const auto query = [&](unsigned field) -> std::optional<std::uint64_t> {
     nvml::FieldValue value = field_of(field);
     if (calls_.field_values(device, 1, &value) != nvml::kSuccess) return std::nullopt;
     return field_number(value);
   };
-  gpu.recovery_action = static_cast<int>(ask(kRecoveryActionField).value_or(-1));
+  gpu.recovery_action = static_cast<int>(query(kRecoveryActionField).value_or(-1));
   const auto links =
-      static_cast<unsigned>(std::min<std::uint64_t>(ask(kLinkCountField).value_or(0), kMaxLinks));
+      static_cast<unsigned>(std::min<std::uint64_t>(query(kLinkCountField).value_or(0), kMaxLinks));
   if (links == 0) return;
   for (const LinkCounter& counter : kLinkCounters) {
     std::vector<nvml::FieldValue> values;
@@ -158,16 +158,16 @@ std::vector<HeldMemory> NvmlHealth::read_memory() const {
   for (unsigned i = 0; i < std::min(count, nvml::kMaxDevices); ++i) {
     nvml::Device device = nullptr;
     if (library_.by_index(i, &device) != nvml::kSuccess) continue;
-    std::vector<nvml::Device> places = nvml::is_in_mig_mode(library_, device)
-                                           ? nvml::slices_of(library_, device)
-                                           : std::vector<nvml::Device>{device};
-    for (const nvml::Device place : places) {
+    std::vector<nvml::Device> instances = nvml::is_in_mig_mode(library_, device)
+                                              ? nvml::slices_of(library_, device)
+                                              : std::vector<nvml::Device>{device};
+    for (const nvml::Device instance : instances) {
       HeldMemory held;
       held.device = "GPU " + std::to_string(i);
-      held.uuid = nvml::device_text(library_.uuid, place);
-      held.bytes = nvml::memory_in_use(library_, place);
-      held.busy_percent = busy_percent_of(place);
-      for (const nvml::DeviceUser& user : nvml::device_users(library_, place))
+      held.uuid = nvml::device_text(library_.uuid, instance);
+      held.bytes = nvml::memory_in_use(library_, instance);
+      held.busy_percent = busy_percent_of(instance);
+      for (const nvml::DeviceUser& user : nvml::device_users(library_, instance))
         held.holders.push_back({user.pid, user.bytes, process_name(user.pid)});
       all.push_back(std::move(held));
     }

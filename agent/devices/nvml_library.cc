@@ -15,12 +15,12 @@ namespace {
 // Functions that only discovery needs.
 struct DiscoveryCalls {
   explicit DiscoveryCalls(const nvml::Library& library) {
-    library.load_if_there(driver_version, "nvmlSystemGetDriverVersion");
-    library.load_if_there(name, "nvmlDeviceGetName");
-    library.load_if_there(minor, "nvmlDeviceGetMinorNumber");
-    library.load_if_there(gpu_instance, "nvmlDeviceGetGpuInstanceId");
-    library.load_if_there(compute_instance, "nvmlDeviceGetComputeInstanceId");
-    library.load_if_there(fabric_info, "nvmlDeviceGetGpuFabricInfoV");
+    library.load_optional(driver_version, "nvmlSystemGetDriverVersion");
+    library.load_optional(name, "nvmlDeviceGetName");
+    library.load_optional(minor, "nvmlDeviceGetMinorNumber");
+    library.load_optional(gpu_instance, "nvmlDeviceGetGpuInstanceId");
+    library.load_optional(compute_instance, "nvmlDeviceGetComputeInstanceId");
+    library.load_optional(fabric_info, "nvmlDeviceGetGpuFabricInfoV");
   }
   nvml::Status (*driver_version)(char*, unsigned) = nullptr;
   nvml::Status (*name)(nvml::Device, char*, unsigned) = nullptr;
@@ -30,12 +30,12 @@ struct DiscoveryCalls {
   nvml::Status (*fabric_info)(nvml::Device, nvml::FabricInfo*) = nullptr;
 };
 
-template <class Place>
-void add_users(const nvml::Library& library, nvml::Device device, Place& place) {
-  place.memory_bytes = nvml::memory_in_use(library, device);
+template <class Entry>
+void add_users(const nvml::Library& library, nvml::Device device, Entry& entry) {
+  entry.memory_bytes = nvml::memory_in_use(library, device);
   for (const nvml::DeviceUser& user : nvml::device_users(library, device)) {
-    place.users.push_back(user.pid);
-    place.used_bytes += user.bytes;
+    entry.users.push_back(user.pid);
+    entry.used_bytes += user.bytes;
   }
 }
 
@@ -115,8 +115,8 @@ NvmlAnswer query_nvml() {
     answer.driver_version = version.data();
   unsigned count = 0;
   const nvml::Status counted = library.count(&count);
-  answer.is_here = counted == nvml::kSuccess;
-  if (!answer.is_here) answer.error = "nvmlDeviceGetCount: " + library.text_of(counted);
+  answer.is_present = counted == nvml::kSuccess;
+  if (!answer.is_present) answer.error = "nvmlDeviceGetCount: " + library.text_of(counted);
   for (unsigned i = 0; i < std::min(count, nvml::kMaxDevices); ++i) {
     nvml::Device device = nullptr;
     // A lost or forbidden device has no handle; the files reveal it.

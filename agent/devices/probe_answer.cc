@@ -41,10 +41,10 @@ bool take_user(const ProbeFields& fields, ProbeAnswer& answer) {
   std::uint64_t bytes = 0;
   if (fields.size() != 4 || !read_number(fields[2], pid) || !read_number(fields[3], bytes))
     return false;
-  const auto add = [&](auto& place) {
-    if (place.uuid != fields[1]) return;
-    place.users.push_back(pid);
-    place.used_bytes += bytes;
+  const auto add = [&](auto& entry) {
+    if (entry.uuid != fields[1]) return;
+    entry.users.push_back(pid);
+    entry.used_bytes += bytes;
   };
   for (NvmlDevice& device : answer.nvml.devices) {
     add(device);
@@ -92,7 +92,7 @@ bool take_line(std::string_view line, ProbeAnswer& answer) {
   if (keyword == "core") return take_core(fields, answer);
   if (fields.size() != 2) return false;
   if (keyword == "nvml") {
-    answer.nvml.is_here = true;
+    answer.nvml.is_present = true;
     answer.nvml.driver_version = fields[1];
     return true;
   }
@@ -108,16 +108,16 @@ Error no_answer(const std::string& why, const std::string& noise) {
 
 std::string probe_text(const ProbeAnswer& answer) {
   std::string text = std::string(kProbeGreeting) + "\n";
-  if (answer.nvml.is_here) add_probe_line(text, "nvml", {answer.nvml.driver_version});
+  if (answer.nvml.is_present) add_probe_line(text, "nvml", {answer.nvml.driver_version});
   if (!answer.nvml.error.empty()) add_probe_line(text, "no-nvml", {answer.nvml.error});
-  const auto add_users = [&](const auto& place) {
-    if (place.memory_bytes > 0)
-      add_probe_line(text, "memory", {place.uuid, std::to_string(place.memory_bytes)});
-    for (std::size_t i = 0; i < place.users.size(); ++i)
+  const auto add_users = [&](const auto& entry) {
+    if (entry.memory_bytes > 0)
+      add_probe_line(text, "memory", {entry.uuid, std::to_string(entry.memory_bytes)});
+    for (std::size_t i = 0; i < entry.users.size(); ++i)
       // The first line carries the sum.
       add_probe_line(text, "user",
-                     {place.uuid, std::to_string(place.users[i]),
-                      std::to_string(i == 0 ? place.used_bytes : 0)});
+                     {entry.uuid, std::to_string(entry.users[i]),
+                      std::to_string(i == 0 ? entry.used_bytes : 0)});
   };
   for (const NvmlDevice& device : answer.nvml.devices) {
     add_probe_line(text, "device",

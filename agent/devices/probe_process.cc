@@ -32,7 +32,7 @@ constexpr std::string_view kEnd = "\nivy end\n";
   // Also capture the dynamic linker's messages about a library that is too old.
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
-  const std::vector<char*> pointers = exec_words(arguments);
+  const std::vector<char*> pointers = exec_array(arguments);
   execv(pointers.front(), pointers.data());
   dprintf(STDOUT_FILENO, "cannot be executed: %s\n",
           errno_error(Code::kUnavailable, "", errno).message.c_str());
@@ -62,11 +62,11 @@ void ProbeProcess::start(std::vector<std::string> arguments, std::chrono::millis
   if (!ends) return fail("pipe for ivy-probe");
   const pid_t parent = getpid();
   const pid_t child = fork();
-  if (child == 0) become_probe(std::move(arguments), ends.theirs.get(), parent);
+  if (child == 0) become_probe(std::move(arguments), ends.second.get(), parent);
   if (child < 0) return fail("fork ivy-probe");
   // Open the pidfd before the child can be reaped, while the pid is still its own.
   pidfd_.reset(open_pidfd(child));
-  output_.assign(ends.ours.release());
+  output_.assign(ends.first.release());
   timer_.expires_after(limit);
   timer_.async_wait([this, limit, attempt = attempt_](const boost::system::error_code& failed) {
     if (failed || attempt != attempt_) return;

@@ -24,7 +24,7 @@ class Watch {
     print("ready");
   }
 
-  void obey(std::string_view word) {
+  void execute(std::string_view word) {
     if (word == "begin") begin();
     if (word == "look") print_findings();
     if (word == "memory") print_memory();
@@ -86,7 +86,7 @@ void run_watch(const std::string& root) {
     if (bytes <= 0) _exit(0);
     words.append(piece.data(), static_cast<std::size_t>(bytes));
     for (std::size_t end = words.find('\n'); end != std::string::npos; end = words.find('\n')) {
-      watch.obey(std::string_view(words).substr(0, end));
+      watch.execute(std::string_view(words).substr(0, end));
       words.erase(0, end + 1);
     }
   }

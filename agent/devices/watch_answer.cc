@@ -9,13 +9,13 @@
 namespace ivy {
 namespace {
 
-constexpr std::size_t kMostOfEach = 64;
+constexpr std::size_t kMaxOfEach = 64;
 
 void take_holder(const ProbeFields& fields, WatchAnswer& answer) {
   const auto held = std::find_if(answer.held.begin(), answer.held.end(),
                                  [&](const HeldMemory& one) { return one.uuid == fields[1]; });
   DeviceHolder holder;
-  if (held == answer.held.end() || held->holders.size() >= kMostOfEach ||
+  if (held == answer.held.end() || held->holders.size() >= kMaxOfEach ||
       !read_number(fields[2], holder.pid) || !read_number(fields[3], holder.bytes))
     return;
   holder.name = fields[4];
@@ -48,7 +48,7 @@ void take_watch_line(std::string_view line, WatchAnswer& answer) {
   const ProbeFields fields = split_probe_line(line.substr(kProbeMark.size()));
   if (fields.front() == "ready") answer.is_ready = true;
   if (fields.front() == "end") answer.is_complete = true;
-  if (fields.front() == "finding" && fields.size() == 5 && answer.findings.size() < kMostOfEach) {
+  if (fields.front() == "finding" && fields.size() == 5 && answer.findings.size() < kMaxOfEach) {
     DeviceFinding finding;
     if (!read_number(fields[3], finding.at_ns)) return;
     finding.device = fields[1];
@@ -56,7 +56,7 @@ void take_watch_line(std::string_view line, WatchAnswer& answer) {
     finding.text = fields[4];
     answer.findings.push_back(std::move(finding));
   }
-  if (fields.front() == "held" && fields.size() == 5 && answer.held.size() < kMostOfEach) {
+  if (fields.front() == "held" && fields.size() == 5 && answer.held.size() < kMaxOfEach) {
     HeldMemory held;
     if (!read_number(fields[3], held.bytes) || !read_number(fields[4], held.busy_percent)) return;
     held.device = fields[1];

@@ -134,7 +134,7 @@ Result<store::Client*> HostExchange::connected() {
   if (client_ == nullptr) {
     client_ = IVY_TRY(store::Client::connect(*options_));
     fence_ = std::make_unique<store::HostFence>(*client_, "pmix",
-                                                store::HostFence::Place{host_, hosts_});
+                                                store::HostFence::HostPosition{host_, hosts_});
   }
   return client_.get();
 }

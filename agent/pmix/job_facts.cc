@@ -9,17 +9,17 @@ namespace {
 std::uint16_t narrow(std::uint32_t number) { return static_cast<std::uint16_t>(number); }
 
 std::vector<Fact> facts_of_rank(const FactSource& source, std::uint32_t rank) {
-  const JobLayout::Place place = source.layout.place(rank);
+  const JobLayout::RankLocation location = source.layout.locate(rank);
   return {
       // libpmix takes the first entry as the name of the others.
       {PMIX_RANK, RankNumber{rank}},
       {PMIX_APPNUM, std::uint32_t{0}},
       {PMIX_GLOBAL_RANK, RankNumber{rank}},
       {PMIX_APP_RANK, RankNumber{rank}},
-      {PMIX_LOCAL_RANK, narrow(place.local_rank)},
-      {PMIX_NODE_RANK, narrow(place.local_rank)},
-      {PMIX_NODEID, place.host},
-      {PMIX_HOSTNAME, source.layout.name(place.host)},
+      {PMIX_LOCAL_RANK, narrow(location.local_rank)},
+      {PMIX_NODE_RANK, narrow(location.local_rank)},
+      {PMIX_NODEID, location.host},
+      {PMIX_HOSTNAME, source.layout.name(location.host)},
       {PMIX_REINCARNATION, source.generation},
   };
 }

@@ -16,7 +16,7 @@ JobLayout::JobLayout(std::vector<std::uint32_t> ranks_on_hosts, std::vector<std:
   for (const std::uint32_t count : counts_) first_.push_back(first_.back() + count);
 }
 
-JobLayout::Place JobLayout::place(std::uint32_t rank) const {
+JobLayout::RankLocation JobLayout::locate(std::uint32_t rank) const {
   const auto after = std::upper_bound(first_.begin(), first_.end(), rank);
   const auto host = static_cast<std::uint32_t>(after - first_.begin() - 1);
   return {host, rank - first_[host]};
@@ -25,7 +25,7 @@ JobLayout::Place JobLayout::place(std::uint32_t rank) const {
 std::vector<std::uint32_t> JobLayout::hosts_of(std::span<const std::uint32_t> some_ranks) const {
   std::set<std::uint32_t> found;
   for (const std::uint32_t rank : some_ranks)
-    if (has(rank)) found.insert(place(rank).host);
+    if (has(rank)) found.insert(locate(rank).host);
   return {found.begin(), found.end()};
 }
 

@@ -12,7 +12,7 @@ namespace ivy {
 
 class JobLayout {
  public:
-  struct Place {
+  struct RankLocation {
     std::uint32_t host = 0;
     std::uint32_t local_rank = 0;
   };
@@ -29,7 +29,7 @@ class JobLayout {
   bool is_pretended(std::uint32_t host) const;
   bool has(std::uint32_t rank) const { return rank < ranks(); }
   // `rank` must be in the job.
-  Place place(std::uint32_t rank) const;
+  RankLocation locate(std::uint32_t rank) const;
   // Returns the hosts of these ranks in order, each once. Ignores ranks that are not in the job.
   std::vector<std::uint32_t> hosts_of(std::span<const std::uint32_t> some_ranks) const;
 

@@ -41,8 +41,8 @@ PmixHost::PmixHost(MpiServerOptions options, const std::string& secret,
       direct_(*this),
       contexts_(options_.host, layout_.hosts()) {}
 
-Result<void> PmixHost::serve(const Places& places, const std::vector<int>& until) {
-  places_ = places;
+Result<void> PmixHost::serve(const Directories& directories, const std::vector<int>& until) {
+  directories_ = directories;
   if (options_.loopback_fd >= 0)
     relay_loopback(Descriptor(options_.loopback_fd),
                    [this](pid_t process) { return port(process); });
@@ -55,7 +55,7 @@ Result<void> PmixHost::serve(const Places& places, const std::vector<int>& until
 Result<void> PmixHost::start(const RankProcess& rank) {
   const char* const chosen = getenv("IVY_PMIX_LIB");
   const PmixLibrary pmix =
-      IVY_TRY(open_pmix_library(pmix_library_places(chosen == nullptr ? "" : chosen, rank)));
+      IVY_TRY(open_pmix_library(pmix_library_paths(chosen == nullptr ? "" : chosen, rank)));
   server_ = IVY_TRY(PmixServer::start(pmix, setup(), *this));
   exchange_.warm_up();
   return {};
@@ -91,13 +91,13 @@ PmixSetup PmixHost::setup() const {
   PmixSetup setup;
   setup.name = name_;
   setup.host = options_.host;
-  setup.server_directory = places_.server;
+  setup.server_directory = directories_.server;
   setup.host_name = layout_.name(options_.host);
   setup.ranks_here = layout_.ranks_on(options_.host);
   setup.facts = job_facts({.layout = layout_,
                            .host = options_.host,
                            .job = "ivyrun." + options_.job_id.substr(0, 8),
-                           .session_directory = places_.session,
+                           .session_directory = directories_.session,
                            .generation = options_.generation,
                            .is_oversubscribed = is_oversubscribed()});
   return setup;
@@ -105,10 +105,10 @@ PmixSetup PmixHost::setup() const {
 
 bool PmixHost::is_oversubscribed() const {
   // As many as the kernel can have; it rejects a set that is too small.
-  constexpr int kMostProcessors = 8192;
-  const std::size_t bytes = CPU_ALLOC_SIZE(kMostProcessors);
+  constexpr int kMaxProcessors = 8192;
+  const std::size_t bytes = CPU_ALLOC_SIZE(kMaxProcessors);
   const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> processors(
-      CPU_ALLOC(kMostProcessors), [](cpu_set_t* set) { CPU_FREE(set); });
+      CPU_ALLOC(kMaxProcessors), [](cpu_set_t* set) { CPU_FREE(set); });
   if (sched_getaffinity(0, bytes, processors.get()) != 0) return false;
   // Simulated hosts share a machine.
   const std::uint32_t ranks =
@@ -125,12 +125,12 @@ void PmixHost::on_aborted(std::uint32_t rank, int code, std::string_view text) {
 }
 
 void PmixHost::on_spawn_rejected(std::uint32_t rank) {
-  write_all(STDERR_FILENO, spawn_refused(rank) + "\n");
+  write_all(STDERR_FILENO, spawn_rejected(rank) + "\n");
 }
 
 Result<std::vector<std::string>> PmixHost::variables(std::uint32_t rank,
                                                      const RankSocket::Peer& peer) {
-  if (!layout_.has(rank) || layout_.place(rank).host != options_.host)
+  if (!layout_.has(rank) || layout_.locate(rank).host != options_.host)
     return Error{Code::kInvalidArgument, "host " + layout_.name(options_.host) + " has the ranks " +
                                              layout_.local_peers(options_.host)};
   const RankProcess process = read_rank_process(peer.process);
@@ -139,7 +139,7 @@ Result<std::vector<std::string>> PmixHost::variables(std::uint32_t rank,
   std::vector<std::string> from_libpmix = IVY_TRY(server_->variables(rank, peer.group));
   const WorkerSettings settings = {.job_id = options_.job_id,
                                    .is_oversubscribed = is_oversubscribed(),
-                                   .segment_directory = places_.segments};
+                                   .segment_directory = directories_.segments};
   return mpi_variables(std::move(from_libpmix), settings, process);
 }
 

@@ -34,7 +34,7 @@ class PmixHost final : private PmixServerEvents, private DirectModexActions {
            std::function<void(const std::string& line)> send_line);
 
   // Directories for files of libpmix and the ranks; the caller removes them.
-  struct Places {
+  struct Directories {
     std::string server;
     std::string session;
     std::string segments;
@@ -42,7 +42,7 @@ class PmixHost final : private PmixServerEvents, private DirectModexActions {
   // Serves until one of the descriptors is closed or readable. Loads libpmix when the first rank
   // connects, since the library may be in that rank's Python environment; if there is none, every
   // rank receives an error.
-  Result<void> serve(const Places& places, const std::vector<int>& until);
+  Result<void> serve(const Directories& directories, const std::vector<int>& until);
 
  private:
   // PmixServerEvents
@@ -71,7 +71,7 @@ class PmixHost final : private PmixServerEvents, private DirectModexActions {
   const std::function<void(const std::string& line)> send_line_;
   const JobLayout layout_;
   const std::string name_;
-  Places places_;
+  Directories directories_;
   HostExchange exchange_;
   DirectModex direct_;
   GroupContexts contexts_;  // Used by libpmix's thread only.

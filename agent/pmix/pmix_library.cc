@@ -28,7 +28,7 @@ class Loader {
   std::string missing_;
 };
 
-Result<PmixLibrary> functions_of(void* handle, const std::string& place) {
+Result<PmixLibrary> functions_of(void* handle, const std::string& path) {
   PmixLibrary pmix;
   Loader loader(handle);
   loader.load(pmix.get_version, "PMIx_Get_version");
@@ -45,7 +45,7 @@ Result<PmixLibrary> functions_of(void* handle, const std::string& place) {
   loader.load(pmix.dmodex_request, "PMIx_server_dmodex_request");
   if (loader.missing().empty()) return pmix;
   return Error{Code::kFailedPrecondition,
-               place + " has no " + loader.missing() + ": libpmix 4.2 or newer is needed"};
+               path + " has no " + loader.missing() + ": libpmix 4.2 or newer is needed"};
 }
 
 // Returns the directories of Python environments: the active ones, and the one of the rank's
@@ -81,26 +81,26 @@ bool serves_groups(std::string_view version) {
   return numbers >= kFirst;
 }
 
-std::vector<std::string> pmix_library_places(const std::string& chosen, const RankProcess& rank) {
+std::vector<std::string> pmix_library_paths(const std::string& chosen, const RankProcess& rank) {
   for (const std::string& only : {chosen, rank.variable("IVY_PMIX_LIB")})
     if (!only.empty()) return {only};
-  std::vector<std::string> places;
-  if (!rank.pmix_library.empty()) places.push_back(rank.pmix_library);
+  std::vector<std::string> paths;
+  if (!rank.pmix_library.empty()) paths.push_back(rank.pmix_library);
   for (const std::string& prefix : prefixes_of(rank)) {
-    places.push_back(prefix + "/lib/openmpi/libpmix.so.2");
-    places.push_back(prefix + "/lib/libpmix.so.2");
+    paths.push_back(prefix + "/lib/openmpi/libpmix.so.2");
+    paths.push_back(prefix + "/lib/libpmix.so.2");
   }
-  places.push_back("libpmix.so.2");
-  return places;
+  paths.push_back("libpmix.so.2");
+  return paths;
 }
 
-Result<PmixLibrary> open_pmix_library(const std::vector<std::string>& places) {
+Result<PmixLibrary> open_pmix_library(const std::vector<std::string>& paths) {
   std::string reason;
-  for (const std::string& place : places) {
+  for (const std::string& path : paths) {
     // RTLD_GLOBAL, because libpmix's own plug-ins look up its functions among the program's
     // symbols.
-    void* const handle = dlopen(place.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (handle != nullptr) return functions_of(handle, place);
+    void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (handle != nullptr) return functions_of(handle, path);
     if (reason.empty()) reason = dlerror();
   }
   return Error{Code::kNotFound,

@@ -42,10 +42,10 @@ bool serves_groups(std::string_view version);
 // rank has already loaded, the library next to the Open MPI of the rank's Python environment, whose
 // wheel contains one, and the system loader's. The order matters: a server older than its ranks
 // cannot create groups for them.
-std::vector<std::string> pmix_library_places(const std::string& chosen, const RankProcess& rank);
+std::vector<std::string> pmix_library_paths(const std::string& chosen, const RankProcess& rank);
 
 // Loads the first library that exists. The message of NotFound says what to install;
 // FailedPrecondition means that the library is too old.
-Result<PmixLibrary> open_pmix_library(const std::vector<std::string>& places);
+Result<PmixLibrary> open_pmix_library(const std::vector<std::string>& paths);
 
 }  // namespace ivy

@@ -106,7 +106,7 @@ Result<void> serve(const MpiServerOptions& options, EventPipe& events,
 }
 
 // Tells each rank that connects why there is no server.
-Result<void> refuse(int listen_fd, const Error& why, const std::vector<int>& until) {
+Result<void> reject(int listen_fd, const Error& why, const std::vector<int>& until) {
   RankSocket socket(
       Descriptor(listen_fd),
       [&](std::uint32_t, const RankSocket::Peer&) -> Result<std::vector<std::string>> {
@@ -125,7 +125,7 @@ int run(const MpiServerOptions& options, EventPipe& events) {
   if (done.ok()) return 0;
   const Error& why = done.error();
   events.send_line(error_line(why.fix.empty() ? why.message : why.message + "; " + why.fix));
-  static_cast<void>(refuse(options.listen_fd, why, until).ok());
+  static_cast<void>(reject(options.listen_fd, why, until).ok());
   return kFailed;
 }
 

@@ -64,7 +64,7 @@ using Fence = Upcall<pmix_server_fencenb_fn_t>;
 using Group = Upcall<pmix_server_grp_fn_t>;
 using Modex = Upcall<pmix_server_dmodex_req_fn_t>;
 using Spawn = Upcall<pmix_server_spawn_fn_t>;
-using Happened = Upcall<pmix_notification_fn_t>;
+using Notified = Upcall<pmix_notification_fn_t>;
 
 pmix_status_t on_connected(const Connected::Arguments& call) {
   const auto& [rank, object, infos, info_count, done, context] = call;
@@ -105,7 +105,7 @@ BlobAnswer answer_to(pmix_modex_cbfunc_t done, void* context) {
 }
 
 // Returns true if all processes are ranks of this job: another job's ranks cannot take part here.
-bool are_ours(std::span<const pmix_proc_t> some) {
+bool are_in_job(std::span<const pmix_proc_t> some) {
   for (const pmix_proc_t& one : some)
     if (module_state->name != one.nspace) return false;
   return true;
@@ -127,7 +127,7 @@ pmix_status_t on_fence(const Fence::Arguments& call) {
   if (data != nullptr) own.assign(data, size);
   std::free(data);  // Owned by this function.
   const std::span<const pmix_proc_t> ranks(some, count);
-  if (!are_ours(ranks)) return PMIX_ERR_NOT_SUPPORTED;
+  if (!are_in_job(ranks)) return PMIX_ERR_NOT_SUPPORTED;
   module_state->events.on_fence(ranks_of(ranks), std::move(own), answer_to(done, context));
   return PMIX_SUCCESS;
 }
@@ -186,7 +186,7 @@ GroupAnswer answer_to_group(const Group::Arguments& call, bool wants_context) {
 pmix_status_t on_group(const Group::Arguments& call) {
   const auto& [operation, id, some, count, infos, info_count, done, context] = call;
   const std::span<const pmix_proc_t> members(some, count);
-  if (id == nullptr || !are_ours(members)) return PMIX_ERR_NOT_SUPPORTED;
+  if (id == nullptr || !are_in_job(members)) return PMIX_ERR_NOT_SUPPORTED;
   GroupDirectives wanted = directives_of({infos, info_count});
   if (wanted.adds_members) return PMIX_ERR_NOT_SUPPORTED;
   // Not through `done`: libpmix 5.0 would then request the end of a group a second time, in vain.
@@ -211,7 +211,7 @@ pmix_status_t on_spawn(const Spawn::Arguments& call) {
   return PMIX_ERR_NOT_SUPPORTED;
 }
 
-void on_event(const Happened::Arguments& call) {
+void on_event(const Notified::Arguments& call) {
   const auto& [id, status, source, infos, info_count, results, result_count, done, context] = call;
   if (status == PMIX_ERR_LOST_CONNECTION && module_state->name == source->nspace &&
       module_state->present.erase(source->rank) == 1)
@@ -276,7 +276,7 @@ Result<void> PmixServer::initialize(const PmixSetup& setup) const {
       {PMIX_SERVER_TMPDIR, setup.server_directory},
       {PMIX_SYSTEM_TMPDIR, setup.server_directory},
       {PMIX_HOSTNAME, setup.host_name},
-      // Workers learn this name before the server runs (node/workers/mpi_place.h).
+      // Workers learn this name before the server runs (node/workers/mpi_identity.h).
       {PMIX_SERVER_NSPACE, std::string("ivyrun-pmix")},
       {PMIX_SERVER_RANK, setup.host},
       // Otherwise each rank detects the processors itself, which takes 100 ms.
@@ -297,7 +297,7 @@ Result<void> PmixServer::watch_losses() const {
   const pmix_hdlr_reg_cbfunc_t done = [](pmix_status_t status, std::size_t, void* promise) {
     static_cast<std::promise<pmix_status_t>*>(promise)->set_value(status);
   };
-  pmix_.register_event_handler(nullptr, 0, nullptr, 0, Happened::call<on_event>, done, &registered);
+  pmix_.register_event_handler(nullptr, 0, nullptr, 0, Notified::call<on_event>, done, &registered);
   const pmix_status_t status = registered.get_future().get();
   if (status >= PMIX_SUCCESS) return {};
   return Error{Code::kUnavailable, "register for libpmix's events: " + pmix_.text_of(status)};

@@ -16,10 +16,10 @@ namespace ivy {
 namespace {
 
 // The kernel limits both together to a quarter of the stack limit.
-constexpr std::size_t kMostBytes = 4u << 20;
+constexpr std::size_t kMaxBytes = 4u << 20;
 
 std::vector<std::string> texts_of(const std::string& path) {
-  const std::string bytes = read_file(path, kMostBytes).value_or("");
+  const std::string bytes = read_file(path, kMaxBytes).value_or("");
   std::vector<std::string> texts;
   std::string_view rest = bytes;
   while (!rest.empty()) texts.emplace_back(take_part(rest, '\0'));
@@ -28,7 +28,7 @@ std::vector<std::string> texts_of(const std::string& path) {
 
 // "7f…-7f… r-xp 00000000 fe:00 1234   /usr/lib/libpmix.so.2.5.2" -> "/usr/lib/libpmix.so.2.5.2"
 std::string mapped_pmix(const std::string& path) {
-  const std::string maps = read_file(path, kMostBytes).value_or("");
+  const std::string maps = read_file(path, kMaxBytes).value_or("");
   std::string_view rest = maps;
   while (!rest.empty()) {
     const std::string_view line = take_part(rest, '\n');
@@ -42,8 +42,8 @@ std::string mapped_pmix(const std::string& path) {
 bool holds_socket(const std::string& directory, const std::string& wanted) {
   const std::vector<std::string> names = names_in(directory + "/fd");
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    std::error_code gone;
-    return std::filesystem::read_symlink(directory + "/fd/" + name, gone) == wanted;
+    std::error_code ignored;
+    return std::filesystem::read_symlink(directory + "/fd/" + name, ignored) == wanted;
   });
 }
 

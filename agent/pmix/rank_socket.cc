@@ -27,9 +27,9 @@ namespace {
 // "rank 4294967295\n" and some spare room.
 constexpr std::size_t kLongestLine = 64;
 // A rank writes its line immediately.
-constexpr std::int64_t kPatienceNs = 10'000'000'000;
+constexpr std::int64_t kTimeoutNs = 10'000'000'000;
 // Further connections wait in the listener's queue.
-constexpr std::size_t kMostRequesters = 256;
+constexpr std::size_t kMaxRequesters = 256;
 // How often the deadlines of silent peers are checked.
 constexpr int kCheckDeadlinesMs = 1000;
 // Pause after a failed accept(). Most likely no descriptor is free, so the connection stays in the
@@ -84,7 +84,7 @@ void relay(const Descriptor& rank, const Descriptor& server) {
 
 void serve_rank(Descriptor rank, const PortFor& port_for, PeerOwners& owners) {
   const PeerOwners::Owner owner = owners.of(rank.get());
-  if (owner.where != PeerOwners::Where::kHere || owner.user != geteuid()) return;
+  if (owner.location != PeerOwners::Location::kThisHost || owner.user != geteuid()) return;
   const Result<std::uint16_t> port = port_for(process_with_socket(owner.inode));
   Descriptor server = port.ok() ? connect_to(*port) : Descriptor();
   if (!server) return;
@@ -111,7 +111,7 @@ Result<void> RankSocket::serve(const std::vector<int>& until) {
   bool is_paused = false;  // accept() failed, so the listener is not polled.
   for (;;) {
     std::vector<pollfd> set = poll_set(until);
-    const bool has_room = requesters_.size() < kMostRequesters;
+    const bool has_room = requesters_.size() < kMaxRequesters;
     set.push_back({has_room && !is_paused ? listening_.get() : -1, POLLIN, 0});
     for (const Requester& requester : requesters_)
       set.push_back({requester.socket.get(), POLLIN, 0});
@@ -121,9 +121,9 @@ Result<void> RankSocket::serve(const std::vector<int>& until) {
     if (poll(set.data(), set.size(), timeout_ms) < 0 && errno != EINTR)
       return errno_error(Code::kInternal, "wait for ranks", errno);
     if (has_ended(set, until.size())) return {};
-    std::size_t place = until.size() + 1;
+    std::size_t index = until.size() + 1;
     for (auto requester = requesters_.begin(); requester != requesters_.end();) {
-      const bool is_ready = set[place++].revents != 0;
+      const bool is_ready = set[index++].revents != 0;
       const bool stays = is_ready ? receive(*requester) : monotonic_ns() < requester->deadline_ns;
       requester = stays ? std::next(requester) : requesters_.erase(requester);
     }
@@ -136,11 +136,11 @@ bool RankSocket::accept_one() {
   if (!socket) return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
   ucred peer{};
   socklen_t length = sizeof peer;
-  const bool is_ours = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-                       peer.uid == geteuid();
-  if (is_ours)
+  const bool is_trusted = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+                          peer.uid == geteuid();
+  if (is_trusted)
     requesters_.push_back(
-        {std::move(socket), {peer.pid, peer.gid}, {}, monotonic_ns() + kPatienceNs});
+        {std::move(socket), {peer.pid, peer.gid}, {}, monotonic_ns() + kTimeoutNs});
   return true;
 }
 

@@ -42,10 +42,10 @@ SessionFiles::~SessionFiles() {
   if (!path_.empty()) remove_tree(path_);
 }
 
-SegmentDirectory::SegmentDirectory(const std::string& place, const std::string& name,
+SegmentDirectory::SegmentDirectory(const std::string& base, const std::string& name,
                                    std::string otherwise)
     : path_(std::move(otherwise)) {
-  const std::string parent = pmix_segments_parent(place, geteuid());
+  const std::string parent = pmix_segments_parent(base, geteuid());
   if (!make_own_directory(parent)) return;
   remove_unlocked(parent, kPmixSegments);
   const std::string own = parent + "/" + std::string(kPmixSegments) + name;

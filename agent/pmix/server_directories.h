@@ -34,10 +34,10 @@ class SessionFiles {
 // on it; if the creator was killed, the next server of this user removes it at its start.
 class SegmentDirectory {
  public:
-  // Creates PLACE/ivyrun-UID/pmix-NAME; `place` is "/dev/shm" except in tests. If that cannot be
+  // Creates PLACE/ivyrun-UID/pmix-NAME; `base` is "/dev/shm" except in tests. If that cannot be
   // used (no such file system, or another user has created PLACE/ivyrun-UID), the directory is
   // `otherwise`, which is not removed here.
-  SegmentDirectory(const std::string& place, const std::string& name, std::string otherwise);
+  SegmentDirectory(const std::string& base, const std::string& name, std::string otherwise);
   ~SegmentDirectory();
   SegmentDirectory(const SegmentDirectory&) = delete;
   SegmentDirectory& operator=(const SegmentDirectory&) = delete;

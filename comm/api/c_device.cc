@@ -38,7 +38,7 @@ std::string name_of(const void* buffer, const std::optional<nccl::DeviceMemory>&
 }
 
 int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*> buffers,
-                   bool is_declared, Placed& placed) {
+                   bool is_declared, LocatedBuffers& placed) {
   const void* first = nullptr;
   std::optional<nccl::DeviceMemory> first_memory;
   for (const void* const buffer : buffers) {
@@ -62,7 +62,7 @@ int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*
 }
 
 // Reports why the device that the caller named cannot be used.
-[[gnu::cold, gnu::noinline]] int refuse_device(const ivy_call* call, bool has_field) {
+[[gnu::cold, gnu::noinline]] int reject_device(const ivy_call* call, bool has_field) {
   if (!has_field) {
     return invalid(
         "IVY_ON_DEVICE is set, but ivy_call.struct_bytes does not include the field `device`");
@@ -75,9 +75,9 @@ int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*
   return loaded.ok() ? IVY_OK : fail(loaded.error());
 }
 
-int believe(const ivy_call* call, Placed& placed) {
+int believe(const ivy_call* call, LocatedBuffers& placed) {
   const bool has_field = call->struct_bytes >= offsetof(ivy_call, device) + sizeof call->device;
-  if (!has_field || call->device < 0) return refuse_device(call, has_field);
+  if (!has_field || call->device < 0) return reject_device(call, has_field);
   if (nccl::Driver::in_use() == nullptr) IVY_CHECKED(start_driver());
   placed.is_device = true;
   placed.device = call->device;
@@ -114,7 +114,8 @@ bool are_in_heap(std::initializer_list<const void*> buffers) {
 
 }  // namespace
 
-int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed) {
+int find_memory(const ivy_call* call, std::initializer_list<const void*> buffers,
+                LocatedBuffers& placed) {
   if (has_flag(call, IVY_ON_DEVICE)) return believe(call, placed);
   const bool is_declared = has_flag(call, IVY_DEVICE_MEMORY);
   if (!is_declared && are_in_heap(buffers)) return IVY_OK;
@@ -125,7 +126,8 @@ int find_place(const ivy_call* call, std::initializer_list<const void*> buffers,
   return find_by_driver(*nccl::Driver::in_use(), buffers, is_declared, placed);
 }
 
-nccl::DeviceOperation Placed::operation(Collective&& collective, const ivy_call* call) const {
+nccl::DeviceOperation LocatedBuffers::operation(Collective&& collective,
+                                                const ivy_call* call) const {
   nccl::DeviceOperation operation{.collective = std::move(collective), .device = device};
   if (has_device_fields(call)) {
     operation.stream = call->stream;
@@ -166,9 +168,9 @@ extern "C" int ivy_mem_alloc_device(ivy_comm* comm, int device, size_t bytes, vo
     IVY_CHECKED(check_comm(comm));
     if (memory == nullptr) return invalid("memory is NULL");
     // A driver that has not answered by then is abandoned.
-    constexpr std::chrono::seconds kPatience{120};
+    constexpr std::chrono::seconds kTimeout{120};
     const ivy::Result<void*> made =
-        nccl::device_regions::allocate(device, bytes, ivy::steady_now() + kPatience);
+        nccl::device_regions::allocate(device, bytes, ivy::steady_now() + kTimeout);
     if (!made.ok()) return fail(made.error());
     *memory = *made;
     return IVY_OK;

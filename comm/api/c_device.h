@@ -10,7 +10,7 @@
 namespace ivy::comm::c_interface {
 
 // Location of a call's buffers. `device` is only meaningful if is_device is set.
-struct Placed {
+struct LocatedBuffers {
   bool is_device = false;
   int device = 0;
 
@@ -19,6 +19,7 @@ struct Placed {
 
 // Locates the buffers; queries the driver if the program uses one. Null buffers do not count.
 // Returns IVY_INVALID_ARGUMENT if only some of the buffers are on a device.
-int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed);
+int find_memory(const ivy_call* call, std::initializer_list<const void*> buffers,
+                LocatedBuffers& placed);
 
 }  // namespace ivy::comm::c_interface

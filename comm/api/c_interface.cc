@@ -167,14 +167,14 @@ int check_buffer(const void* buffer, std::size_t count, const char* name) {
   return invalid(std::string(name) + " is NULL with a count of " + std::to_string(count));
 }
 
-std::size_t most_elements(int dtype) {
+std::size_t max_elements(int dtype) {
   return std::numeric_limits<std::size_t>::max() / 4 / element_bytes(static_cast<Dtype>(dtype));
 }
 
 int check_count(std::size_t count, int dtype, std::size_t blocks) {
   // Nearly all calls end here. The division below would slow a small operation measurably.
   if (count <= std::numeric_limits<std::uint32_t>::max() && blocks <= kFewBlocks) return IVY_OK;
-  if (count <= most_elements(dtype) / std::max<std::size_t>(1, blocks)) return IVY_OK;
+  if (count <= max_elements(dtype) / std::max<std::size_t>(1, blocks)) return IVY_OK;
   return invalid("a count of " + std::to_string(count) + " elements is too large");
 }
 

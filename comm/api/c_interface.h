@@ -87,7 +87,7 @@ int check_root(const ivy_comm* comm, int root);
 // that it stands for.
 int check_buffer(const void* buffer, std::size_t count, const char* name);
 // Returns the largest accepted number of elements: their size in bytes is a quarter of SIZE_MAX.
-std::size_t most_elements(int dtype);
+std::size_t max_elements(int dtype);
 int check_count(std::size_t count, int dtype, std::size_t blocks);
 
 // Also allocates the handle of an asynchronous call, which finish() returns, because nothing may

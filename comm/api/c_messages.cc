@@ -79,7 +79,7 @@ int give_status(const MessageStatus& status, ivy_message* message) {
 }
 
 // NCCL's messages have no tags and need a known source.
-int check_device_message(const GivenMessage& given, const Placed& placed) {
+int check_device_message(const GivenMessage& given, const LocatedBuffers& placed) {
   const bool is_any = !given.is_send && given.peer == IVY_ANY_SOURCE;
   const bool has_tag = given.tag != 0 && (given.is_send || given.tag != IVY_ANY_TAG);
   if (!is_any && !has_tag) return IVY_OK;
@@ -93,7 +93,7 @@ int check_device_message(const GivenMessage& given, const Placed& placed) {
 // Location and options of a message between devices.
 struct OnDevice {
   ivy_comm* comm;
-  const Placed& placed;
+  const LocatedBuffers& placed;
   const ivy_call* call;
 };
 
@@ -162,8 +162,8 @@ int run_message(ivy_comm* comm, const GivenMessage& given, ivy_message* message,
     std::shared_ptr<MessageRequest> request;
     IVY_CHECKED(take_request(comm, given, request));
     IVY_CHECKED(check_message(message));
-    Placed placed;
-    IVY_CHECKED(find_place(call, {given.buffer}, placed));
+    LocatedBuffers placed;
+    IVY_CHECKED(find_memory(call, {given.buffer}, placed));
     if (placed.is_device) return run_on_device({comm, placed, call}, given, request, message);
     if (call != nullptr && call->work != nullptr) {
       comm->communicator->post_message(request, options_of(call));
@@ -212,12 +212,12 @@ int ivy_recv_within(ivy_comm* comm, void* buffer, size_t count, int dtype, int f
     IVY_CHECKED(take_request(comm, receiving, request));
     if (message == nullptr) return invalid("message is NULL");
     IVY_CHECKED(check_message(message));
-    Placed placed;
-    IVY_CHECKED(find_place(nullptr, {buffer}, placed));
+    LocatedBuffers placed;
+    IVY_CHECKED(find_memory(nullptr, {buffer}, placed));
     if (placed.is_device) return invalid("buffer is device memory; use ivy_recv");
     CallOptions options;
     options.timeout = timeout_of(-1);
-    options.patience = at_most_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(at_most_ms);
+    options.wait_limit = at_most_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(at_most_ms);
     const Outcome outcome = comm->communicator->exchange_messages({request}, options);
     if (outcome.code != IVY_OK) return fail(outcome.failure());
     return give_status(request->status, message);
@@ -254,8 +254,8 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
     if (call != nullptr && call->work != nullptr) {
       return invalid("sendrecv is blocking; use ivy_send and ivy_recv with call.work");
     }
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, recv}, placed));
+    LocatedBuffers placed;
+    IVY_CHECKED(find_memory(call, {send, recv}, placed));
     if (placed.is_device) {
       receiving->status = {from, 0, receiving->bytes};
       IVY_CHECKED(exchange_on_device({comm, placed, call}, out, in));

@@ -50,7 +50,7 @@ int check_call_on(const ivy_comm* comm, const ivy_call* call) {
 int take_blocks(const ivy_comm* comm, const Counts& given, int dtype, Blocks& blocks,
                 std::size_t& total) {
   if (given.counts == nullptr) return invalid(std::string(given.which) + "counts is NULL");
-  const std::size_t most = most_elements(dtype);
+  const std::size_t most = max_elements(dtype);
   const auto is_too_large = [&](const char* array, std::size_t rank, std::size_t value) {
     return invalid(std::string(given.which) + array + "[" + std::to_string(rank) + "] is " +
                    std::to_string(value) + ", which is too large");
@@ -81,7 +81,7 @@ char* at_block(const void* buffer, const Block& block) {
   return static_cast<char*>(const_cast<void*>(or_nothing(buffer))) + block.offset;
 }
 
-int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
+int start_on_device(ivy_comm* comm, const ivy_call* call, const LocatedBuffers& placed,
                     Collective& collective) {
   const bool is_in_place = collective.send.data == collective.receive.data;
   if (collective.shape.operation == Operation::kAllToAll && is_in_place &&
@@ -98,8 +98,8 @@ int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
 // of code.
 [[gnu::flatten]] int start(ivy_comm* comm, const ivy_call* call, Collective& collective,
                            const void* send, const void* recv) {
-  Placed placed;
-  IVY_CHECKED(find_place(call, {send, recv}, placed));
+  LocatedBuffers placed;
+  IVY_CHECKED(find_memory(call, {send, recv}, placed));
   if (call != nullptr) collective.factor = call->factor;
   if (placed.is_device) return start_on_device(comm, call, placed, collective);
   collective.send.data = or_nothing(collective.send.data);
@@ -227,7 +227,7 @@ int take_parts(std::size_t count, const Arguments& arrays, const std::size_t* co
   const auto has_room = [](const void* buffer, std::size_t elements) {
     return buffer != IVY_IN_PLACE && (buffer != nullptr || elements == 0);
   };
-  const std::size_t most = most_elements(arrays.dtype) / count;
+  const std::size_t most = max_elements(arrays.dtype) / count;
   for (std::size_t part = 0; part < count; ++part) {
     const void* const input = send[part] == IVY_IN_PLACE ? recv[part] : send[part];
     if (counts[part] > most) {
@@ -248,12 +248,12 @@ int take_parts(std::size_t count, const Arguments& arrays, const std::size_t* co
 
 // Locates the parts, which must all be on the host or on the same device. Parts that are empty and
 // NULL do not count.
-int find_parts(const ivy_call* call, const std::vector<Part>& parts, Placed& placed) {
+int find_parts(const ivy_call* call, const std::vector<Part>& parts, LocatedBuffers& placed) {
   std::size_t first = parts.size();  // The first part that is not NULL.
   for (std::size_t part = 0; part < parts.size(); ++part) {
     if (parts[part].send == nullptr && parts[part].receive == nullptr) continue;
-    Placed own;
-    IVY_CHECKED(find_place(call, {parts[part].send, parts[part].receive}, own));
+    LocatedBuffers own;
+    IVY_CHECKED(find_memory(call, {parts[part].send, parts[part].receive}, own));
     if (first == parts.size()) {
       first = part;
       placed = own;
@@ -262,7 +262,7 @@ int find_parts(const ivy_call* call, const std::vector<Part>& parts, Placed& pla
                      std::to_string(part) + " is not where part " + std::to_string(first) + " is");
     }
   }
-  return first < parts.size() || parts.empty() ? IVY_OK : find_place(call, {}, placed);
+  return first < parts.size() || parts.empty() ? IVY_OK : find_memory(call, {}, placed);
 }
 
 }  // namespace
@@ -432,7 +432,7 @@ int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* const* se
         .send = send, .recv = const_cast<void**>(recv), .dtype = dtype, .op = op};
     Collective collective;
     IVY_CHECKED(take_parts(parts, arrays, counts, collective.parts));
-    Placed placed;
+    LocatedBuffers placed;
     IVY_CHECKED(find_parts(call, collective.parts, placed));
     collective.shape = arrays.shape(Operation::kAllReduce, counts_fingerprint({counts, parts}));
     collective.shape.has_parts = true;

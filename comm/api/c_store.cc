@@ -253,10 +253,10 @@ int ivy_store_next_change(ivy_comm* comm, uint32_t watch, int64_t timeout_ms,
   return with_store(comm, {change}, [&](ivy::store::Client& store) -> int {
     const Result<ivy::store::Changed> received = store.next_change(watch, wait_of(timeout_ms));
     if (!received.ok()) return fail(received.error());
-    *change = {static_cast<std::int32_t>(received->what), {}, {}};
-    if (received->what == ivy::store::Changed::What::kOverflow) return IVY_OK;
+    *change = {static_cast<std::int32_t>(received->kind), {}, {}};
+    if (received->kind == ivy::store::Changed::Kind::kOverflow) return IVY_OK;
     Allocated key = copy_of(received->key);
-    if (received->what == ivy::store::Changed::What::kSet)
+    if (received->kind == ivy::store::Changed::Kind::kSet)
       change->value = {copy_of(received->value).release(), received->value.size()};
     change->key = {key.release(), received->key.size()};
     return IVY_OK;

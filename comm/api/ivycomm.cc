@@ -135,22 +135,22 @@ int ivy_finalize(ivy_comm* world) {
     const Handle ending(world);
     // After a failed repair there is no world to leave.
     if (world->communicator == nullptr) return IVY_OK;
-    Outcome parted;
+    Outcome detached;
     // Settle the groups first, because NCCL's communicator of a group may be split from the
     // world's.
     for (const ivy_comm* group : world->groups) {
       const Outcome settled = group->communicator->finish_device_work();
-      if (parted.code == IVY_OK) parted = settled;
+      if (detached.code == IVY_OK) detached = settled;
     }
     const Outcome own = world->communicator->finalize();
-    if (parted.code == IVY_OK) parted = own;
+    if (detached.code == IVY_OK) detached = own;
     while (!world->groups.empty()) {
       const Handle group(world->groups.front());
       world->groups.erase(world->groups.begin());
       const Outcome left = group->communicator->leave_group();
-      if (parted.code == IVY_OK) parted = left;
+      if (detached.code == IVY_OK) detached = left;
     }
-    return parted.code == IVY_OK ? IVY_OK : fail(parted.failure());
+    return detached.code == IVY_OK ? IVY_OK : fail(detached.failure());
   });
 }
 
@@ -295,7 +295,7 @@ namespace {
 
 // Ends the communicators of a broken world. Their knowledge of dead ranks would be lost, so it is
 // saved first. Returns the state that the old world passes on to the new one.
-DeviceHeritage end_broken(ivy_comm& world, RepairAim aim) {
+InheritedDeviceState end_broken(ivy_comm& world, RepairAim aim) {
   const std::string reason = "it calls " + std::string(name_of(aim)) + " of the world";
   std::vector<Communicator*> all;
   for (const ivy_comm* group : world.groups) all.push_back(group->communicator.get());
@@ -305,10 +305,11 @@ DeviceHeritage end_broken(ivy_comm& world, RepairAim aim) {
     each->abort(reason);
   }
   for (ivy_comm* const group : std::exchange(world.groups, {})) const Handle ending(group);
-  DeviceHeritage heritage;
-  if (world.communicator != nullptr) heritage = world.communicator->device().take_heritage();
+  InheritedDeviceState inherited;
+  if (world.communicator != nullptr)
+    inherited = world.communicator->device().release_device_state();
   world.communicator.reset();
-  return heritage;
+  return inherited;
 }
 
 // While this object exists, no other thread can end the world or start a second repair;
@@ -330,12 +331,12 @@ int repair(ivy_comm* world, RepairAim aim, const ivy_call* call) {
     IVY_CHECKED(begin_end(world, true));
     const UnderRepair mark(*world);
     const auto timeout = options_of(call).timeout;
-    DeviceHeritage heritage = end_broken(*world, aim);
+    InheritedDeviceState inherited = end_broken(*world, aim);
     Result<World> repaired = world->job->repair_world(
         aim, std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
     if (!repaired.ok()) return fail(repaired.error());
     world->communicator = Communicator::of_world(*world->job, std::move(repaired).value());
-    world->communicator->device().inherit(std::move(heritage));
+    world->communicator->device().inherit(std::move(inherited));
     return IVY_OK;
   });
 }

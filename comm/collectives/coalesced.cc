@@ -19,7 +19,7 @@ PartSizes part_sizes(bool spans_hosts, bool has_processor_each) {
 }
 
 bool is_packed(std::size_t count, std::size_t element, const PartSizes& sizes) {
-  return count > 0 && count * element < sizes.alone_from;
+  return count > 0 && count * element < sizes.max_coalesced_bytes;
 }
 
 std::vector<PartStep> plan_parts(std::span<const std::size_t> counts, std::size_t element,
@@ -40,7 +40,7 @@ std::vector<PartStep> plan_parts(std::span<const std::size_t> counts, std::size_
       steps.push_back({part, part + 1, count, false});
       continue;
     }
-    if (packed_parts > 0 && (packed.count + count) * element > sizes.packed_most) end_packed();
+    if (packed_parts > 0 && (packed.count + count) * element > sizes.max_packed_bytes) end_packed();
     if (packed_parts++ == 0) packed = {part, part, 0, false};
     packed.end = part + 1;
     packed.count += count;

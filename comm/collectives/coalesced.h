@@ -16,8 +16,8 @@ namespace ivy::comm {
 // The size from which a part has its own step, and the limit of one packed step, in bytes. A part
 // that is packed always fits.
 struct PartSizes {
-  std::size_t alone_from = 0;
-  std::size_t packed_most = 0;
+  std::size_t max_coalesced_bytes = 0;
+  std::size_t max_packed_bytes = 0;
 };
 // Returns the sizes. Synchronizing takes as long as moving a few KiB if all ranks share memory and
 // run at the same time, longer if they share processors, and longest across a network.

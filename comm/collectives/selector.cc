@@ -60,8 +60,8 @@ constexpr std::uint64_t kPastEager = kEagerBytes + 1;
 // Used if the caches are unknown, and as the upper limit for reductions if cores are far from each
 // other: larger results would only evict the staging buffers from the caches.
 constexpr std::uint64_t kStreamingFrom = 4 * kMiB;
-constexpr std::uint64_t kStreamingLeast = kMiB;
-constexpr std::uint64_t kStreamingMost = 16 * kMiB;
+constexpr std::uint64_t kMinStreaming = kMiB;
+constexpr std::uint64_t kMaxStreaming = 16 * kMiB;
 
 constexpr LaterValue slots_from(std::uint64_t from, Size size = Size::kPlain) {
   return {from, kSlotted, size};
@@ -143,11 +143,11 @@ struct Participants {
 constexpr std::uint64_t kNoEnd = std::numeric_limits<std::uint64_t>::max();
 
 // Returns the size of a result for which `times` times as many bytes fill three quarters of the
-// last-level caches, between kStreamingLeast and kStreamingMost, or kStreamingFrom if the caches
+// last-level caches, between kMinStreaming and kMaxStreaming, or kStreamingFrom if the caches
 // are unknown.
 std::uint64_t past_caches(const Participants& participants, std::uint64_t times) {
   const std::uint64_t room = last_level_bytes(participants.caches, participants.members) / 4 * 3;
-  return room == 0 ? kStreamingFrom : std::clamp(room / times, kStreamingLeast, kStreamingMost);
+  return room == 0 ? kStreamingFrom : std::clamp(room / times, kMinStreaming, kMaxStreaming);
 }
 
 std::uint64_t size_for(const LaterValue& row, const Participants& participants) {
@@ -223,7 +223,7 @@ std::uint64_t built_in_fingerprint() {
       }
     }
   }
-  add(kWholeMost);
+  add(kMaxWholeBytes);
   return hash;
 }
 

@@ -46,10 +46,10 @@ enum class Algorithm : std::uint8_t {
   kEager,   // Published in the entry or the eager area, in one exchange, if it fits.
   kSlots,   // Copied through the slots of the shared segment.
   kKernel,  // One copy from the other member's memory, if the system permits it; otherwise slots.
-  kWhole,   // Every host receives every host's whole result. Up to kWholeMost.
+  kWhole,   // Every host receives every host's whole result. Up to kMaxWholeBytes.
   kSliced,  // Hosts reduce slices and exchange the results.
 };
-inline constexpr std::size_t kWholeMost = std::size_t{4} << 20;
+inline constexpr std::size_t kMaxWholeBytes = std::size_t{4} << 20;
 
 // Returns a hash of the built-in table's choices, which is equal if two builds make the same
 // choices.

@@ -112,9 +112,9 @@ struct Spread {
 // Copies from the root's registered buffer, which all members can map.
 bool broadcast_directly(SharedGroup& group, const Spread& call) {
   if (group.self() == call.root) return group.buffers().await_fetched();
-  const BufferPlace place = places_of(group, call.root).send;
+  const BufferLocation location = buffers_of(group, call.root).send;
   const Stores stores = group.selector().stores(Operation::kBroadcast, call.bytes);
-  if (!group.buffers().fetch(call.root, {place, call.buffer, call.bytes, stores})) return false;
+  if (!group.buffers().fetch(call.root, {location, call.buffer, call.bytes, stores})) return false;
   group.buffers().publish_fetched();
   return true;
 }
@@ -127,15 +127,15 @@ bool broadcast_by_chunks(SharedGroup& group, const Spread& call) {
   const std::uint64_t first = group.slots().take(chunks);
   for (std::size_t index = 0; index < chunks; ++index) {
     const std::uint64_t chunk = first + index;
-    std::uint8_t* const place = at(call.buffer, index * piece);
+    std::uint8_t* const piece_data = at(call.buffer, index * piece);
     const std::size_t length = piece_bytes(call.bytes, piece, index * piece);
     if (group.self() == call.root) {
       if (!group.slots().await_room(chunk)) return false;
-      copy(group.slots().own_slot(chunk), place, length, Stores::kCached);
+      copy(group.slots().own_slot(chunk), piece_data, length, Stores::kCached);
       group.slots().publish_filled(chunk);
     } else {
       if (!group.slots().await_filled(call.root, chunk)) return false;
-      copy(place, group.slots().slot(call.root, chunk), length, stores);
+      copy(piece_data, group.slots().slot(call.root, chunk), length, stores);
     }
     group.slots().publish_drained(chunk);
   }
@@ -145,15 +145,16 @@ bool broadcast_by_chunks(SharedGroup& group, const Spread& call) {
 bool broadcast_large(SharedGroup& group, const Spread& call) {
   if (group.self() == call.root) {
     const bool maps = group.selector().maps(Operation::kBroadcast, call.bytes);
-    publish_places(
-        group, {maps ? registered_memory::place_of(call.buffer, call.bytes) : BufferPlace(), {}});
+    publish_buffers(
+        group,
+        {maps ? registered_memory::location_of(call.buffer, call.bytes) : BufferLocation(), {}});
   }
   group.entries().publish();
   if (group.self() != call.root && !group.entries().await(call.root)) return false;
-  if (places_of(group, call.root).send.is_registered()) {
-    const std::optional<std::uint64_t> reach = group.buffers().reach();
-    if (!reach) return false;
-    if ((*reach & PeerMemory::kCanMap) != 0) return broadcast_directly(group, call);
+  if (buffers_of(group, call.root).send.is_registered()) {
+    const std::optional<std::uint64_t> capabilities = group.buffers().capabilities();
+    if (!capabilities) return false;
+    if ((*capabilities & PeerMemory::kCanMap) != 0) return broadcast_directly(group, call);
   }
   return broadcast_by_chunks(group, call);
 }
@@ -201,18 +202,18 @@ struct SlotCut {
 struct IncomingBlock {
   std::uint8_t* to = nullptr;
   std::size_t bytes = 0;
-  std::size_t place = 0;  // Offset in each slot.
+  std::size_t slot_offset = 0;  // Offset in each slot.
 };
 
 // Moves blocks through the slots, one piece of each block per chunk. In every chunk, fill(slot,
 // begin) writes this member's bytes from `begin` of its blocks on, and take(member) describes the
-// data to take from each other member. show() is called once, when the first chunk is filled.
-template <class Fill, class Show, class Take>
+// data to take from each other member. publish() is called once, when the first chunk is filled.
+template <class Fill, class PublishStep, class Take>
 struct SlotMove {
   SharedGroup& group;
   SlotCut cut;
   Fill fill;
-  Show show;
+  PublishStep publish;
   Take take;
 
   bool run() {
@@ -226,7 +227,7 @@ struct SlotMove {
         fill(group.slots().own_slot(chunk), begin);
         group.slots().publish_filled(chunk);
       }
-      if (index == 0) show();
+      if (index == 0) publish();
       if (!each_other(group, [&](std::uint32_t from) { return collect(from, chunk, begin); })) {
         return false;
       }
@@ -242,13 +243,14 @@ struct SlotMove {
     const std::size_t bytes = piece_bytes(incoming.bytes, cut.piece, begin);
     if (bytes == 0) return true;
     if (!group.slots().await_filled(from, chunk)) return false;
-    copy(incoming.to + begin, group.slots().slot(from, chunk) + incoming.place, bytes, cut.stores);
+    copy(incoming.to + begin, group.slots().slot(from, chunk) + incoming.slot_offset, bytes,
+         cut.stores);
     return true;
   }
 };
 // Clang before version 17 cannot deduce this for an aggregate.
-template <class Fill, class Show, class Take>
-SlotMove(SharedGroup&, SlotCut, Fill, Show, Take) -> SlotMove<Fill, Show, Take>;
+template <class Fill, class PublishStep, class Take>
+SlotMove(SharedGroup&, SlotCut, Fill, PublishStep, Take) -> SlotMove<Fill, PublishStep, Take>;
 
 // The buffers of an all_gather.
 struct Gathered {
@@ -277,20 +279,20 @@ bool all_gather_by_chunks(SharedGroup& group, const Gathered& call, bool is_ente
       copy_to_both({result, at(call.send, begin), bytes}, stores, slot);
     }
   };
-  const auto show = [&] {
+  const auto publish = [&] {
     if (!is_entered) group.entries().publish();
   };
   const auto take = [&](std::uint32_t member) {
     return IncomingBlock{at(call.receive, blocks[member].offset), blocks[member].bytes, 0};
   };
-  return SlotMove{group, SlotCut{kSlotBytes, blocks.longest(), stores}, fill, show, take}.run();
+  return SlotMove{group, SlotCut{kSlotBytes, blocks.longest(), stores}, fill, publish, take}.run();
 }
 
 bool all_gather_directly(SharedGroup& group, const Gathered& call) {
   const bool is_whole = each_other(group, [&](std::uint32_t member) {
     const Block block = call.blocks[member];
     return group.buffers().fetch(
-        member, {places_of(group, member).send, at(call.receive, block.offset), block.bytes,
+        member, {buffers_of(group, member).send, at(call.receive, block.offset), block.bytes,
                  call.stores(group)});
   });
   if (!is_whole) return false;
@@ -301,9 +303,9 @@ bool all_gather_directly(SharedGroup& group, const Gathered& call) {
 bool all_gather_large(SharedGroup& group, const Gathered& call) {
   const Block own = call.blocks[group.self()];
   const std::size_t longest = call.blocks.longest();
-  const BufferPlace place = registered_memory::place_of(call.send, own.bytes);
-  publish_places(group, {place, {}});
-  if (is_surely_by_slots(group, Operation::kAllGather, longest, place)) {
+  const BufferLocation location = registered_memory::location_of(call.send, own.bytes);
+  publish_buffers(group, {location, {}});
+  if (is_surely_by_slots(group, Operation::kAllGather, longest, location)) {
     return all_gather_by_chunks(group, call, false);
   }
   group.entries().publish();
@@ -370,7 +372,7 @@ class Gather {
     return group_.selector().algorithm(Operation::kGather, bytes) == Algorithm::kEager;
   }
 
-  void show() const {
+  void publish() const {
     write_size(group_, send_bytes_);
     if (!is_root() && send_bytes_ > 0 && is_eager(send_bytes_)) {
       std::memcpy(group_.entries().own_eager(), send_, send_bytes_);
@@ -437,7 +439,7 @@ bool shared_gather(SharedGroup* local, const OperationCall& call, const RootedBl
   if (!group.begin(call)) return false;
   const Gather gather(group, buffers);
   const Blocks& blocks = buffers.receive.blocks;
-  gather.show();
+  gather.publish();
   if (!group.entries().await_all()) return false;
   if (gather.is_root()) {
     for (std::uint32_t member = 0; member < group.size(); ++member) {
@@ -535,13 +537,14 @@ class AllToAll {
       end = std::max(end, send_blocks_[member].offset + send_blocks_[member].bytes);
     }
     const bool is_in_place = send_ == receive_;
-    const BufferPlace own = is_in_place ? BufferPlace() : registered_memory::place_of(send_, end);
-    publish_places(group_, {own, {}});
+    const BufferLocation own =
+        is_in_place ? BufferLocation() : registered_memory::location_of(send_, end);
+    publish_buffers(group_, {own, {}});
     if (is_even_) {
       longest_ = send_blocks_[0].bytes;
       if (is_surely_by_slots(group_, Operation::kAllToAll, longest_, own)) return run_by_chunks();
     } else {
-      show_sizes();
+      publish_sizes();
     }
     group_.entries().publish();
     is_entered_ = true;
@@ -582,7 +585,7 @@ class AllToAll {
   }
 
   // Every member publishes how much it sends to each other, so that all know the number of chunks.
-  void show_sizes() {
+  void publish_sizes() {
     std::uint64_t* const own = sizes_of(group_.entries().own_eager());
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
       own[member] = send_blocks_[member].bytes;
@@ -609,15 +612,15 @@ class AllToAll {
     const Stores stores = this->stores();
     const bool is_whole = each_other(group_, [&](std::uint32_t member) {
       const Block block = receive_blocks_[member];
-      BufferPlace place = places_of(group_, member).send;
+      BufferLocation location = buffers_of(group_, member).send;
       // Even blocks start at the same offset on all members.
       const std::uint64_t begin =
           is_even_ ? send_blocks_[self].offset
                    : sizes_of(group_.entries().eager(member))[kMembersMax + self];
-      place.address += begin;
-      place.offset += begin;
+      location.address += begin;
+      location.offset += begin;
       return group_.buffers().fetch(member,
-                                    {place, at(receive_, block.offset), block.bytes, stores});
+                                    {location, at(receive_, block.offset), block.bytes, stores});
     });
     if (!is_whole) return false;
     group_.buffers().publish_fetched();
@@ -629,7 +632,7 @@ class AllToAll {
     const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
       write_pieces(group_, slot, {send_, send_blocks_, piece, begin});
     };
-    const auto show = [&] {
+    const auto publish = [&] {
       if (is_entered_) return;
       group_.entries().publish();
       copy_own();
@@ -638,7 +641,7 @@ class AllToAll {
       const Block block = receive_blocks_[member];
       return IncomingBlock{at(receive_, block.offset), block.bytes, group_.self() * piece};
     };
-    return SlotMove{group_, SlotCut{piece, longest_, stores()}, fill, show, take}.run();
+    return SlotMove{group_, SlotCut{piece, longest_, stores()}, fill, publish, take}.run();
   }
 
   SharedGroup& group_;
@@ -662,12 +665,12 @@ bool all_to_all_eagerly(SharedGroup& group, const Side<const void>& send,
   std::uint8_t* const published =
       is_inline ? group.entries().own_payload() : group.entries().own_eager();
   // A member publishes nothing for itself, so that two members' exchange fits into one line.
-  const auto place = [bytes](std::uint32_t from, std::uint32_t to) {
+  const auto slot_offset = [bytes](std::uint32_t from, std::uint32_t to) {
     return (to - (from < to ? 1 : 0)) * bytes;
   };
   each_other(group, [&](std::uint32_t member) {
     if (bytes > 0)
-      std::memcpy(published + place(self, member), at(send.data, send.blocks[member].offset),
+      std::memcpy(published + slot_offset(self, member), at(send.data, send.blocks[member].offset),
                   bytes);
     return true;
   });
@@ -677,10 +680,10 @@ bool all_to_all_eagerly(SharedGroup& group, const Side<const void>& send,
   return each_other(group, [&](std::uint32_t member) {
     if (!group.entries().await(member)) return false;
     if (bytes == 0) return true;
-    const std::uint8_t* const theirs =
+    const std::uint8_t* const peer_blocks =
         is_inline ? group.entries().payload(member) : group.entries().eager(member);
-    std::memcpy(at(receive.data, receive.blocks[member].offset), theirs + place(member, self),
-                bytes);
+    std::memcpy(at(receive.data, receive.blocks[member].offset),
+                peer_blocks + slot_offset(member, self), bytes);
     return true;
   });
 }

@@ -14,7 +14,7 @@ Reduction reduction_of(const ReduceRule& rule, Stores stores) {
   return reduction;
 }
 
-bool reduce_alone(const Vectors& vectors) {
+bool reduce_own(const Vectors& vectors) {
   const auto& [rule, send, receive, count] = vectors;
   Reduction reduction = reduction_of(rule, Stores::kCached);
   if (rule.op == ReduceOp::kPremulSum) reduction.factors = &rule.factor;
@@ -25,35 +25,36 @@ bool reduce_alone(const Vectors& vectors) {
 DataPath reduction_path(SharedGroup& group, bool with_receive) {
   if (!group.entries().await_all()) return DataPath::kBroken;
   for (std::uint32_t member = 0; member < group.size(); ++member) {
-    const PublishedPlaces places = places_of(group, member);
+    const PublishedBuffers buffers = buffers_of(group, member);
     const bool is_registered =
-        places.send.is_registered() && (!with_receive || places.receive.is_registered());
+        buffers.send.is_registered() && (!with_receive || buffers.receive.is_registered());
     if (!is_registered) return DataPath::kSlots;
   }
-  const std::optional<std::uint64_t> reach = group.buffers().reach();
-  if (!reach) return DataPath::kBroken;
-  return (*reach & PeerMemory::kCanMap) != 0 ? DataPath::kDirect : DataPath::kSlots;
+  const std::optional<std::uint64_t> capabilities = group.buffers().capabilities();
+  if (!capabilities) return DataPath::kBroken;
+  return (*capabilities & PeerMemory::kCanMap) != 0 ? DataPath::kDirect : DataPath::kSlots;
 }
 
 DataPath in_place_path(SharedGroup& group) {
   if (!group.entries().await_all()) return DataPath::kBroken;
   for (std::uint32_t member = 0; member < group.size(); ++member) {
-    const PublishedPlaces places = places_of(group, member);
-    const std::uint64_t address = places.send.address;
-    if (address == 0 || address != places.receive.address) return DataPath::kSlots;
+    const PublishedBuffers buffers = buffers_of(group, member);
+    const std::uint64_t address = buffers.send.address;
+    if (address == 0 || address != buffers.receive.address) return DataPath::kSlots;
   }
-  const std::optional<std::uint64_t> reach = group.buffers().reach();
-  if (!reach) return DataPath::kBroken;
-  return (*reach & PeerMemory::kCanRead) != 0 ? DataPath::kDirect : DataPath::kSlots;
+  const std::optional<std::uint64_t> capabilities = group.buffers().capabilities();
+  if (!capabilities) return DataPath::kBroken;
+  return (*capabilities & PeerMemory::kCanRead) != 0 ? DataPath::kDirect : DataPath::kSlots;
 }
 
 DataPath copy_path(SharedGroup& group, Operation operation, std::size_t bytes) {
-  const std::optional<std::uint64_t> reach = group.buffers().reach();
-  if (!reach || !group.entries().await_all()) return DataPath::kBroken;
+  const std::optional<std::uint64_t> capabilities = group.buffers().capabilities();
+  if (!capabilities || !group.entries().await_all()) return DataPath::kBroken;
   const Selector& selector = group.selector();
-  bool is_registered = (*reach & PeerMemory::kCanMap) != 0 && selector.maps(operation, bytes);
+  bool is_registered =
+      (*capabilities & PeerMemory::kCanMap) != 0 && selector.maps(operation, bytes);
   for (std::uint32_t member = 0; member < group.size(); ++member) {
-    const BufferPlace place = places_of(group, member).send;
+    const BufferLocation place = buffers_of(group, member).send;
     if (place.address == 0) return DataPath::kSlots;
     is_registered = is_registered && place.is_registered();
   }
@@ -63,12 +64,12 @@ DataPath copy_path(SharedGroup& group, Operation operation, std::size_t bytes) {
 
 bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes) {
   return group.selector().algorithm(operation, bytes) == Algorithm::kKernel &&
-         (group.buffers().known_reach().value_or(0) & PeerMemory::kCanRead) != 0;
+         (group.buffers().known_capabilities().value_or(0) & PeerMemory::kCanRead) != 0;
 }
 
 bool is_surely_by_slots(const SharedGroup& group, Operation operation, std::size_t bytes,
-                        const BufferPlace& own) {
-  if (!group.buffers().known_reach()) return false;  // All members determine it together.
+                        const BufferLocation& own) {
+  if (!group.buffers().known_capabilities()) return false;  // All members determine it together.
   if (own.address == 0) return true;
   return !own.is_registered() && !is_copied_by_kernel(group, operation, bytes);
 }

@@ -26,20 +26,20 @@ inline std::uint8_t* at(void* base, std::size_t offset) {
 
 // Locations of a member's buffers, published in the entry if the operation may read them in place.
 // Stored after the factor of PREMUL_SUM.
-struct PublishedPlaces {
-  BufferPlace send;
-  BufferPlace receive;
+struct PublishedBuffers {
+  BufferLocation send;
+  BufferLocation receive;
 };
-inline constexpr std::size_t kPlacesOffset = 8;
-static_assert(kPlacesOffset + sizeof(PublishedPlaces) <= kInlineBytes);
+inline constexpr std::size_t kBuffersOffset = 8;
+static_assert(kBuffersOffset + sizeof(PublishedBuffers) <= kInlineBytes);
 
-inline void publish_places(SharedGroup& group, const PublishedPlaces& places) {
-  std::memcpy(group.entries().own_payload() + kPlacesOffset, &places, sizeof places);
+inline void publish_buffers(SharedGroup& group, const PublishedBuffers& buffers) {
+  std::memcpy(group.entries().own_payload() + kBuffersOffset, &buffers, sizeof buffers);
 }
-inline PublishedPlaces places_of(const SharedGroup& group, std::uint32_t member) {
-  PublishedPlaces places;
-  std::memcpy(&places, group.entries().payload(member) + kPlacesOffset, sizeof places);
-  return places;
+inline PublishedBuffers buffers_of(const SharedGroup& group, std::uint32_t member) {
+  PublishedBuffers buffers;
+  std::memcpy(&buffers, group.entries().payload(member) + kBuffersOffset, sizeof buffers);
+  return buffers;
 }
 
 // The algorithm of an operation on data that is too large for the eager area.
@@ -64,7 +64,7 @@ bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::siz
 // Returns whether the copy goes through the slots whatever the others publish; `own` is published
 // by this member. Then the first chunk is published together with the entry.
 bool is_surely_by_slots(const SharedGroup& group, Operation operation, std::size_t bytes,
-                        const BufferPlace& own);
+                        const BufferLocation& own);
 
 // One member's part of a range of elements that is divided among all members.
 struct Slice {
@@ -88,7 +88,7 @@ inline std::size_t slot_elements(std::size_t element) { return kSlotBytes / elem
 Reduction reduction_of(const ReduceRule& rule, Stores stores);
 
 // Reduces only this member's input: scales it, and converts it to the output's form. Returns true.
-bool reduce_alone(const Vectors& vectors);
+bool reduce_own(const Vectors& vectors);
 
 // Calls visit(member) for all other members, starting after this one, so that not all members read
 // the same member first. Returns false as soon as a visit returns false.

@@ -112,8 +112,8 @@ class ChunkedReduce {
         first_(group.slots().take(chunks_)),
         stores_(group.selector().stores(operation, count_ * element_)) {}
 
-  // `root` is a member, or kEverybody.
-  static constexpr std::uint32_t kEverybody = ~std::uint32_t{0};
+  // `root` is a member, or kAllMembers.
+  static constexpr std::uint32_t kAllMembers = ~std::uint32_t{0};
   bool run_for(std::uint32_t root) {
     root_ = root;
     write_factor(group_, rule_);
@@ -156,7 +156,7 @@ class ChunkedReduce {
     return collect(chunks_ - 1);
   }
 
-  bool is_receiver() const { return root_ == kEverybody || root_ == group_.self(); }
+  bool is_receiver() const { return root_ == kAllMembers || root_ == group_.self(); }
   std::size_t begin_of(std::size_t chunk) const { return chunk * chunk_elements_; }
   Slice slice(std::size_t chunk, std::uint32_t member) const {
     const std::size_t elements = std::min(chunk_elements_, count_ - begin_of(chunk));
@@ -177,19 +177,20 @@ class ChunkedReduce {
   bool show_buffers() {
     const std::size_t bytes = count_ * element_;
     const bool may_be_mapped =
-        root_ == kEverybody && group_.selector().maps(Operation::kAllReduce, bytes);
+        root_ == kAllMembers && group_.selector().maps(Operation::kAllReduce, bytes);
     may_go_by_kernel_ =
-        root_ == kEverybody && send_ == receive_ && element_ == result_ &&
+        root_ == kAllMembers && send_ == receive_ && element_ == result_ &&
         group_.size() <= kMembersByKernel &&
         group_.selector().algorithm(Operation::kAllReduce, bytes) == Algorithm::kKernel &&
-        (group_.buffers().known_reach().value_or(PeerMemory::kCanRead) & PeerMemory::kCanRead) != 0;
-    PublishedPlaces places;
+        (group_.buffers().known_capabilities().value_or(PeerMemory::kCanRead) &
+         PeerMemory::kCanRead) != 0;
+    PublishedBuffers buffers;
     if (may_be_mapped || may_go_by_kernel_) {
-      places.send = registered_memory::place_of(send_, bytes);
-      places.receive = registered_memory::place_of(receive_, bytes);
+      buffers.send = registered_memory::location_of(send_, bytes);
+      buffers.receive = registered_memory::location_of(receive_, bytes);
     }
-    publish_places(group_, places);
-    return may_be_mapped && places.send.is_registered() && places.receive.is_registered();
+    publish_buffers(group_, buffers);
+    return may_be_mapped && buffers.send.is_registered() && buffers.receive.is_registered();
   }
 
   // Size of a chunk of the direct algorithm, in slots. One chunk of all members fits into a
@@ -236,9 +237,9 @@ class ChunkedReduce {
     mapped_.resize(members);
     copies_.reserve(members);
     for (std::uint32_t member = 0; member < members; ++member) {
-      const PublishedPlaces places = places_of(group_, member);
-      if (!group_.buffers().map(member, places.send, &mapped_[member].send) ||
-          !group_.buffers().map(member, places.receive, &mapped_[member].receive)) {
+      const PublishedBuffers buffers = buffers_of(group_, member);
+      if (!group_.buffers().map(member, buffers.send, &mapped_[member].send) ||
+          !group_.buffers().map(member, buffers.receive, &mapped_[member].receive)) {
         return false;
       }
     }
@@ -299,7 +300,7 @@ class ChunkedReduce {
   }
 
   bool fetch(std::uint32_t member, std::size_t begin, void* to, std::size_t bytes) {
-    BufferPlace place = places_of(group_, member).send;
+    BufferLocation place = buffers_of(group_, member).send;
     place.address += begin;
     place.offset += begin;
     return group_.buffers().fetch(member, {place, to, bytes, Stores::kCached});
@@ -368,8 +369,8 @@ class ChunkedReduce {
   }
 
   void reduce_with_copies(void* output, void* second, std::size_t count) {
-    reduce_beside(reduction_of(rule_, inputs_, Stores::kStreaming),
-                  {inputs_.pointers(), group_.size(), output, second, count}, copies_);
+    reduce_and_copy(reduction_of(rule_, inputs_, Stores::kStreaming),
+                    {inputs_.pointers(), group_.size(), output, second, count}, copies_);
     copies_.clear();
   }
 
@@ -409,7 +410,7 @@ class ChunkedReduce {
   std::size_t chunks_;
   const std::uint64_t first_;
   Stores stores_;
-  std::uint32_t root_ = kEverybody;
+  std::uint32_t root_ = kAllMembers;
   bool may_go_by_kernel_ = false;
   Inputs inputs_;
   std::vector<MappedBuffers> mapped_;  // The members' buffers, for run_directly().
@@ -420,11 +421,11 @@ class ChunkedReduce {
 }  // namespace
 
 bool shared_all_reduce(SharedGroup* local, const OperationCall& call, const Vectors& vectors) {
-  if (local == nullptr) return reduce_alone(vectors);
+  if (local == nullptr) return reduce_own(vectors);
   SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   if (group.selector().algorithm(Operation::kAllReduce, vectors.bytes()) != Algorithm::kEager) {
-    return ChunkedReduce(group, Operation::kAllReduce, vectors).run_for(ChunkedReduce::kEverybody);
+    return ChunkedReduce(group, Operation::kAllReduce, vectors).run_for(ChunkedReduce::kAllMembers);
   }
   show_input(group, vectors);
   if (!group.entries().await_all()) return false;
@@ -434,7 +435,7 @@ bool shared_all_reduce(SharedGroup* local, const OperationCall& call, const Vect
 
 bool shared_reduce(SharedGroup* local, const OperationCall& call, const Vectors& vectors,
                    std::uint32_t root) {
-  if (local == nullptr) return reduce_alone(vectors);
+  if (local == nullptr) return reduce_own(vectors);
   SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   if (group.selector().algorithm(Operation::kReduce, vectors.bytes()) != Algorithm::kEager) {
@@ -522,11 +523,11 @@ class ReduceScatter {
     first_ = group_.slots().take(cut_.chunks);
     write_factor(group_, rule_);
     // Not in place, because the result would overwrite data that another member reads.
-    BufferPlace own_send;
+    BufferLocation own_send;
     if (send_ != receive_ && group_.selector().maps(Operation::kReduceScatter, bytes())) {
-      own_send = registered_memory::place_of(send_, bytes());
+      own_send = registered_memory::location_of(send_, bytes());
     }
-    publish_places(group_, {own_send, {}});
+    publish_buffers(group_, {own_send, {}});
     if (!own_send.is_registered() && !fill(0)) return false;
     group_.entries().publish();
     if (!group_.entries().await_all()) return false;
@@ -554,7 +555,7 @@ class ReduceScatter {
     const Range own = ranges_[group_.self()];
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
       const std::uint8_t* input = nullptr;
-      if (!group_.buffers().map(member, places_of(group_, member).send, &input)) return false;
+      if (!group_.buffers().map(member, buffers_of(group_, member).send, &input)) return false;
       inputs_.set(member, input + own.begin * element_);
     }
     const std::size_t bytes = own.count * rule_.output_bytes();
@@ -618,8 +619,8 @@ bool shared_reduce_scatter(SharedGroup* local, const OperationCall& call, const 
                            const Ranges& ranges) {
   if (local == nullptr) {
     const Range own = ranges[0];
-    return reduce_alone({vectors.rule, at(vectors.send, own.begin * vectors.rule.input_bytes()),
-                         vectors.receive, own.count});
+    return reduce_own({vectors.rule, at(vectors.send, own.begin * vectors.rule.input_bytes()),
+                       vectors.receive, own.count});
   }
   SharedGroup& group = *local;
   if (!group.begin(call)) return false;
@@ -671,7 +672,7 @@ bool scan_by_chunks(SharedGroup& group, const OperationCall& call, const Vectors
 
 bool shared_scan(SharedGroup* local, const OperationCall& call, const Vectors& vectors) {
   if (local == nullptr) {
-    if (call.shape.operation == Operation::kScan) return reduce_alone(vectors);
+    if (call.shape.operation == Operation::kScan) return reduce_own(vectors);
     fill_with_identity(vectors.rule.dtype, vectors.rule.op, vectors.receive, vectors.count);
     return true;
   }

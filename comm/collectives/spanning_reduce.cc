@@ -13,7 +13,7 @@ namespace ivy::comm {
 
 using shared_parts::at;
 using shared_parts::divide_up;
-using shared_parts::reduce_alone;
+using shared_parts::reduce_own;
 using shared_parts::Slice;
 using shared_parts::slice_of;
 
@@ -132,8 +132,8 @@ bool HostCollectives::exchange_whole(const OperationCall& call, const Vectors& v
     void* const to = at(vectors.receive, begin / wire.element * vectors.rule.input_bytes());
     reduce_hosts(vectors.rule, wire.form, parts, {to, (end - begin) / wire.element});
   };
-  Bytes& theirs = their_scratch_;
-  if (!on_arrival) reach_size(theirs, bytes * map_.host_count());
+  Bytes& peer_data = peer_scratch_;
+  if (!on_arrival) reach_size(peer_data, bytes * map_.host_count());
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   std::vector<const void*> inputs(map_.host_count(), wire_input);
@@ -143,8 +143,8 @@ bool HostCollectives::exchange_whole(const OperationCall& call, const Vectors& v
     if (on_arrival) {
       incoming.push_back({rank_at(host, 0), nullptr, bytes, 0, &take});
     } else {
-      inputs[host] = theirs.data() + host * bytes;
-      incoming.push_back({rank_at(host, 0), theirs.data() + host * bytes, bytes, 0});
+      inputs[host] = peer_data.data() + host * bytes;
+      incoming.push_back({rank_at(host, 0), peer_data.data() + host * bytes, bytes, 0});
     }
   }
   if (!exchange(call, outgoing, incoming)) return false;
@@ -167,7 +167,7 @@ class HostCollectives::Column {
         wire_(group.wire_of(rule_)),
         chunk_(group.piece_elements(Operation::kAllReduce, rule_, count_)),
         own_(group.own_scratch_),
-        theirs_(group.their_scratch_) {
+        peer_data_(group.peer_scratch_) {
     columns_ = map_.rank_count();
     for (const std::vector<std::int32_t>& host : map_.hosts) {
       columns_ = std::min(columns_, static_cast<std::uint32_t>(host.size()));
@@ -275,19 +275,19 @@ class HostCollectives::Column {
         reduce_part(slice, own, arrived, part);
       };
     } else {
-      reach_size(theirs_, bytes * map_.host_count());
+      reach_size(peer_data_, bytes * map_.host_count());
     }
     each_other_host([&](std::uint32_t host, std::int32_t rank) {
       const Slice part = host_part(slice, host);
       outgoing_.push_back(
           {rank, wire_input(slice, part), part.count * wire_.element, step_of(chunk, 0)});
-      Incoming theirs = {rank, nullptr, bytes, step_of(chunk, 0)};
+      Incoming peer_data = {rank, nullptr, bytes, step_of(chunk, 0)};
       if (reduces_on_arrival()) {
-        theirs.take = &take_;
+        peer_data.take = &take_;
       } else {
-        theirs.data = theirs_.data() + host * bytes;
+        peer_data.data = peer_data_.data() + host * bytes;
       }
-      incoming_.push_back(theirs);
+      incoming_.push_back(peer_data);
     });
   }
 
@@ -298,16 +298,16 @@ class HostCollectives::Column {
     std::vector<const void*> inputs(map_.host_count());
     for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
       inputs[host] = host == map_.own_host() ? wire_input(slice, own)
-                                             : theirs_.data() + host * own.count * wire_.element;
+                                             : peer_data_.data() + host * own.count * wire_.element;
     }
     reduce_hosts(rule_, wire_.form, inputs, {result(slice.begin + own.begin), own.count});
   }
 
   // Reduces the elements of this host's part that have arrived from the other host.
   void reduce_part(const Slice& slice, const Slice& own, const Slice& arrived,
-                   const std::uint8_t* theirs) {
+                   const std::uint8_t* peer_data) {
     std::vector<const void*> inputs(2, wire_input(slice, own) + arrived.begin * wire_.element);
-    inputs[1 - map_.own_host()] = theirs;
+    inputs[1 - map_.own_host()] = peer_data;
     reduce_hosts(rule_, wire_.form, inputs,
                  {result(slice.begin + own.begin + arrived.begin), arrived.count});
   }
@@ -335,7 +335,7 @@ class HostCollectives::Column {
   const std::size_t chunk_;  // In elements, like all sizes here.
   std::uint32_t columns_ = 1;
   Bytes& own_;
-  Bytes& theirs_;
+  Bytes& peer_data_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
   TakePart take_;
@@ -390,15 +390,15 @@ bool HostCollectives::reduce_to_root(const OperationCall& call, const Vectors& v
   const std::size_t bytes = vectors.count * wire.element;
   if (delegate_of(map_.own_host(), own.root) != map_.self) return true;
   if (map_.self != own.root) return exchange(call, {{own.root, own.data, bytes, own.step}}, {});
-  Bytes& theirs = their_scratch_;
-  reach_size(theirs, bytes * map_.host_count());
+  Bytes& peer_data = peer_scratch_;
+  reach_size(peer_data, bytes * map_.host_count());
   std::vector<Incoming> incoming;
   std::vector<const void*> inputs(map_.host_count(), own.data);
   for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
     if (host == map_.own_host()) continue;
-    inputs[host] = theirs.data() + host * bytes;
+    inputs[host] = peer_data.data() + host * bytes;
     incoming.push_back(
-        {delegate_of(host, own.root), theirs.data() + host * bytes, bytes, own.step});
+        {delegate_of(host, own.root), peer_data.data() + host * bytes, bytes, own.step});
   }
   if (!exchange(call, {}, incoming)) return false;
   reduce_hosts(vectors.rule, wire.form, inputs, {vectors.receive, vectors.count});
@@ -463,12 +463,12 @@ class HostCollectives::ReduceScatter {
     for (std::uint32_t member = 0; member < ranges.size() && first + member < size; ++member) {
       ranges[member] = piece_of(group_.rank_at(host, first + member));
     }
-    const Range mine = ranges[map_.own_member()];
-    const void* result = input(mine);
+    const Range own_range = ranges[map_.own_member()];
+    const void* result = input(own_range);
     if (!wire_.is_raw()) {
       if (results_.size() <= rounds_) results_.emplace_back();
       Bytes& made = results_[rounds_++];
-      made.resize(std::max<std::size_t>(1, mine.count * wire_.element));
+      made.resize(std::max<std::size_t>(1, own_range.count * wire_.element));
       if (!group_.reduce_inside(call_, {rule_, send_, made.data(), 0}, ranges)) return false;
       result = made.data();
     }
@@ -476,7 +476,7 @@ class HostCollectives::ReduceScatter {
       own_result_ = result;
     } else if (first + map_.own_member() < size) {
       outgoing_.push_back({group_.rank_at(host, first + map_.own_member()), result,
-                           mine.count * wire_.element, step()});
+                           own_range.count * wire_.element, step()});
     }
     return true;
   }
@@ -485,16 +485,16 @@ class HostCollectives::ReduceScatter {
   bool reduce_between() {
     const Range own = piece_of(map_.self);
     const std::size_t bytes = own.count * wire_.element;
-    Bytes& theirs = group_.their_scratch_;
-    reach_size(theirs, std::max<std::size_t>(1, bytes * map_.host_count()));
+    Bytes& peer_data = group_.peer_scratch_;
+    reach_size(peer_data, std::max<std::size_t>(1, bytes * map_.host_count()));
     std::vector<Incoming> incoming;
     std::vector<const void*> inputs(map_.host_count(), own_result_);
     for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
       if (host == map_.own_host()) continue;
       const auto size = static_cast<std::uint32_t>(map_.hosts[host].size());
-      inputs[host] = theirs.data() + host * bytes;
+      inputs[host] = peer_data.data() + host * bytes;
       incoming.push_back({group_.rank_at(host, map_.own_member() % size),
-                          theirs.data() + host * bytes, bytes, step()});
+                          peer_data.data() + host * bytes, bytes, step()});
     }
     if (!group_.exchange(call_, outgoing_, incoming)) return false;
     if (own.count == 0) return true;
@@ -568,7 +568,7 @@ bool HostCollectives::scan(const OperationCall& call, const Collective& collecti
     const std::size_t elements = std::min(piece, count - begin);
     own.resize(std::max<std::size_t>(1, elements * wire));
     all.resize(std::max<std::size_t>(1, elements * wire * ranks));
-    reduce_alone({own_rule, at(vectors.send, begin * rule.input_bytes()), own.data(), elements});
+    reduce_own({own_rule, at(vectors.send, begin * rule.input_bytes()), own.data(), elements});
     Collective partials;
     partials.send = {own.data(), elements * wire, {}};
     partials.receive = {all.data(), 0, Blocks::even(ranks, elements * wire)};

@@ -87,7 +87,7 @@ Caches caches_from(const std::string& text) {
   return caches;
 }
 
-Caches least_caches(const std::vector<Caches>& ranks) {
+Caches smallest_caches(const std::vector<Caches>& ranks) {
   if (ranks.empty()) return {};
   Caches least = ranks.front();
   for (const Caches& rank : ranks) {

@@ -35,7 +35,7 @@ std::string caches_text(const Caches& caches);
 Caches caches_from(const std::string& text);
 
 // Returns the minimum over all ranks. A value that is unknown on one rank is unknown in the result.
-Caches least_caches(const std::vector<Caches>& ranks);
+Caches smallest_caches(const std::vector<Caches>& ranks);
 
 // Returns the total size of the last-level caches that `ranks` ranks use if they are packed as
 // closely as possible, one per processor as far as the number of processors is known.

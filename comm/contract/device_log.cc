@@ -18,7 +18,7 @@ std::uint64_t hashed(std::uint64_t hash, const Fingerprint& fingerprint) {
 }
 
 std::string calls(const Fingerprint& own, const Fingerprint& other) {
-  return "calls " + describe_beside(shape_of(own), shape_of(other));
+  return "calls " + describe_against(shape_of(own), shape_of(other));
 }
 
 }  // namespace
@@ -80,18 +80,18 @@ std::optional<DeviceDifference> DeviceLog::compare_window(const DeviceRecord& ot
 std::optional<DeviceDifference> DeviceLog::compare_order(const DeviceRecord& other) const {
   if (other.ahead < ahead_ && other.synchronized > synchronized_) {
     const Entry* const own = find(other.ahead + 1);
-    const Fingerprint mine = own != nullptr ? own->fingerprint : Fingerprint();
-    return DeviceDifference{other.ahead + 1, calls(mine, other.last_synchronized),
-                            calls(other.last_synchronized, mine)};
+    const Fingerprint own_call = own != nullptr ? own->fingerprint : Fingerprint();
+    return DeviceDifference{other.ahead + 1, calls(own_call, other.last_synchronized),
+                            calls(other.last_synchronized, own_call)};
   }
   if (other.ahead > ahead_ && other.synchronized < synchronized_) {
-    Fingerprint theirs;
+    Fingerprint other_call;
     if (other.first != 0 && ahead_ + 1 >= other.first &&
         ahead_ + 1 < other.first + DeviceRecord::kWindow) {
-      theirs = other.window[ahead_ + 1 - other.first];
+      other_call = other.window[ahead_ + 1 - other.first];
     }
-    return DeviceDifference{ahead_ + 1, calls(last_synchronized_, theirs),
-                            calls(theirs, last_synchronized_)};
+    return DeviceDifference{ahead_ + 1, calls(last_synchronized_, other_call),
+                            calls(other_call, last_synchronized_)};
   }
   return std::nullopt;
 }

@@ -42,7 +42,7 @@ Fingerprint fingerprint_of(const OperationShape& shape) {
   Fingerprint fingerprint;
   fingerprint.words[0] =
       static_cast<std::uint64_t>(shape.operation) | static_cast<std::uint64_t>(shape.dtype) << 8 |
-      static_cast<std::uint64_t>(shape.op) << 16 | static_cast<std::uint64_t>(shape.place) << 24 |
+      static_cast<std::uint64_t>(shape.op) << 16 | static_cast<std::uint64_t>(shape.memory) << 24 |
       static_cast<std::uint64_t>(shape.ahead % kAheadCounted) << 25 |
       static_cast<std::uint64_t>(shape.has_parts) << 31 |
       static_cast<std::uint64_t>(static_cast<std::uint32_t>(shape.root)) << 32;
@@ -55,7 +55,7 @@ OperationShape shape_of(const Fingerprint& fingerprint) {
   shape.operation = static_cast<Operation>(fingerprint.words[0] & 0xff);
   shape.dtype = static_cast<Dtype>(fingerprint.words[0] >> 8 & 0xff);
   shape.op = static_cast<ReduceOp>(fingerprint.words[0] >> 16 & 0xff);
-  shape.place = static_cast<Place>(fingerprint.words[0] >> 24 & 1);
+  shape.memory = static_cast<MemoryKind>(fingerprint.words[0] >> 24 & 1);
   shape.ahead = static_cast<std::uint8_t>(fingerprint.words[0] >> 25 & (kAheadCounted - 1));
   shape.has_parts = (fingerprint.words[0] >> 31 & 1) != 0;
   shape.root = static_cast<std::int32_t>(fingerprint.words[0] >> 32);
@@ -88,10 +88,10 @@ std::string describe(const OperationShape& shape) {
   return text + root_text(shape);
 }
 
-std::string describe_beside(const OperationShape& shape, const OperationShape& other) {
+std::string describe_against(const OperationShape& shape, const OperationShape& other) {
   std::string text = describe(shape);
-  if (shape.place != other.place) {
-    text += shape.place == Place::kDevice ? " in device memory" : " in host memory";
+  if (shape.memory != other.memory) {
+    text += shape.memory == MemoryKind::kDevice ? " in device memory" : " in host memory";
   }
   if (shape.ahead != other.ahead) {
     text += " after " + std::to_string(shape.ahead) + " operations on devices";

@@ -20,7 +20,7 @@ namespace ivy::comm {
 using Operation = comm_status::Operation;
 
 // Location of an operation's buffers.
-enum class Place : std::uint8_t { kHost = 0, kDevice = 1 };
+enum class MemoryKind : std::uint8_t { kHost = 0, kDevice = 1 };
 
 inline constexpr unsigned kAheadCounted = 64;
 
@@ -33,7 +33,7 @@ struct OperationShape {
   // counts_fingerprint(), or 0.
   std::uint64_t count = 0;
   bool has_parts = false;  // Several all_reduces as one operation.
-  Place place = Place::kHost;
+  MemoryKind memory = MemoryKind::kHost;
   // For operations that synchronize: number of operations on devices that this rank has called
   // since the last one, modulo kAheadCounted.
   std::uint8_t ahead = 0;
@@ -75,7 +75,7 @@ std::uint64_t elements_of(const OperationShape& shape);
 std::string describe(const OperationShape& shape);
 // As describe(). If the shape differs from `other` in the buffers' location or in the number of
 // preceding operations, the text also says that.
-std::string describe_beside(const OperationShape& shape, const OperationShape& other);
+std::string describe_against(const OperationShape& shape, const OperationShape& other);
 
 // Encodes an array of counts for OperationShape::count: their sum (40 bits, saturated) and 24 bits
 // of FNV-1a over the values.

@@ -26,11 +26,11 @@ class Assignment {
 
   bool place(std::size_t rank) {
     round_ = rank;
-    return place_again(rank);
+    return assign_again(rank);
   }
 
  private:
-  bool place_again(std::size_t rank) {
+  bool assign_again(std::size_t rank) {
     // Try free processors first, so that no other rank has to move.
     for (const int number : ranks_[rank]) {
       const auto processor = static_cast<std::size_t>(number);
@@ -41,7 +41,7 @@ class Assignment {
     for (const int number : ranks_[rank]) {
       const auto processor = static_cast<std::size_t>(number);
       if (std::exchange(tried_[processor], round_) == round_) continue;
-      if (!place_again(holder_[processor])) continue;
+      if (!assign_again(holder_[processor])) continue;
       holder_[processor] = rank;
       return true;
     }
@@ -71,7 +71,7 @@ bool has_more_than(const std::vector<Quotas>& ranks, double ranks_each) {
   });
 }
 
-constexpr std::size_t kCrowdEach = 2;
+constexpr std::size_t kMaxRanksPerProcessor = 2;
 constexpr int kQuotaSteps = 1000;  // Quotas are encoded with three decimal places.
 
 }  // namespace
@@ -104,9 +104,9 @@ std::size_t count_processors(const std::vector<CoreList>& ranks) {
   return used.size();
 }
 
-bool are_crowded(const std::vector<CoreList>& ranks) {
+bool are_overloaded(const std::vector<CoreList>& ranks) {
   const std::size_t used = count_processors(ranks);
-  return used > 0 && ranks.size() > kCrowdEach * used;
+  return used > 0 && ranks.size() > kMaxRanksPerProcessor * used;
 }
 
 // Converts without printf() and strtod(): they use the decimal separator of the program's locale.
@@ -138,6 +138,8 @@ Quotas quotas_from(const std::string& text) {
 
 bool have_quota_each(const std::vector<Quotas>& ranks) { return !has_more_than(ranks, 1); }
 
-bool are_crowded(const std::vector<Quotas>& ranks) { return has_more_than(ranks, kCrowdEach); }
+bool are_overloaded(const std::vector<Quotas>& ranks) {
+  return has_more_than(ranks, kMaxRanksPerProcessor);
+}
 
 }  // namespace ivy::comm

@@ -24,7 +24,7 @@ bool have_processor_each(const std::vector<CoreList>& ranks);
 std::size_t count_processors(const std::vector<CoreList>& ranks);
 
 // Returns whether there are more than two ranks per processor that they may use.
-bool are_crowded(const std::vector<CoreList>& ranks);
+bool are_overloaded(const std::vector<CoreList>& ranks);
 
 // Encodes quotas as text, such as "25:4711=0.500,25:1=8.000", and back. Malformed text parses as an
 // empty list.
@@ -36,7 +36,7 @@ Quotas quotas_from(const std::string& text);
 // all.
 bool have_quota_each(const std::vector<Quotas>& ranks);
 
-// As are_crowded() above, judged by the cgroups' quotas.
-bool are_crowded(const std::vector<Quotas>& ranks);
+// As are_overloaded() above, judged by the cgroups' quotas.
+bool are_overloaded(const std::vector<Quotas>& ranks);
 
 }  // namespace ivy::comm

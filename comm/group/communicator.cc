@@ -38,10 +38,10 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-OperationShape plain(Operation operation, Place place = Place::kHost) {
+OperationShape plain(Operation operation, MemoryKind memory = MemoryKind::kHost) {
   OperationShape shape;
   shape.operation = operation;
-  shape.place = place;
+  shape.memory = memory;
   return shape;
 }
 
@@ -92,7 +92,7 @@ Failure abort_of(const Membership& ranks, const std::string& reason) {
 
 // Rejects an operation in a signal handler that has interrupted another one of this communicator.
 // The interrupted operation continues only after the handler returns.
-[[gnu::cold, gnu::noinline]] OperationResult refused_in_handler(const Membership& ranks) {
+[[gnu::cold, gnu::noinline]] OperationResult rejected_in_handler(const Membership& ranks) {
   Failure failure =
       make_failure(FailureKind::kOther,
                    "this signal handler interrupts an operation on communicator " + ranks.name() +
@@ -130,7 +130,7 @@ std::unique_ptr<SharedGroup> make_local_group(Job& job, const Membership& ranks,
     options.members.push_back({rank, member.world_rank, member.pid});
   }
   options.has_processor_each = job.machine().has_processor_each;
-  options.is_crowded = job.machine().is_crowded;
+  options.is_overloaded = job.machine().is_overloaded;
   options.selector = std::make_shared<const Selector>(
       Over::kShm, static_cast<std::uint32_t>(ranks.local_size()), false, job.machine().caches);
   return std::make_unique<SharedGroup>(std::move(segment), std::move(options), detector);
@@ -207,7 +207,7 @@ Outcome Communicator::exchange_messages(
     const std::vector<std::shared_ptr<MessageRequest>>& requests, const CallOptions& options) {
   if (failure_.is_set()) return break_with(*failure());
   const InterruptScope scope(options.interrupt, this);
-  const Outcome outcome = messages_.open().run(requests, timeout_of(options), options.patience);
+  const Outcome outcome = messages_.open().run(requests, timeout_of(options), options.wait_limit);
   return outcome.code == 0 ? outcome : break_with(outcome.failure());
 }
 
@@ -219,7 +219,7 @@ void Communicator::post_message(const std::shared_ptr<MessageRequest>& request,
 OperationResult Communicator::carry_out(Collective&& collective, const CallOptions& options) {
   device_->begin_synchronized(collective.shape);
   if (!options.is_async && !queue_.is_busy()) {
-    if (InterruptScope::is_checking(this)) return refused_in_handler(ranks_);
+    if (InterruptScope::is_checking(this)) return rejected_in_handler(ranks_);
     const InterruptScope scope(options.interrupt, this);
     const std::lock_guard lock(turn_);
     return {perform(collective.shape, timeout_of(options),
@@ -241,7 +241,7 @@ OperationResult Communicator::run(OperationShape shape, const CallOptions& optio
       return perform(shape, timeout, body);
     });
   }
-  if (InterruptScope::is_checking(this)) return refused_in_handler(ranks_);
+  if (InterruptScope::is_checking(this)) return rejected_in_handler(ranks_);
   const InterruptScope scope(options.interrupt, this);
   const std::lock_guard lock(turn_);
   return {perform(shape, timeout_of(options), body), nullptr};
@@ -289,17 +289,17 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
   if (!is_shown_later) display_.entered();
   Deadline deadline(timeout);
   OperationCall call{shape, sequence_, deadline};
-  bool is_well = false;
+  bool is_ok = false;
   std::exception_ptr thrown;
   try {
-    is_well = body(call);
+    is_ok = body(call);
   } catch (const std::exception&) {
     thrown = std::current_exception();
   }
-  display_.finish(is_well);
+  display_.finish(is_ok);
   device_->end_synchronized();
   may_be_ahead_ = has_trait(shape.operation, comm_status::traits::kLeftEarly);
-  if (is_well) return {};
+  if (is_ok) return {};
   return fail_operation(call, thrown);
 }
 
@@ -323,7 +323,7 @@ Outcome Communicator::fail_operation(const OperationCall& call, const std::excep
 // Breaks the communicator here and on all ranks. Returns the failure that broke it, which is the
 // first one: another call or another host may have found one before.
 Outcome Communicator::break_with(Failure failure) {
-  ranks_.add_place(failure);
+  ranks_.add_host(failure);
   // An abort is final, and its rank stores it. Of other failures, the first one in the store wins,
   // whichever host found it.
   const bool is_abort = failure.kind == FailureKind::kAborted;
@@ -401,8 +401,8 @@ void Communicator::abort(const std::string& reason) {
 // path is expensive.
 [[gnu::flatten]] OperationResult Communicator::carry_out_on_device(
     nccl::DeviceOperation&& operation, const CallOptions& options) {
-  if (const MaybeFailure refused = device_->admit(operation, options.is_async)) {
-    return {Outcome(*refused), nullptr};
+  if (const MaybeFailure rejected = device_->admit(operation, options.is_async)) {
+    return {Outcome(*rejected), nullptr};
   }
   const OperationShape shape = operation.collective.shape;
   if (!device_->must_synchronize(operation))
@@ -421,8 +421,8 @@ OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operatio
   const nanoseconds timeout = timeout_of(options);
   auto work = options.is_async ? std::make_shared<Work>() : nullptr;
   const auto called = [&](Outcome outcome) {
-    const bool is_well = outcome.code == 0;
-    return OperationResult{std::move(outcome), is_well ? std::move(work) : nullptr};
+    const bool is_ok = outcome.code == 0;
+    return OperationResult{std::move(outcome), is_ok ? std::move(work) : nullptr};
   };
   if (DeviceGroup::current() != nullptr && !failure_.is_set())
     return called(device_->join_group(operation, timeout, work));
@@ -452,7 +452,7 @@ OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operatio
 OperationResult Communicator::prepare_device(const nccl::DeviceRegion& region,
                                              const CallOptions& options) {
   device_->use();
-  OperationShape shape = plain(Operation::kInit, Place::kDevice);
+  OperationShape shape = plain(Operation::kInit, MemoryKind::kDevice);
   shape.count = region.bytes;  // Ranks with different sizes get a mismatch.
   return run(shape, options,
              [this, region](const OperationCall& call) { return device_->prepare(call, region); });
@@ -468,9 +468,9 @@ OperationResult Communicator::prepare_device(const nccl::DeviceRegion& region,
 //   (`shared.trouble`) and return it; this communicator remains usable.
 Result<std::unique_ptr<Communicator>> Communicator::make_child(
     const std::string& name, const std::vector<std::int32_t>& ranks) {
-  const auto place = std::find(ranks.begin(), ranks.end(), ranks_.rank());
-  const bool is_member = place != ranks.end();
-  const auto self = static_cast<std::int32_t>(place - ranks.begin());
+  const auto found = std::find(ranks.begin(), ranks.end(), ranks_.rank());
+  const bool is_member = found != ranks.end();
+  const auto self = static_cast<std::int32_t>(found - ranks.begin());
   std::vector<Member> members;
   std::vector<std::int32_t> local;
   for (const std::int32_t rank : is_member ? ranks : std::vector<std::int32_t>()) {
@@ -493,7 +493,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
   // first rank serves as its color, which differs between all groups of a split.
   std::unique_ptr<nccl::DeviceCommunicator> device;
   if (device_->is_prepared()) {
-    called = run(plain(Operation::kGroup, Place::kDevice), {}, [&](const OperationCall& call) {
+    called = run(plain(Operation::kGroup, MemoryKind::kDevice), {}, [&](const OperationCall& call) {
       return device_->split(call, is_member ? ranks.front() : -1, self, name, device);
     });
     if (called.outcome.code != 0) return fail_creation(called.outcome);

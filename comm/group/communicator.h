@@ -49,7 +49,7 @@ struct CallOptions {
   bool is_async = false;
   Interrupt interrupt;
   // How long a receive waits for its message to start.
-  std::chrono::nanoseconds patience = std::chrono::nanoseconds::max();
+  std::chrono::nanoseconds wait_limit = std::chrono::nanoseconds::max();
 };
 
 // The result of a call: an outcome or, if is_async is set, the work in progress.
@@ -79,7 +79,7 @@ class Communicator final : private FailureHandler {
   OperationResult prepare_device(const nccl::DeviceRegion& region, const CallOptions& options);
   DeviceBackend& device() { return *device_; }
 
-  // Messages are not ordered with the collectives. Blocks until all are done. If the patience ends
+  // Messages are not ordered with the collectives. Blocks until all are done. If wait_limit expires
   // before a receive has started, its status.source stays -1, and nothing is broken.
   Outcome exchange_messages(const std::vector<std::shared_ptr<MessageRequest>>& requests,
                             const CallOptions& options);

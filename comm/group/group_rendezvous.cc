@@ -18,7 +18,7 @@ constexpr milliseconds kPollStep{100};
 // The first member gives up at the deadline and stores that verdict; the others wait a little
 // longer for it.
 constexpr milliseconds kVerdictGrace{2'000};
-constexpr const char* kWell = "well";
+constexpr const char* kSuccess = "well";
 // The verdict if a member could not open another member's descriptor: retry with a named file.
 constexpr const char* kByName = "by name";
 
@@ -40,7 +40,7 @@ class GroupRendezvous {
   Result<std::shared_ptr<SharedSegment>> run() {
     std::string verdict = IVY_TRY(attempt(false));
     if (verdict == kByName) verdict = IVY_TRY(attempt(true));
-    if (verdict != kWell) return error_in(verdict);
+    if (verdict != kSuccess) return error_in(verdict);
     return segment_;
   }
 
@@ -61,7 +61,7 @@ class GroupRendezvous {
     if (segment_ != nullptr) segment_->unlink_name();
     IVY_CHECK(store_.set(prefix_ + "verdict", verdict));
     // Keep the keys, because other members may still read the reason.
-    if (verdict != kWell) return verdict;
+    if (verdict != kSuccess) return verdict;
     for (std::int32_t rank = 0; rank < members_.size(); ++rank) {
       IVY_CHECK(store_.remove(member_key(rank)));
     }
@@ -98,7 +98,7 @@ class GroupRendezvous {
 
   // Rank 0 of the group reads every member's record. A timeout also becomes a verdict.
   Result<std::string> judge(bool is_named) {
-    std::string verdict = kWell;
+    std::string verdict = kSuccess;
     for (std::int32_t rank = 0; rank < members_.size(); ++rank) {
       const Result<std::string> announcement = wait_get(member_name(rank), milliseconds(0));
       if (!announcement.ok())
@@ -110,7 +110,7 @@ class GroupRendezvous {
                "but world rank " + std::to_string(members_.own_member().world_rank) + " of " +
                ranks_;
       }
-      if (verdict == kWell && line + 1 < announcement->size()) {
+      if (verdict == kSuccess && line + 1 < announcement->size()) {
         verdict = is_named ? "memory: " + announcement->substr(line + 1) : kByName;
       }
     }
@@ -154,7 +154,7 @@ class GroupRendezvous {
         if (found.ok()) return found;
         Failure death = *seen;
         set_text(death, std::string(seen->text) + " (group " + members_.name() + ")");
-        members_.add_place(death);
+        members_.add_host(death);
         death_ = death;
         return Error{static_cast<Code>(seen->code), death.text};
       }

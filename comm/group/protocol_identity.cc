@@ -32,7 +32,7 @@ const std::uint64_t kParts[] = {
     sizeof(SleepLine),
     sizeof(RingEntry),
     sizeof(RingMemory),
-    sizeof(BufferPlace),
+    sizeof(BufferLocation),
     kMembersMax,
     kInlineBytes,
     kEagerBytes,

@@ -2,7 +2,7 @@
 // Bootstrapping::run() is the sequence. Rank 0 calls open(), which starts the store and publishes
 // its address (publish()); the other ranks call find(), which tries until the deadline, by the
 // method of their kind of bootstrap (find_by_file(), find_by_torch(), find_at_address()).
-// introduce() then gives all ranks the same job id and token.
+// send_greeting() then gives all ranks the same job id and token.
 #include "comm/join/bootstrap.h"
 
 #include <poll.h>
@@ -92,7 +92,7 @@ class Bootstrapping {
     }
     IVY_CHECK(name_place());
     Bootstrapped joined = IVY_TRY(identity_.rank == 0 ? open() : find());
-    IVY_CHECK(introduce(joined));
+    IVY_CHECK(send_greeting(joined));
     return joined;
   }
 
@@ -213,7 +213,7 @@ class Bootstrapping {
 
   Result<Bootstrapped> try_address(const std::string& address, const std::string& job_id,
                                    const std::string& token, milliseconds at_most) const {
-    if (!PeerListener::is_there(address))
+    if (!PeerListener::is_listening(address))
       return Error{Code::kUnavailable, "no process listens at " + address};
     Bootstrapped joined;
     joined.client = IVY_TRY(connect(address, job_id, token, std::min(at_most, left_until(end_))));
@@ -281,7 +281,7 @@ class Bootstrapping {
                         addresses->size() > 1 ? kOneAddress : kOneTry);
         if (joined.ok()) return joined;
         last = joined.error().message;
-        if (joined.error().code == Code::kUnauthenticated) return not_ours(joined.error());
+        if (joined.error().code == Code::kUnauthenticated) return wrong_job(joined.error());
         if (joined.error().code == Code::kAlreadyExists) return is_complete(joined.error());
       }
       pause_for(std::min(pause, left_until(end_)));
@@ -301,14 +301,14 @@ class Bootstrapping {
                  "the same rank"};
   }
 
-  Error not_ours(const Error& error) const {
+  Error wrong_job(const Error& error) const {
     return Error{Code::kUnauthenticated,
                  "the process that listens at " + address_text() +
                      " is not rank 0 of this job, or has a different token: " + error.message,
                  "choose another port, and give all ranks the same IVY_TOKEN_FILE or none"};
   }
 
-  Result<void> introduce(Bootstrapped& joined) const {
+  Result<void> send_greeting(Bootstrapped& joined) const {
     const std::string prefix = "ivycomm/meeting/" + std::to_string(generation_) + "/";
     store::Client& store = *joined.client;
     const std::string size = std::to_string(identity_.world_size);

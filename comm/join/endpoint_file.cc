@@ -93,8 +93,8 @@ Result<std::unique_ptr<EndpointFile>> EndpointFile::write(const std::string& pat
 }
 
 void EndpointFile::remove() {
-  if (!is_there_ || getpid() != owner_) return;
-  is_there_ = false;
+  if (!exists_ || getpid() != owner_) return;
+  exists_ = false;
   const Result<std::string> found = read_private(path_);
   if (found.ok() && *found == text_) unlink(path_.c_str());
 }

@@ -33,7 +33,7 @@ class EndpointFile {
   const std::string path_;
   const std::string text_;
   const int owner_;  // So that a forked child does not remove its parent's file.
-  bool is_there_ = true;
+  bool exists_ = true;
 };
 
 // Fails with NotFound if the file does not exist, PermissionDenied if it belongs to another user or

@@ -236,8 +236,8 @@ Result<Identity> from_environment(const EnvironmentLookup& environment, Fields f
                  "use ivyrun, torchrun, openmpi, mpich, slurm or none"};
   }
   if (wanted == "none") return Identity();
-  const bool is_ours = wanted == "ivyrun" || (wanted.empty() && environment("IVY_RANK"));
-  if (!is_ours) return from_other_launchers(environment, wanted, fields);
+  const bool is_ivyrun = wanted == "ivyrun" || (wanted.empty() && environment("IVY_RANK"));
+  if (!is_ivyrun) return from_other_launchers(environment, wanted, fields);
   Identity identity = IVY_TRY(from_ivyrun(environment, fields));
   if (wanted.empty()) {
     LauncherClaim own;
@@ -322,7 +322,7 @@ Result<Identity> from_method(const IdentityRequest& request, const std::string& 
   identity.token_file = value_of(environment, "IVY_TOKEN_FILE");
   identity.spans_hosts = true;
   IVY_CHECK(take_method(method, identity));
-  if (identity.world_size == 1) identity.bootstrap = Bootstrap::kAlone;
+  if (identity.world_size == 1) identity.bootstrap = Bootstrap::kSingle;
   return identity;
 }
 

@@ -18,7 +18,7 @@ namespace ivy::comm {
 
 // How the ranks find each other.
 enum class Bootstrap : std::uint8_t {
-  kAlone,    // There is only one rank.
+  kSingle,   // There is only one rank.
   kStore,    // The job's store from ivyrun, whose address, job and token file are known.
   kAddress,  // Rank 0 serves a store at bootstrap_host:bootstrap_port.
   kFile,     // Rank 0 serves a store anywhere, and writes its address into the file bootstrap_path.
@@ -29,7 +29,7 @@ enum class Bootstrap : std::uint8_t {
 struct Identity {
   std::string source = "a world of one";  // For messages: "ivyrun", "torchrun", ...
   std::string settings;                   // "RANK=1, WORLD_SIZE=4"; empty without a source.
-  Bootstrap bootstrap = Bootstrap::kAlone;
+  Bootstrap bootstrap = Bootstrap::kSingle;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
   // Whether ranks may be on other hosts. If not, no listener is opened for them.

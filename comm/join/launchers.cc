@@ -67,12 +67,12 @@ std::optional<std::uint32_t> local_size_of(const Launcher& launcher,
 Result<LauncherClaim> claim_of(const Launcher& launcher, const EnvironmentLookup& environment) {
   std::vector<std::string> present;
   std::vector<std::string> absent;
-  const bool is_alone = value_of(environment, launcher.needed[1]) == "1";
+  const bool is_single = value_of(environment, launcher.needed[1]) == "1";
   for (std::size_t i = 0; i < launcher.needed.size(); ++i) {
     const std::string name(launcher.needed[i]);
     const std::string value = value_of(environment, name);
     // A world of one does not need the address of other ranks.
-    if (value.empty() && is_alone && name.starts_with("MASTER_")) continue;
+    if (value.empty() && is_single && name.starts_with("MASTER_")) continue;
     if (value.empty()) {
       absent.push_back(name);
     } else {

@@ -99,7 +99,7 @@ Result<void> run(const std::string& program, const PrivateStoreOptions& options,
                                        "--owner-fd",   std::to_string(kOwner)};
   pid_t child = -1;
   const int failed = posix_spawn(&child, program.c_str(), &setup.actions, &setup.attributes,
-                                 exec_words(words).data(), environ);
+                                 exec_array(words).data(), environ);
   if (failed != 0) {
     Error error = errno_error(Code::kUnavailable, "start " + program, failed);
     error.fix = "set IVY_RENDEZVOUS to an executable ivy-rendezvous of this build";
@@ -143,17 +143,17 @@ Result<std::string> find_rendezvous() {
     const Result<std::string> program = program_at(named);
     return program.ok() ? program : program.error().context("IVY_RENDEZVOUS");
   }
-  std::string looked;
+  std::string searched;
   for (const std::string& directory : own_directories()) {
-    for (const char* const place : {"/", "/../bin/", "/../../bin/"}) {
-      const std::string path = directory + place + kProgram;
+    for (const char* const prefix : {"/", "/../bin/", "/../../bin/"}) {
+      const std::string path = directory + prefix + kProgram;
       const Result<std::string> program = program_at(path);
       if (program.ok()) return program;
-      looked += (looked.empty() ? "" : ", ") + path;
+      searched += (searched.empty() ? "" : ", ") + path;
     }
   }
   return Error{Code::kNotFound,
-               std::string(kProgram) + ", which rank 0 starts, was not found: " + looked,
+               std::string(kProgram) + ", which rank 0 starts, was not found: " + searched,
                "install it next to libivycomm, or set IVY_RENDEZVOUS to its path"};
 }
 
@@ -168,7 +168,7 @@ Result<std::unique_ptr<PrivateStore>> PrivateStore::start(const PrivateStoreOpti
       [&] { return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 ? pair[0] : -1; });
   if (own_end < 0) return errno_error(Code::kResourceExhausted, "create a socket", errno);
   Descriptor own(own_end);
-  Descriptor theirs(pair[1]);
+  Descriptor child_end(pair[1]);
   auto [token, token_writer] = make_pipe();
   if (!token) return errno_error(Code::kResourceExhausted, "create a pipe", errno);
   const ssize_t written = write(token_writer.get(), options.token.data(), options.token.size());
@@ -182,15 +182,15 @@ Result<std::unique_ptr<PrivateStore>> PrivateStore::start(const PrivateStoreOpti
   }
   Descriptor listening(fcntl(options.listening, F_DUPFD_CLOEXEC, kAway));
   if (written != static_cast<ssize_t>(options.token.size()) || listening.get() < 0 ||
-      owner.get() < 0 || !move_away(theirs) || !move_away(token) || !move_away(owner)) {
+      owner.get() < 0 || !move_away(child_end) || !move_away(token) || !move_away(owner)) {
     return errno_error(Code::kResourceExhausted, "prepare " + program, errno);
   }
   IVY_CHECK(run(program, options,
-                {{{theirs.get(), kControl},
+                {{{child_end.get(), kControl},
                   {token.get(), kToken},
                   {listening.get(), kListening},
                   {owner.get(), kOwner}}}));
-  theirs.reset();
+  child_end.reset();
   IVY_CHECK(await_ready(own.get(), program));
   return std::unique_ptr<PrivateStore>(new PrivateStore(own.release(), life.release()));
 }
@@ -198,7 +198,7 @@ Result<std::unique_ptr<PrivateStore>> PrivateStore::start(const PrivateStoreOpti
 PrivateStore::PrivateStore(int control, int life)
     : control_(control), life_(life), owner_(getpid()) {}
 
-void PrivateStore::refuse_joins() const {
+void PrivateStore::reject_joins() const {
   constexpr std::string_view kOrder = "complete\n";
   static_cast<void>(send(control_, kOrder.data(), kOrder.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }

@@ -34,7 +34,7 @@ class PrivateStore {
   static Result<std::unique_ptr<PrivateStore>> start(const PrivateStoreOptions& options);
   ~PrivateStore();
   // Call after all ranks have joined: the store rejects every further client with the reason.
-  void refuse_joins() const;
+  void reject_joins() const;
   PrivateStore(const PrivateStore&) = delete;
   PrivateStore& operator=(const PrivateStore&) = delete;
 

@@ -111,10 +111,10 @@ Result<StoreListener> StoreListener::at_given_host(const Identity& identity) {
 
 Result<StoreListener> StoreListener::at_address(const Identity& identity,
                                                 steady_clock::time_point end) {
-  const auto patience = std::min(end, steady_now() + kPortBusy);
+  const auto timeout = std::min(end, steady_now() + kPortBusy);
   Result<StoreListener> listener = at_given_host(identity);
   while (!listener.ok() && listener.error().code == Code::kAlreadyExists &&
-         steady_now() < patience) {
+         steady_now() < timeout) {
     poll(nullptr, 0, static_cast<int>(kPortPause.count()));
     listener = at_given_host(identity);
   }

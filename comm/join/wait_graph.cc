@@ -22,8 +22,8 @@ using std::chrono::steady_clock;
 // Waits shorter than this write no record.
 constexpr milliseconds kFirstReport{100};
 constexpr milliseconds kBeatMin{100};
-constexpr milliseconds kBeatMost{1'000};
-constexpr milliseconds kLongBeatMost{10'000};
+constexpr milliseconds kMaxBeat{1'000};
+constexpr milliseconds kMaxLongBeat{10'000};
 constexpr int kLongBeats = 30;
 // A rank with heartbeats may be delayed by a busy machine and must not be blamed for that. The
 // slack only lengthens timeouts between hosts that no rank in the chain explains.
@@ -33,7 +33,7 @@ constexpr milliseconds kStep{10};
 constexpr milliseconds kQueryTime{500};
 
 nanoseconds beat_after(nanoseconds waited) {
-  const nanoseconds most = std::clamp<nanoseconds>(waited / kLongBeats, kBeatMost, kLongBeatMost);
+  const nanoseconds most = std::clamp<nanoseconds>(waited / kLongBeats, kMaxBeat, kMaxLongBeat);
   return std::clamp<nanoseconds>(waited / 4, kBeatMin, most);
 }
 
@@ -51,9 +51,8 @@ bool still_waits(const WaitRecord& record, const std::optional<WaitRecord>& earl
 bool is_held_up(const WaitRecord& record, std::uint64_t sequence, const FindRecord& before,
                 const FindRecord& now) {
   if (record.is_absent == 0) return false;
-  const std::optional<WaitRecord> theirs = now(record.culprit);
-  return theirs && theirs->entered.sequence < sequence &&
-         still_waits(*theirs, before(record.culprit));
+  const std::optional<WaitRecord> other = now(record.culprit);
+  return other && other->entered.sequence < sequence && still_waits(*other, before(record.culprit));
 }
 
 // The chain of ranks that wait for each other, from a given rank to the rank to blame.
@@ -68,11 +67,12 @@ class WaitChain {
            std::find(chain_.begin(), chain_.end(), rank_) == chain_.end()) {
       const std::optional<WaitRecord> record = now_(rank_);
       const std::optional<WaitRecord> earlier = rank_ == self_ ? std::nullopt : before_(rank_);
-      const bool is_behind = record && record->entered.sequence < sequence_;
-      if (!record || (is_behind && !still_waits(*record, earlier))) return not_entered(record);
+      const bool has_not_entered = record && record->entered.sequence < sequence_;
+      if (!record || (has_not_entered && !still_waits(*record, earlier)))
+        return not_entered(record);
       // That rank is ahead, so its part of this operation was already sent.
       if (record->entered.sequence > sequence_) break;
-      if (is_behind) go_back(*record, earlier);
+      if (has_not_entered) step_back(*record, earlier);
       if (record->culprit >= 0 && !is_held_up(*record, sequence_, before_, now_))
         return {record->culprit, path_text_ + record->because, is_certain_};
       if (record->culprit < 0 && is_silent(*record, earlier)) return silent(*record);
@@ -80,7 +80,7 @@ class WaitChain {
       rank_ = record->culprit >= 0 ? record->culprit : record->waits_for;
       if (rank_ < 0) break;
     }
-    return behind_;
+    return lagging_;
   }
 
  private:
@@ -93,11 +93,11 @@ class WaitChain {
             false};
   }
   // Continues the chain in an earlier operation.
-  void go_back(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
+  void step_back(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
     sequence_ = record.entered.sequence;
     is_certain_ = is_certain_ && (earlier || record.is_over != 0);
     path_text_ += name_of(rank_) + " still waits in operation " + std::to_string(sequence_);
-    if (behind_.rank < 0) behind_ = {rank_, path_text_, false};
+    if (lagging_.rank < 0) lagging_ = {rank_, path_text_, false};
     path_text_ += ", where ";
   }
   bool is_silent(const WaitRecord& record, const std::optional<WaitRecord>& earlier) const {
@@ -117,7 +117,7 @@ class WaitChain {
   const FindRecord& now_;
   std::vector<std::int32_t> chain_;
   std::string path_text_;  // Known states of ranks that wait in earlier operations.
-  Suspect behind_;         // The first of these ranks, to blame if no other rank is.
+  Suspect lagging_;        // The first of these ranks, to blame if no other rank is.
   bool is_certain_ = true;
 };
 
@@ -191,14 +191,14 @@ std::optional<Suspicion> WaitGraph::timed_out(const LongWait& wait) {
   nanoseconds beat = beat_after(wait.waited);
   for (const auto& [of, record] : seen) {
     if (!record) continue;
-    beat = std::max<nanoseconds>(beat, std::min(milliseconds(record->next_beat_ms), kLongBeatMost));
+    beat = std::max<nanoseconds>(beat, std::min(milliseconds(record->next_beat_ms), kMaxLongBeat));
   }
   if (!pause(beat + kBeatSlack)) return std::nullopt;
   const FindRecord read = [this](std::int32_t rank) { return records_.read(rank); };
   const Suspect second = find_suspect(entered_.rank, wait.sequence, remembered, read);
-  const bool is_somebody = second.rank >= 0 && second.rank != entered_.rank &&
-                           static_cast<std::size_t>(second.rank) < world_ranks_.size();
-  if (!is_somebody) return std::nullopt;
+  const bool is_other_rank = second.rank >= 0 && second.rank != entered_.rank &&
+                             static_cast<std::size_t>(second.rank) < world_ranks_.size();
+  if (!is_other_rank) return std::nullopt;
   return Suspicion{second.rank, second.because};
 }
 

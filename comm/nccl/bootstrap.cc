@@ -25,19 +25,19 @@ using std::chrono::steady_clock;
 // Rank 0 gives up this much before the others, so that they receive its list of missing ranks.
 constexpr milliseconds kHeadStart{300};
 // Time limit of one query to the store; with_retries() then repeats the query.
-constexpr milliseconds kStorePatience{1'000};
+constexpr milliseconds kStoreTimeout{1'000};
 // Time limit of a store call that is not repeated, because it only helps with a later message; also
 // the least time that any query gets.
-constexpr milliseconds kPhasePatience{250};
+constexpr milliseconds kPhaseTimeout{250};
 constexpr std::string_view kSilentStore = "the store does not answer";
 constexpr std::string_view kGo = "go ";
 constexpr std::string_view kShare = "share";
 constexpr std::string_view kShrink = "shrink";
 constexpr std::string_view kProbe = "probe";
 // On a working network, a connection takes one round trip, or a second more if a packet is lost.
-constexpr milliseconds kProbePatience{2'500};
+constexpr milliseconds kProbeTimeout{2'500};
 
-Failure refusal(FailureKind kind, int code, const std::string& text) {
+Failure rejection(FailureKind kind, int code, const std::string& text) {
   Failure failure = make_failure(kind, text);
   failure.code = code;
   return failure;
@@ -46,17 +46,17 @@ Failure refusal(FailureKind kind, int code, const std::string& text) {
 Failure failure_of(const Error& error) {
   const std::string fix = error.fix.empty() ? "" : "; " + error.fix;
   const bool is_late = error.code == Code::kDeadlineExceeded;
-  return refusal(is_late ? FailureKind::kTimeout : FailureKind::kOther,
-                 static_cast<int>(error.code), error.message + fix);
+  return rejection(is_late ? FailureKind::kTimeout : FailureKind::kOther,
+                   static_cast<int>(error.code), error.message + fix);
 }
 
-// Encodes a refusal for the store: "refuse CODE RANK KIND TEXT".
-std::string encode_refusal(const Failure& failure) {
+// Encodes a rejection for the store: "refuse CODE RANK KIND TEXT".
+std::string encode_rejection(const Failure& failure) {
   return "refuse " + std::to_string(failure.code) + " " + std::to_string(failure.rank) + " " +
          std::to_string(static_cast<unsigned>(failure.kind)) + " " + failure.text;
 }
 
-Failure decode_refusal(const std::string& word) {
+Failure decode_rejection(const std::string& word) {
   int code = 13;
   int rank = -1;
   unsigned kind = 0;
@@ -65,7 +65,7 @@ Failure decode_refusal(const std::string& word) {
     return make_failure(FailureKind::kOther, "rank 0 sent an invalid decision: " + word);
   }
   Failure failure =
-      refusal(static_cast<FailureKind>(kind), code, word.substr(static_cast<std::size_t>(read)));
+      rejection(static_cast<FailureKind>(kind), code, word.substr(static_cast<std::size_t>(read)));
   failure.rank = rank;
   return failure;
 }
@@ -90,7 +90,7 @@ class StoredProgress {
     std::set<std::string>& stored = keys_[name];
     if (is_silent_) return;
     const Result<std::vector<std::string>> keys =
-        options_.store->list(options_.key + "/" + name + "/", kStorePatience);
+        options_.store->list(options_.key + "/" + name + "/", kStoreTimeout);
     is_silent_ = !keys.ok();
     if (keys.ok()) stored.insert(keys->begin(), keys->end());
   }
@@ -160,13 +160,13 @@ std::vector<Finding> blocking_findings(const std::vector<RankFacts>& ranks,
   return counting;
 }
 
-Failure refusal_of(const std::vector<Finding>& findings, const std::string& communicator) {
+Failure rejection_of(const std::vector<Finding>& findings, const std::string& communicator) {
   const Finding& first = findings.front();
   const std::string more =
       findings.size() > 1 ? " (and " + std::to_string(findings.size() - 1) + " more)" : "";
-  Failure failure =
-      refusal(FailureKind::kOther, static_cast<int>(Code::kFailedPrecondition),
-              "NCCL of communicator " + communicator + ": " + first.text + "; " + first.fix + more);
+  Failure failure = rejection(
+      FailureKind::kOther, static_cast<int>(Code::kFailedPrecondition),
+      "NCCL of communicator " + communicator + ": " + first.text + "; " + first.fix + more);
   failure.rank = first.rank;
   return failure;
 }
@@ -194,7 +194,7 @@ class ReadyBarrier {
           failure_of(stored.error().context(prefix() + "announce that this rank is ready")));
     if (options_.rank == 0) {
       decide();
-      if (ready_.failure) announce(encode_refusal(*ready_.failure));
+      if (ready_.failure) announce(encode_rejection(*ready_.failure));
     }
     if (!ready_.failure && !ready_.is_shared) follow();
     return std::move(ready_);
@@ -221,9 +221,9 @@ class ReadyBarrier {
   auto with_retries(Question question) {
     while (true) {
       const auto left = std::chrono::duration_cast<milliseconds>(options_.deadline - steady_now());
-      auto answer = question(std::clamp(left, kPhasePatience, kStorePatience));
+      auto answer = question(std::clamp(left, kPhaseTimeout, kStoreTimeout));
       const bool is_silent = !answer.ok() && answer.error().code == Code::kDeadlineExceeded;
-      if (!is_silent || left <= kPhasePatience) return answer;
+      if (!is_silent || left <= kPhaseTimeout) return answer;
       if (const MaybeFailure found = options_.owner->find_failure()) {
         fail(*found);
         return answer;
@@ -248,10 +248,10 @@ class ReadyBarrier {
     while (true) {
       const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_now());
       if (left <= milliseconds(0)) return false;
-      const Result<void> came = store_.wait(keys, std::min(left, kSlice), kSlice + kPhasePatience);
-      if (came.ok()) return true;
-      if (came.error().code != Code::kDeadlineExceeded) {
-        fail(failure_of(came.error().context(prefix() + "wait for the other ranks")));
+      const Result<void> waited = store_.wait(keys, std::min(left, kSlice), kSlice + kPhaseTimeout);
+      if (waited.ok()) return true;
+      if (waited.error().code != Code::kDeadlineExceeded) {
+        fail(failure_of(waited.error().context(prefix() + "wait for the other ranks")));
         return false;
       }
       if (const MaybeFailure found = options_.owner->find_failure()) {
@@ -270,7 +270,7 @@ class ReadyBarrier {
     return keys;
   }
 
-  Failure who_is_missing(const std::string& what) {
+  Failure missing_ranks(const std::string& what) {
     std::int32_t first = -1;
     const std::string missing = names_without(options_, "facts", first);
     const std::string text = missing.empty() ? "all ranks are ready, but rank 0 did not announce it"
@@ -284,7 +284,7 @@ class ReadyBarrier {
   void decide() {
     const auto deadline = options_.deadline - kHeadStart;
     if (!await(keys_of("facts"), deadline)) {
-      if (!ready_.failure) fail(who_is_missing("ready barrier"));
+      if (!ready_.failure) fail(missing_ranks("ready barrier"));
       return;
     }
     const Result<std::vector<std::string>> texts = multi_get(keys_of("facts"));
@@ -319,7 +319,7 @@ class ReadyBarrier {
       ready_.is_shared = true;
       return announce(std::string(kShare));
     }
-    fail(refusal_of(findings, options_.communicator));
+    fail(rejection_of(findings, options_.communicator));
   }
 
   // Probes the ranks to which NCCL will connect this one: the next rank in its ring and the root.
@@ -329,7 +329,7 @@ class ReadyBarrier {
     std::vector<RankFacts> peers = {before_next_and_root[1]};
     if (before_next_and_root[2].rank != peers[0].rank && !is_same_network(before, own_))
       peers.push_back(before_next_and_root[2]);
-    return try_peers(own_, peers, kProbePatience);
+    return try_peers(own_, peers, kProbeTimeout);
   }
 
   std::vector<std::int32_t> before_next_and_root() const {
@@ -399,7 +399,7 @@ class ReadyBarrier {
 
   std::optional<std::string> await_decision() {
     if (!await({key(decision_key_)}, options_.deadline)) {
-      if (!ready_.failure) fail(who_is_missing("rank 0's decision"));
+      if (!ready_.failure) fail(missing_ranks("rank 0's decision"));
       return std::nullopt;
     }
     const Result<std::string> word =
@@ -419,7 +419,7 @@ class ReadyBarrier {
     } else if (*word == kShrink) {
       ready_.ids.clear();
     } else if (!word->starts_with(kGo)) {
-      fail(decode_refusal(*word));
+      fail(decode_rejection(*word));
     } else {
       exchange_ids(std::atoi(word->c_str() + kGo.size()));
     }
@@ -467,7 +467,7 @@ BootstrapResult bootstrap_single_rank(const BootstrapOptions& options, const Ran
   BootstrapResult ready;
   const std::vector<Finding> findings = blocking_findings({own}, compare_ranks({own}));
   if (!findings.empty()) {
-    ready.failure = refusal_of(findings, options.communicator);
+    ready.failure = rejection_of(findings, options.communicator);
     return ready;
   }
   ready.ids.resize(1);
@@ -495,10 +495,10 @@ void report_phase(const BootstrapOptions& options, Phase phase) {
   const char* const name = phase == Phase::kBegun  ? "begun"
                            : phase == Phase::kInit ? "init"
                                                    : "done";
-  static_cast<void>(options.store->set(key_of(options, name, options.rank), "1", kPhasePatience));
+  static_cast<void>(options.store->set(key_of(options, name, options.rank), "1", kPhaseTimeout));
 }
 
-std::string who_is_not_done(const BootstrapOptions& options) {
+std::string describe_unfinished_ranks(const BootstrapOptions& options) {
   if (options.store == nullptr) return "";
   std::int32_t first = -1;
   const std::string names = names_without(options, "done", first);

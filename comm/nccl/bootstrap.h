@@ -78,7 +78,7 @@ void report_phase(const BootstrapOptions& options, Phase phase);
 // Returns, for example, "; also not finished: rank 3 (node2, pid 77) (it is in NCCL's init)", or
 // "; the store does not answer". Returns an empty text if all other ranks are done, or without a
 // store.
-std::string who_is_not_done(const BootstrapOptions& options);
+std::string describe_unfinished_ranks(const BootstrapOptions& options);
 
 // Return the number of roots of a communicator, and the rank that is root number `root`. `wanted`
 // is the user's number (IVY_NCCL_ROOTS), or 0 for the default. Pure.

@@ -94,7 +94,8 @@ void add_host(RankFacts& facts) {
     facts.limits.shared_memory_free = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
   }
   facts.user = user_name();
-  facts.limits.may_lose_shared_memory = may_lose_shared_memory("/", geteuid(), facts.user);
+  facts.limits.may_have_shared_memory_removed =
+      may_have_shared_memory_removed("/", geteuid(), facts.user);
   facts.limits.locked_memory = limit_of(RLIMIT_MEMLOCK);
   facts.limits.stack = limit_of(RLIMIT_STACK);
   facts.limits.open_files = limit_of(RLIMIT_NOFILE);
@@ -141,8 +142,8 @@ RankFacts collect_rank_facts(std::int32_t rank, const std::string& host, int dev
   return facts;
 }
 
-bool may_lose_shared_memory(const std::filesystem::path& root, std::uint32_t user,
-                            const std::string& user_name) {
+bool may_have_shared_memory_removed(const std::filesystem::path& root, std::uint32_t user,
+                                    const std::string& user_name) {
   constexpr std::uint32_t kFirstRegularUid = 1000;  // logind never removes files of system users.
   std::error_code none;
   if (user < kFirstRegularUid || !std::filesystem::exists(root / "run/systemd/users", none)) {

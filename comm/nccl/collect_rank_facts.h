@@ -16,8 +16,8 @@ RankFacts collect_rank_facts(std::int32_t rank, const std::string& host, int dev
 
 // Returns true if systemd's logind (RemoveIPC) removes this process's shared memory when the user's
 // last session ends, because the process itself is in no session. Reads files below `root`.
-bool may_lose_shared_memory(const std::filesystem::path& root, std::uint32_t user,
-                            const std::string& user_name);
+bool may_have_shared_memory_removed(const std::filesystem::path& root, std::uint32_t user,
+                                    const std::string& user_name);
 
 // Returns NCCL's last warning in this process, or an empty text. Finds it only if NCCL_DEBUG_FILE
 // directs NCCL's log to a file, as ivyrun does.

@@ -33,7 +33,7 @@ constexpr microseconds kLongestSleep{5'000};
 constexpr milliseconds kQueryInterval{1};
 
 // How long an abort waits for a call that puts something on a stream; such calls do not block.
-constexpr milliseconds kCallPatience{50};
+constexpr milliseconds kCallTimeout{50};
 
 class Pause {
  public:
@@ -69,18 +69,21 @@ Status shrink(const Functions& nccl, const Parent& parent, Handle* child, Config
   return status;
 }
 
-struct InitPlace {
+struct InitRank {
   int size;
   int rank;
   std::vector<UniqueId>& ids;
 };
 
-Status begin_init(const Functions& nccl, const InitPlace& place, Handle* handle, Config* config) {
-  if (place.ids.size() == 1) {
-    return nccl.init_rank_config(handle, place.size, place.ids[0], place.rank, config);
+Status begin_init(const Functions& nccl, const InitRank& rank_of_init, Handle* handle,
+                  Config* config) {
+  if (rank_of_init.ids.size() == 1) {
+    return nccl.init_rank_config(handle, rank_of_init.size, rank_of_init.ids[0], rank_of_init.rank,
+                                 config);
   }
-  return nccl.init_rank_scalable(handle, place.size, place.rank, static_cast<int>(place.ids.size()),
-                                 place.ids.data(), config);
+  return nccl.init_rank_scalable(handle, rank_of_init.size, rank_of_init.rank,
+                                 static_cast<int>(rank_of_init.ids.size()), rank_of_init.ids.data(),
+                                 config);
 }
 
 // Starts the deadline if it has not started yet, and returns the time at which it ends.
@@ -90,14 +93,14 @@ steady_clock::time_point end_of(Deadline& deadline) {
 }
 
 void show_times(const DeviceCommunicatorOptions& options, steady_clock::time_point began,
-                steady_clock::time_point known, steady_clock::time_point met) {
+                steady_clock::time_point known, steady_clock::time_point synchronized_at) {
   const auto text = [](auto from, auto to) {
     return std::to_string(duration_cast<microseconds>(to - from).count()) + " us";
   };
   const std::string line = "ivycomm: NCCL of communicator " + options.name + ", rank " +
                            std::to_string(options.rank) + ": libraries " + text(began, known) +
-                           ", ready and id " + text(known, met) + ", init " +
-                           text(met, steady_now()) + "\n";
+                           ", ready and id " + text(known, synchronized_at) + ", init " +
+                           text(synchronized_at, steady_now()) + "\n";
   std::fputs(line.c_str(), stderr);
 }
 
@@ -142,7 +145,7 @@ MaybeFailure DeviceCommunicator::prepare(int device, Deadline& deadline) {
   }
   const BootstrapResult ready = bootstrap(options, facts);
   if (ready.failure) return ready.failure;
-  const auto met = steady_now();
+  const auto synchronized_at = steady_now();
   if (ready.is_shared) {
     is_shared_ = true;
   } else {
@@ -150,14 +153,14 @@ MaybeFailure DeviceCommunicator::prepare(int device, Deadline& deadline) {
     if (const MaybeFailure failure = connect(ready.ids, device, deadline)) {
       Failure detailed = *failure;
       if (detailed.kind == FailureKind::kTimeout)
-        set_text(detailed, detailed.text + who_is_not_done(options));
+        set_text(detailed, detailed.text + describe_unfinished_ranks(options));
       return diagnosis_.with_ras(detailed);
     }
     report_phase(options, Phase::kDone);
   }
   options_.parent = nullptr;
   device_ = device;
-  if (shows_times()) show_times(options_, began, known, met);
+  if (shows_times()) show_times(options_, began, known, synchronized_at);
   return std::nullopt;
 }
 
@@ -546,7 +549,7 @@ MaybeFailure DeviceCommunicator::end() {
     return std::nullopt;
   }
   std::string text =
-      "not finished " + time_text(kFinalizePatience) +
+      "not finished " + time_text(kFinalizeTimeout) +
       " after this rank's last operation; operations that other ranks had not finished may be "
       "lost";
   if (finalized == Finalized::kFailed) text = "NCCL failed, so it was aborted";
@@ -558,7 +561,7 @@ MaybeFailure DeviceCommunicator::end() {
 // abort must not interrupt that wait, because both would free the communicator.
 DeviceCommunicator::Finalized DeviceCommunicator::finalize() {
   struct Ended {
-    std::atomic<bool> is_well{false};
+    std::atomic<bool> is_ok{false};
   };
   const auto ended = std::make_shared<Ended>();
   AbandonableCall abandonable;
@@ -574,20 +577,20 @@ DeviceCommunicator::Finalized DeviceCommunicator::finalize() {
       std::this_thread::sleep_for(milliseconds(1));
       if (nccl->get_async_error(handle, &status) != kSuccess) return;
     }
-    ended->is_well = status == kSuccess && nccl->destroy(handle) == kSuccess;
+    ended->is_ok = status == kSuccess && nccl->destroy(handle) == kSuccess;
   };
   abandonable.what = "NCCL of communicator " + options_.name + ": finalize";
-  abandonable.deadline = steady_now() + (has_graphs_ ? kGraphPatience : kFinalizePatience);
+  abandonable.deadline = steady_now() + (has_graphs_ ? kGraphTimeout : kFinalizeTimeout);
   if (call_abandonable(std::move(abandonable))) return Finalized::kNotYet;
-  return ended->is_well ? Finalized::kDone : Finalized::kFailed;
+  return ended->is_ok ? Finalized::kDone : Finalized::kFailed;
 }
 
 std::optional<std::string> DeviceCommunicator::abort() {
   is_broken_ = true;
   // Polls, because ThreadSanitizer does not understand timed mutexes.
   std::unique_lock calls(calls_, std::try_to_lock);
-  const auto patience_ends = steady_now() + kCallPatience;
-  while (!calls.owns_lock() && steady_now() < patience_ends) {
+  const auto deadline = steady_now() + kCallTimeout;
+  while (!calls.owns_lock() && steady_now() < deadline) {
     std::this_thread::sleep_for(kQueryInterval);
     static_cast<void>(calls.try_lock());
   }

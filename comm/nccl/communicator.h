@@ -11,7 +11,7 @@
 //               ncclCommAbort, or a revoke if the survivors can shrink the handle.
 //
 // Calls that may block run on separate threads (abandonable_call.h); if one does not return, the
-// process is tainted. A timeout inside NCCL is reported up to kRasPatience later, if NCCL's health
+// process is tainted. A timeout inside NCCL is reported up to kRasTimeout later, if NCCL's health
 // service (ras.h) answers slowly.
 //
 // Thread: one at a time (the communicator's lock), except that any thread may call abort().
@@ -45,9 +45,9 @@
 namespace ivy::comm::nccl {
 
 // How long ncclCommFinalize may take.
-inline constexpr std::chrono::milliseconds kFinalizePatience{2'000};
+inline constexpr std::chrono::milliseconds kFinalizeTimeout{2'000};
 // How long it may take if graphs contain operations: NCCL waits until these are freed.
-inline constexpr std::chrono::milliseconds kGraphPatience{200};
+inline constexpr std::chrono::milliseconds kGraphTimeout{200};
 
 // When a call returns to its caller.
 enum class ReturnWhen : std::uint8_t {
@@ -102,7 +102,7 @@ class DeviceCommunicator : private BootstrapOwner, private EnqueuedOwner {
   void join(DeviceCommunicatorOptions options);
 
   // Aborts all operations in progress, also on the device, and returns when they have ended, at the
-  // latest after kAbortPatience. Returns a text if the process is tainted, so that it can no longer
+  // latest after kAbortTimeout. Returns a text if the process is tainted, so that it can no longer
   // use its device.
   std::optional<std::string> abort();
 

@@ -40,12 +40,12 @@ void RegisteredRegions::add_window(const Functions& nccl, Handle handle, const D
 
 void RegisteredRegions::end() {
   for (const auto& [serial, entry] : std::exchange(entries_, {})) {
-    if (!is_gone_) deregister(entry);
+    if (!is_closed_) deregister(entry);
   }
 }
 
 void RegisteredRegions::close() {
-  is_gone_ = true;
+  is_closed_ = true;
   const std::lock_guard lock(closing_);
   enqueued_ = nullptr;
 }
@@ -61,7 +61,7 @@ void RegisteredRegions::drop(std::uint32_t serial) {
   const std::lock_guard lock(mutex);
   const auto found = entries_.find(serial);
   if (found == entries_.end()) return;
-  if (!is_gone_) deregister(found->second);
+  if (!is_closed_) deregister(found->second);
   entries_.erase(found);
 }
 

@@ -55,7 +55,7 @@ class RegisteredRegions {
   // Deregisters all regions. Call before NCCL's finalize.
   void end();
   // Call before an abort: NCCL then deregisters all regions itself.
-  void forget() { is_gone_ = true; }
+  void forget() { is_closed_ = true; }
   // Call when the owner is destroyed. No operation may be running.
   void close();
   // Waits until no operation uses the region, and deregisters it.
@@ -71,7 +71,7 @@ class RegisteredRegions {
   static void deregister(const Entry& entry);
   bool may_run(std::uint32_t serial);
 
-  std::atomic<bool> is_gone_{false};        // The handle is aborted or about to be.
+  std::atomic<bool> is_closed_{false};      // The handle is aborted or about to be.
   std::map<std::uint32_t, Entry> entries_;  // By serial; guarded by `mutex`.
   std::mutex closing_;
   EnqueuedOperations* enqueued_;  // Null after close(). Guarded by closing_.

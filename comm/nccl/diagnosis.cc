@@ -24,7 +24,7 @@ constexpr std::size_t kWordsMax = 160;
 // The time limit of a query to the store that is not essential.
 constexpr std::chrono::milliseconds kStoreLimit{250};
 
-std::string last_words(const Functions& nccl, Handle handle) {
+std::string last_error_text(const Functions& nccl, Handle handle) {
   std::string words = own_nccl_warning();
   const char* const last = nccl.get_last_error(handle);
   if (words.empty() && last != nullptr) words = last;
@@ -59,7 +59,7 @@ Failure Diagnosis::endless(const std::string& what, std::chrono::nanoseconds wai
                            Handle handle) const {
   return timeout(what, "not finished after " + time_text(waited) +
                            "; NCCL_DEBUG=INFO shows how far it got" +
-                           last_words(library_->functions(), handle));
+                           last_error_text(library_->functions(), handle));
 }
 
 Failure Diagnosis::late(const Enqueued& operation) const {
@@ -104,10 +104,10 @@ Failure Diagnosis::with_ras(const Failure& failure) const {
   if (!is_inside || address == nullptr || library_ == nullptr || library_->version() < kRasFrom) {
     return failure;
   }
-  const auto end = steady_now() + kRasPatience;
+  const auto end = steady_now() + kRasTimeout;
   std::string answer;
   if (!source_.find_failure() && may_query_ras()) {
-    answer = query_ras(address, kRasPatience, source_);
+    answer = query_ras(address, kRasTimeout, source_);
   } else {
     while (!source_.find_failure() && steady_now() < end) std::this_thread::sleep_for(kVerdictStep);
   }

@@ -334,16 +334,16 @@ void Driver::stay_out_of_captures() const {
 
 // Returns the primary context, which is retained once and never released. Frameworks use the same.
 Result<Context> Driver::context_of(int device) const {
-  const auto place = static_cast<std::size_t>(device);
-  if (place < kContextsKept) {
-    if (Context const known = contexts_[place].load(std::memory_order_acquire)) return known;
+  const auto index = static_cast<std::size_t>(device);
+  if (index < kContextsKept) {
+    if (Context const known = contexts_[index].load(std::memory_order_acquire)) return known;
   }
   Context context = nullptr;
   int handle = 0;
   int status = functions_->get_device(&handle, device);
   if (status == 0) status = functions_->retain_primary(&context, handle);
   if (status != 0) return error("choose the device", status);
-  if (place < kContextsKept) contexts_[place].store(context, std::memory_order_release);
+  if (index < kContextsKept) contexts_[index].store(context, std::memory_order_release);
   return context;
 }
 

@@ -136,8 +136,8 @@ std::optional<Enqueued> EnqueuedOperations::oldest() const {
 // search finds it with few queries; each query takes the driver's lock, which this rank needs to
 // call the next operation.
 Result<std::size_t> EnqueuedOperations::count_done(std::unique_lock<std::mutex>& lock) {
-  const auto is_done = [&](std::size_t place) -> Result<bool> {
-    const Event event = pending_[place].event;
+  const auto is_done = [&](std::size_t index) -> Result<bool> {
+    const Event event = pending_[index].event;
     const Driver& driver = *driver_;
     lock.unlock();
     Result<bool> done = driver.is_done(event);
@@ -150,11 +150,11 @@ Result<std::size_t> EnqueuedOperations::count_done(std::unique_lock<std::mutex>&
   // from `done` up to it are undecided.
   std::size_t unknown = pending_.size();
   while (done < unknown) {
-    const std::size_t place = done == 0 ? 0 : done + (unknown - done) / 2;
-    if (IVY_TRY(is_done(place))) {
-      done = place + 1;
+    const std::size_t index = done == 0 ? 0 : done + (unknown - done) / 2;
+    if (IVY_TRY(is_done(index))) {
+      done = index + 1;
     } else {
-      unknown = place;
+      unknown = index;
     }
   }
   return done;

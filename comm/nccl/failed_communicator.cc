@@ -16,7 +16,7 @@ namespace ivy::comm::nccl {
 namespace {
 
 // Makes a call on a new thread; the call must own everything that it uses. Returns false, and
-// taints the process, if the call did not return within kAbortPatience.
+// taints the process, if the call did not return within kAbortTimeout.
 bool ends_in_time(const char* what, std::function<void()> call) {
   struct Attempt {
     std::mutex mutex;
@@ -32,11 +32,11 @@ bool ends_in_time(const char* what, std::function<void()> call) {
   });
   calling.detach();
   std::unique_lock waiting(attempt->mutex);
-  if (attempt->has_returned.wait_for(waiting, kAbortPatience, [&] { return attempt->is_done; })) {
+  if (attempt->has_returned.wait_for(waiting, kAbortTimeout, [&] { return attempt->is_done; })) {
     return true;
   }
   set_tainted(std::string(what) + " did not return within " +
-              std::to_string(kAbortPatience.count()) + " s: exit this process");
+              std::to_string(kAbortTimeout.count()) + " s: exit this process");
   return false;
 }
 

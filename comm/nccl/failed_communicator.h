@@ -18,7 +18,7 @@
 
 namespace ivy::comm::nccl {
 
-inline constexpr std::chrono::seconds kAbortPatience{5};
+inline constexpr std::chrono::seconds kAbortTimeout{5};
 
 struct FailedCommunicator {
   Handle handle = nullptr;
@@ -31,7 +31,7 @@ struct FailedCommunicator {
 };
 
 // Aborts the handle and waits for that. Returns a text if the process is tainted, for example
-// because the abort did not return within kAbortPatience.
+// because the abort did not return within kAbortTimeout.
 std::optional<std::string> abort_failed(const FailedCommunicator& broken);
 
 // A handle that was revoked. The destructor aborts it.

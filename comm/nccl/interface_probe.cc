@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 // Room for the connections of all neighbours, because none is ever accepted.
 constexpr int kBacklog = 4096;
 
-Error refusal_of(int error) {
+Error rejection_of(int error) {
   // The peer listens during the whole bootstrap, so something else has refused the connection.
   if (error == ECONNREFUSED)
     return Error{Code::kUnavailable,
@@ -29,12 +29,12 @@ Error refusal_of(int error) {
   return Error{Code::kUnavailable, std::strerror(error), ""};
 }
 
-Result<void> wait_connected(int fd, milliseconds patience) {
+Result<void> wait_connected(int fd, milliseconds timeout) {
   pollfd ready{fd, POLLOUT, 0};
-  if (poll(&ready, 1, 0) <= 0 && !wait_for(fd, POLLOUT, {steady_now() + patience}))
+  if (poll(&ready, 1, 0) <= 0 && !wait_for(fd, POLLOUT, {steady_now() + timeout}))
     return Error{Code::kDeadlineExceeded,
-                 "no answer within " + std::to_string(patience.count()) + " ms", ""};
-  if (const int error = error_of(fd); error != 0) return refusal_of(error);
+                 "no answer within " + std::to_string(timeout.count()) + " ms", ""};
+  if (const int error = error_of(fd); error != 0) return rejection_of(error);
   return {};
 }
 
@@ -60,9 +60,9 @@ Attempt begin(const std::string& address, std::uint16_t port) {
   return attempt;
 }
 
-Result<void> end(const Attempt& attempt, milliseconds patience) {
-  if (!attempt.socket) return refusal_of(attempt.error);
-  return wait_connected(attempt.socket.get(), patience);
+Result<void> end(const Attempt& attempt, milliseconds timeout) {
+  if (!attempt.socket) return rejection_of(attempt.error);
+  return wait_connected(attempt.socket.get(), timeout);
 }
 
 }  // namespace
@@ -76,12 +76,12 @@ std::uint16_t ProbeListener::listen_at(const std::string& address) {
   return own_address(fd_.get()).port();
 }
 
-Result<void> try_address(const std::string& address, std::uint16_t port, milliseconds patience) {
-  return end(begin(address, port), patience);
+Result<void> try_address(const std::string& address, std::uint16_t port, milliseconds timeout) {
+  return end(begin(address, port), timeout);
 }
 
 std::string try_peers(const RankFacts& own, const std::vector<RankFacts>& others,
-                      milliseconds patience) {
+                      milliseconds timeout) {
   std::vector<Attempt> attempts;
   for (const RankFacts& peer : others) {
     const std::optional<Interface> chosen = interface_of(peer);
@@ -93,7 +93,7 @@ std::string try_peers(const RankFacts& own, const std::vector<RankFacts>& others
     attempts.push_back(std::move(attempt));
   }
   std::string found;
-  const auto deadline = steady_now() + patience;
+  const auto deadline = steady_now() + timeout;
   for (const Attempt& attempt : attempts) {
     // The attempts share one deadline: while one is awaited, the others progress.
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_now());
@@ -102,7 +102,7 @@ std::string try_peers(const RankFacts& own, const std::vector<RankFacts>& others
     const bool is_silent = reached.error().code == Code::kDeadlineExceeded;
     found =
         unreachable_text(*attempt.peer, attempt.interface,
-                         is_silent ? "no answer within " + std::to_string(patience.count()) + " ms"
+                         is_silent ? "no answer within " + std::to_string(timeout.count()) + " ms"
                                    : reached.error().message);
   }
   return found;

@@ -33,11 +33,11 @@ class ProbeListener {
 // Connects and hangs up. An error gives the reason: "no answer within 2000 ms", "Network is
 // unreachable".
 Result<void> try_address(const std::string& address, std::uint16_t port,
-                         std::chrono::milliseconds patience);
+                         std::chrono::milliseconds timeout);
 
 // Connects, at the same time, to all of `others` that listen in another network than `own`. Returns
 // an empty text if all of them answer, or else the error of the first that does not.
 std::string try_peers(const RankFacts& own, const std::vector<RankFacts>& others,
-                      std::chrono::milliseconds patience);
+                      std::chrono::milliseconds timeout);
 
 }  // namespace ivy::comm::nccl

@@ -266,7 +266,7 @@ void find_shared_memory(const Ranks& ranks, std::vector<Finding>& found) {
                                     "remount,size=1G /dev/shm (in a container: "
                                     "--shm-size=1g or --ipc=host)"));
     }
-    if (neighbours > 1 && rank.limits.may_lose_shared_memory &&
+    if (neighbours > 1 && rank.limits.may_have_shared_memory_removed &&
         reported.insert("ipc" + rank.machine).second) {
       warn_about(
           rank,
@@ -488,7 +488,7 @@ void visit_fields(Facts& facts, Visit visit) {
   visit("parent", facts.parent);
   visit("shares", facts.shares_devices);
   visit("user", facts.user);
-  visit("loses_shm", facts.limits.may_lose_shared_memory);
+  visit("loses_shm", facts.limits.may_have_shared_memory_removed);
   visit("infiniband", facts.has_infiniband);
   visit("shm", facts.limits.shared_memory_free);
   visit("memlock", facts.limits.locked_memory);

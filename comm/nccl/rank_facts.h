@@ -23,7 +23,7 @@ struct ResourceLimits {
   std::uint64_t locked_memory = ~0ULL;
   std::uint64_t stack = 8 << 20;
   std::uint64_t open_files = ~0ULL;
-  bool may_lose_shared_memory = false;  // See the function in collect_rank_facts.h.
+  bool may_have_shared_memory_removed = false;  // See the function in collect_rank_facts.h.
 };
 
 struct RankFacts {

@@ -18,9 +18,9 @@ constexpr std::size_t kLineMax = 200;
 
 }  // namespace
 
-std::string query_ras(std::string_view address, std::chrono::milliseconds patience,
+std::string query_ras(std::string_view address, std::chrono::milliseconds timeout,
                       FailureSource& source) {
-  RasQuestion question(address, steady_now() + patience);
+  RasQuestion question(address, steady_now() + timeout);
   while (!question.advance(steady_now())) {
     if (source.find_failure()) return "";
     question.await(kAnswerPoll);

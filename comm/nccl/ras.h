@@ -11,10 +11,10 @@
 namespace ivy::comm::nccl {
 
 inline constexpr int kRasFrom = 22400;  // The first version of NCCL that has the service.
-inline constexpr std::chrono::milliseconds kRasPatience{5'000};  // For a whole query.
+inline constexpr std::chrono::milliseconds kRasTimeout{5'000};  // For a whole query.
 
 // Returns RasQuestion::answer(), or an empty text as soon as there is trouble.
-std::string query_ras(std::string_view address, std::chrono::milliseconds patience,
+std::string query_ras(std::string_view address, std::chrono::milliseconds timeout,
                       FailureSource& source);
 
 // Formats the answer for the worker's standard error, with a limited number of lines. Pure.

@@ -33,7 +33,7 @@ constexpr Reduce reduce_of_bool(ReduceOp op) {
 // average of integers divides a sum that may have overflowed, it multiplies the parts of complex
 // numbers separately, and it rounds the factor to the element's type, which matters for 16-bit
 // floats.
-constexpr bool differs_from_ours(Dtype dtype, ReduceOp op) {
+constexpr bool differs_from_nccl(Dtype dtype, ReduceOp op) {
   const ElementKind kind = row_of(dtype).kind;
   if (op == ReduceOp::kAvg) return kind == ElementKind::kInteger;
   if (op == ReduceOp::kProduct) return kind == ElementKind::kComplex;
@@ -48,7 +48,7 @@ constexpr ReductionPlan plan_of(Dtype dtype, ReduceOp op) {
   plan.reduce =
       kind == ElementKind::kBool ? reduce_of_bool(op) : kReduceOf[static_cast<std::size_t>(op)];
   plan.is_staged = plan.element == Element::kNone || plan.reduce == Reduce::kNone ||
-                   differs_from_ours(dtype, op);
+                   differs_from_nccl(dtype, op);
   plan.is_premultiplied = op == ReduceOp::kPremulSum;
   plan.multiplicity = kind == ElementKind::kComplex ? 2 : 1;
   return plan;

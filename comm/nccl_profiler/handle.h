@@ -63,7 +63,7 @@ struct Handle {
   std::uint32_t peer() const { return static_cast<std::uint32_t>(value & kPeerMask); }
   bool is_send() const { return (value >> 20 & 1) != 0; }
   // Index, below 128, at which a channel's waits for one peer are recorded.
-  std::uint32_t place() const {
+  std::uint32_t slot() const {
     return static_cast<std::uint32_t>((value >> 21 ^ value * 7) & 0x7f);
   }
   // Encodes a wait for the peer as it is stored in the page.

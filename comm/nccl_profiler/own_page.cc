@@ -16,7 +16,7 @@
 namespace ivy::nccl_profiler {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{1'000};
+constexpr std::chrono::milliseconds kTimeout{1'000};
 
 std::uint32_t number_of(const char* name, std::uint32_t missing) {
   const char* const text = std::getenv(name);
@@ -49,7 +49,7 @@ Result<comm_status::StatusPage> request_page() {
   const int socket = IVY_TRY(comm::connect_to_supervisor(path));
   const bool is_sent = comm::send_request(socket, observe);
   const Result<comm::ControlAnswer> answer =
-      is_sent ? comm::receive_answer(socket, kPatience)
+      is_sent ? comm::receive_answer(socket, kTimeout)
               : errno_error(Code::kUnavailable, "request a page from the supervisor", errno);
   not_inherited::close(socket);
   if (!answer.ok()) return answer.error();

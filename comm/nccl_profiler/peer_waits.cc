@@ -33,26 +33,26 @@ bool PeerWaits::end(std::uint32_t word) {
   return false;
 }
 
-bool PeerWaits::stop_sending(std::atomic<std::uint64_t>& place) {
-  const std::uint64_t step = place.load(std::memory_order_relaxed);
+bool PeerWaits::stop_sending(std::atomic<std::uint64_t>& slot) {
+  const std::uint64_t step = slot.load(std::memory_order_relaxed);
   if (step == 0) return false;
-  place.store(0, std::memory_order_relaxed);
+  slot.store(0, std::memory_order_relaxed);
   return end(Handle::of(reinterpret_cast<const void*>(step)).wait_word());
 }
 
 bool PeerWaits::record(const Handle& step, int state) {
   if (state == kReceivesState) return begin(step.wait_word());
   if (state == kReceivedState) return end(step.wait_word());
-  std::atomic<std::uint64_t>& place = sending_[step.place()];
+  std::atomic<std::uint64_t>& slot = sending_[step.slot()];
   const auto value = reinterpret_cast<std::uintptr_t>(step.pointer());
   if (state == kPeerTakesNothingState) {
-    if (place.load(std::memory_order_relaxed) == value) return false;
-    const bool ended = stop_sending(place);
-    place.store(value, std::memory_order_relaxed);
+    if (slot.load(std::memory_order_relaxed) == value) return false;
+    const bool ended = stop_sending(slot);
+    slot.store(value, std::memory_order_relaxed);
     return begin(step.wait_word()) || ended;
   }
-  if (state == kSendsState && place.load(std::memory_order_relaxed) == value)
-    return stop_sending(place);
+  if (state == kSendsState && slot.load(std::memory_order_relaxed) == value)
+    return stop_sending(slot);
   return false;
 }
 

@@ -37,7 +37,7 @@ class PeerWaits {
   };
   bool begin(std::uint32_t word);
   bool end(std::uint32_t word);
-  bool stop_sending(std::atomic<std::uint64_t>& place);
+  bool stop_sending(std::atomic<std::uint64_t>& slot);
 
   std::array<Entry, kPeers> entries_{};
   // For each channel and peer, the step that has reported that its peer accepts nothing. It reports

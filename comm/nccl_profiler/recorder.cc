@@ -44,13 +44,13 @@ std::optional<std::uint32_t> Recorder::take_row() {
 
 // Returns a place whose communicator is closed, or nothing if all are in use; further communicators
 // are not shown.
-std::optional<std::uint8_t> Recorder::take_place() {
-  for (std::uint8_t place = 0; place < kCommunicators; ++place) {
-    Communicator* const communicator = communicators_[place].load(std::memory_order_relaxed);
+std::optional<std::uint8_t> Recorder::reserve_index() {
+  for (std::uint8_t index = 0; index < kCommunicators; ++index) {
+    Communicator* const communicator = communicators_[index].load(std::memory_order_relaxed);
     if (communicator != nullptr && communicator->collectives.is_open()) continue;
     if (communicator == nullptr)
-      communicators_[place].store(new Communicator(), std::memory_order_release);
-    return place;
+      communicators_[index].store(new Communicator(), std::memory_order_release);
+    return index;
   }
   return std::nullopt;
 }
@@ -61,16 +61,16 @@ std::uint64_t Recorder::open(const CommunicatorFacts& facts, Handle& context) {
   const std::lock_guard lock(mutex_);
   if (mask == 0 || !has_page()) return 0;
   mask_.store(mask, std::memory_order_relaxed);
-  const std::optional<std::uint8_t> place = take_place();
-  const std::optional<std::uint32_t> row = place ? take_row() : std::nullopt;
+  const std::optional<std::uint8_t> index = reserve_index();
+  const std::optional<std::uint32_t> row = index ? take_row() : std::nullopt;
   if (!row) return mask;
-  Communicator& communicator = *communicators_[*place].load(std::memory_order_relaxed);
+  Communicator& communicator = *communicators_[*index].load(std::memory_order_relaxed);
   communicator.has_name.store(false, std::memory_order_relaxed);
   communicator.collectives.open(slot_.load(std::memory_order_relaxed), *row,
                                 (mask & kKernelEvent) != 0);
   if (facts.hash != 0) give_name(communicator, facts);
   context.kind = HandleKind::kCommunicator;
-  context.communicator = *place;
+  context.communicator = *index;
   context.process = process_.load(std::memory_order_relaxed);
   return mask;
 }
@@ -94,7 +94,7 @@ void Recorder::give_back(Track& track) {
 }
 
 void Recorder::close(const Handle& context) {
-  if (context.kind != HandleKind::kCommunicator || !is_ours(context)) return;
+  if (context.kind != HandleKind::kCommunicator || !is_known(context)) return;
   Communicator* const communicator = communicator_of(context);
   if (communicator == nullptr) return;
   const std::lock_guard lock(mutex_);
@@ -117,14 +117,14 @@ Recorder::Communicator* Recorder::communicator_of(const Handle& handle) const {
 }
 
 Track* Recorder::track_of(const Handle& handle) const {
-  if (!is_ours(handle)) return nullptr;
+  if (!is_known(handle)) return nullptr;
   Communicator* const communicator = communicator_of(handle);
   if (communicator == nullptr) return nullptr;
   return handle.is_message ? &communicator->messages : &communicator->collectives;
 }
 
 Handle Recorder::enter(const Handle& context, const Call& call, const CommunicatorFacts* facts) {
-  if (context.kind != HandleKind::kCommunicator || !is_ours(context)) return {};
+  if (context.kind != HandleKind::kCommunicator || !is_known(context)) return {};
   Communicator* const communicator = communicator_of(context);
   if (communicator == nullptr) return {};
   if (facts != nullptr && !communicator->has_name.load(std::memory_order_acquire)) {
@@ -156,7 +156,7 @@ Handle Recorder::start_kernel(const Handle& operation) {
 Handle Recorder::start_proxy(const Handle& operation, const Proxy& proxy) {
   // The operation belongs to another process, so its handle has no meaning here.
   if (Handle::process_of(proxy.pid) != process_.load(std::memory_order_relaxed)) return {};
-  if (operation.kind != HandleKind::kOperation || !is_ours(operation) || proxy.peer < 0) return {};
+  if (operation.kind != HandleKind::kOperation || !is_known(operation) || proxy.peer < 0) return {};
   Handle made = operation;
   made.kind = HandleKind::kProxy;
   made.set_proxy(static_cast<std::uint32_t>(proxy.peer), proxy.is_send != 0, proxy.channel);
@@ -164,7 +164,7 @@ Handle Recorder::start_proxy(const Handle& operation, const Proxy& proxy) {
 }
 
 Handle Recorder::start_step(const Handle& proxy, int step) const {
-  if (proxy.kind != HandleKind::kProxy || !is_ours(proxy)) return {};
+  if (proxy.kind != HandleKind::kProxy || !is_known(proxy)) return {};
   Handle made = proxy;
   made.kind = HandleKind::kStep;
   made.set_step(step);

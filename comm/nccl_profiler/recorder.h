@@ -68,13 +68,13 @@ class Recorder {
 
   bool has_page();
   std::optional<std::uint32_t> take_row();
-  std::optional<std::uint8_t> take_place();
+  std::optional<std::uint8_t> reserve_index();
   void give_back(Track& track);
   void give_name(Communicator& communicator, const CommunicatorFacts& facts);
   void open_messages(Communicator& communicator);
   Communicator* communicator_of(const Handle& handle) const;
   Track* track_of(const Handle& handle) const;
-  bool is_ours(const Handle& handle) const {
+  bool is_known(const Handle& handle) const {
     return slot_.load(std::memory_order_acquire) != nullptr &&
            handle.process == process_.load(std::memory_order_relaxed);
   }

@@ -25,7 +25,7 @@ void Track::open(Slot* slot, std::uint32_t row, bool watches_device) {
     number->store(0, std::memory_order_relaxed);
   oldest_.store(1, std::memory_order_relaxed);
   is_writing_.store(false, std::memory_order_relaxed);
-  has_news_.store(false, std::memory_order_relaxed);
+  has_work_.store(false, std::memory_order_relaxed);
   slot_.store(slot, std::memory_order_release);
 }
 
@@ -112,9 +112,9 @@ void Track::record_wait(const Handle& step, int state) {
 void Track::publish() {
   Slot* const slot = slot_.load(std::memory_order_acquire);
   if (slot == nullptr) return;
-  has_news_.store(true);
-  while (has_news_.load() && !is_writing_.exchange(true)) {
-    has_news_.store(false);
+  has_work_.store(true);
+  while (has_work_.load() && !is_writing_.exchange(true)) {
+    has_work_.store(false);
     write(SlotView(slot));
     is_writing_.store(false);
   }

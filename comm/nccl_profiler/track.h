@@ -81,7 +81,7 @@ class Track {
   std::atomic<std::uint64_t> over_through_;
   std::atomic<std::uint64_t> published_;
   std::atomic<bool> is_writing_;
-  std::atomic<bool> has_news_;
+  std::atomic<bool> has_work_;
   PeerWaits waits_;
   std::array<Tracked, kTracked> operations_{};
 };

@@ -120,14 +120,14 @@ struct Fp8 {
   using Word = Vector<std::uint8_t, Isa::kBytes / 4>;
   static constexpr int kVectors = 1;
   static constexpr std::size_t kElementBytes = 1;
-  using Halfway = Vector<std::uint16_t, Isa::kBytes / 2>;
+  using HalfWidth = Vector<std::uint16_t, Isa::kBytes / 2>;
   static IVY_INLINE void widen(const Word& word, Lanes* lanes) {
-    lanes[0] = Isa::widen_f16(Kind::f16_of(__builtin_convertvector(word, Halfway)));
+    lanes[0] = Isa::widen_f16(Kind::f16_of(__builtin_convertvector(word, HalfWidth)));
     if constexpr (Kind::kFactor != 1) lanes[0] *= Kind::kFactor;
   }
   // In two steps, because GCC 12 converts by a factor of four lane by lane.
   static IVY_INLINE Word narrow(const Lanes* lanes) {
-    const Halfway halfway = __builtin_convertvector(Kind::Codec::narrow(lanes[0]), Halfway);
+    const HalfWidth halfway = __builtin_convertvector(Kind::Codec::narrow(lanes[0]), HalfWidth);
     return __builtin_convertvector(halfway, Word);
   }
 };

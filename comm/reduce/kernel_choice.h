@@ -19,19 +19,19 @@ Kernel find_integer(ReduceOp op) {
   using Signed = Plain<Isa, T>;
   switch (op) {
     case ReduceOp::kSum:
-      return reduce_few<Recipe<Isa, Wrapping, Wrapping, Sum>>;
+      return reduce_few<KernelSpec<Isa, Wrapping, Wrapping, Sum>>;
     case ReduceOp::kProduct:
-      return reduce_any<Recipe<Isa, Wrapping, Wrapping, Product>>;
+      return reduce_any<KernelSpec<Isa, Wrapping, Wrapping, Product>>;
     case ReduceOp::kMin:
-      return reduce_any<Recipe<Isa, Signed, Signed, Minimum>>;
+      return reduce_any<KernelSpec<Isa, Signed, Signed, Minimum>>;
     case ReduceOp::kMax:
-      return reduce_any<Recipe<Isa, Signed, Signed, Maximum>>;
+      return reduce_any<KernelSpec<Isa, Signed, Signed, Maximum>>;
     case ReduceOp::kBand:
-      return reduce_any<Recipe<Isa, Wrapping, Wrapping, And>>;
+      return reduce_any<KernelSpec<Isa, Wrapping, Wrapping, And>>;
     case ReduceOp::kBor:
-      return reduce_any<Recipe<Isa, Wrapping, Wrapping, Or>>;
+      return reduce_any<KernelSpec<Isa, Wrapping, Wrapping, Or>>;
     case ReduceOp::kBxor:
-      return reduce_any<Recipe<Isa, Wrapping, Wrapping, Xor>>;
+      return reduce_any<KernelSpec<Isa, Wrapping, Wrapping, Xor>>;
     case ReduceOp::kAvg:  // Only in the scalar file.
     case ReduceOp::kPremulSum:
       return nullptr;
@@ -43,11 +43,11 @@ template <class Isa>
 Kernel find_bool(ReduceOp op) {
   switch (row_of(op).on_bool) {
     case OnBool::kAnd:
-      return reduce_any<Recipe<Isa, Bool<Isa>, Bool<Isa>, And>>;
+      return reduce_any<KernelSpec<Isa, Bool<Isa>, Bool<Isa>, And>>;
     case OnBool::kOr:
-      return reduce_any<Recipe<Isa, Bool<Isa>, Bool<Isa>, Or>>;
+      return reduce_any<KernelSpec<Isa, Bool<Isa>, Bool<Isa>, Or>>;
     case OnBool::kXor:
-      return reduce_any<Recipe<Isa, Bool<Isa>, Bool<Isa>, Xor>>;
+      return reduce_any<KernelSpec<Isa, Bool<Isa>, Bool<Isa>, Xor>>;
     case OnBool::kNone:
       return nullptr;
   }
@@ -59,19 +59,19 @@ Kernel find_float(ReduceOp op, Form input_form, Form output_form) {
   using P = Plain<Isa, T>;
   const bool factors = op == ReduceOp::kPremulSum && input_form == Form::kElement;
   const bool divides = op == ReduceOp::kAvg && output_form == Form::kElement;
-  if (factors) return reduce_any<Recipe<Isa, P, P, Sum, Scale::kInputs>>;
-  if (divides) return reduce_few<Recipe<Isa, P, P, Sum, Scale::kOutput>>;
+  if (factors) return reduce_any<KernelSpec<Isa, P, P, Sum, Scale::kInputs>>;
+  if (divides) return reduce_few<KernelSpec<Isa, P, P, Sum, Scale::kOutput>>;
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
     case ReduceOp::kPremulSum:
-      return reduce_few<Recipe<Isa, P, P, Sum>>;
+      return reduce_few<KernelSpec<Isa, P, P, Sum>>;
     case ReduceOp::kProduct:
-      return reduce_any<Recipe<Isa, P, P, Product>>;
+      return reduce_any<KernelSpec<Isa, P, P, Product>>;
     case ReduceOp::kMin:
-      return reduce_any<Recipe<Isa, P, P, Minimum>>;
+      return reduce_any<KernelSpec<Isa, P, P, Minimum>>;
     case ReduceOp::kMax:
-      return reduce_any<Recipe<Isa, P, P, Maximum>>;
+      return reduce_any<KernelSpec<Isa, P, P, Maximum>>;
     default:
       return nullptr;
   }
@@ -80,7 +80,7 @@ Kernel find_float(ReduceOp op, Form input_form, Form output_form) {
 template <class Isa, class T>
 Kernel find_complex(ReduceOp op, Form input_form, Form output_form) {
   using P = Plain<Isa, T>;
-  if (op == ReduceOp::kProduct) return reduce_any<Recipe<Isa, P, P, ComplexProduct>>;
+  if (op == ReduceOp::kProduct) return reduce_any<KernelSpec<Isa, P, P, ComplexProduct>>;
   return find_float<Isa, T>(op, input_form, output_form);
 }
 
@@ -88,29 +88,29 @@ Kernel find_complex(ReduceOp op, Form input_form, Form output_form) {
 template <class Isa, class Small, class Within>
 Kernel find_small_float(ReduceOp op, Form input_form, Form output_form) {
   using F32 = Plain<Isa, float>;
-  if (op == ReduceOp::kMin) return reduce_any<Recipe<Isa, Within, Within, Minimum>>;
-  if (op == ReduceOp::kMax) return reduce_any<Recipe<Isa, Within, Within, Maximum>>;
+  if (op == ReduceOp::kMin) return reduce_any<KernelSpec<Isa, Within, Within, Minimum>>;
+  if (op == ReduceOp::kMax) return reduce_any<KernelSpec<Isa, Within, Within, Maximum>>;
   if (input_form == Form::kPartial && output_form == Form::kPartial) {
     return find_float<Isa, float>(op, input_form, output_form);
   }
   const bool from_partial = input_form == Form::kPartial;
   const bool to_partial = output_form == Form::kPartial;
   if (op == ReduceOp::kProduct) {
-    if (from_partial) return reduce_any<Recipe<Isa, F32, Small, Product>>;
-    if (to_partial) return reduce_any<Recipe<Isa, Small, F32, Product>>;
-    return reduce_any<Recipe<Isa, Within, Within, Product>>;
+    if (from_partial) return reduce_any<KernelSpec<Isa, F32, Small, Product>>;
+    if (to_partial) return reduce_any<KernelSpec<Isa, Small, F32, Product>>;
+    return reduce_any<KernelSpec<Isa, Within, Within, Product>>;
   }
   if (op == ReduceOp::kPremulSum && !from_partial) {
-    if (to_partial) return reduce_any<Recipe<Isa, Small, F32, Sum, Scale::kInputs>>;
-    return reduce_any<Recipe<Isa, Within, Within, Sum, Scale::kInputs>>;
+    if (to_partial) return reduce_any<KernelSpec<Isa, Small, F32, Sum, Scale::kInputs>>;
+    return reduce_any<KernelSpec<Isa, Within, Within, Sum, Scale::kInputs>>;
   }
   if (op == ReduceOp::kAvg && !to_partial) {
-    if (from_partial) return reduce_any<Recipe<Isa, F32, Small, Sum, Scale::kOutput>>;
-    return reduce_few<Recipe<Isa, Within, Within, Sum, Scale::kOutput>>;
+    if (from_partial) return reduce_any<KernelSpec<Isa, F32, Small, Sum, Scale::kOutput>>;
+    return reduce_few<KernelSpec<Isa, Within, Within, Sum, Scale::kOutput>>;
   }
-  if (from_partial) return reduce_any<Recipe<Isa, F32, Small, Sum>>;
-  if (to_partial) return reduce_any<Recipe<Isa, Small, F32, Sum>>;
-  return reduce_few<Recipe<Isa, Within, Within, Sum>>;
+  if (from_partial) return reduce_any<KernelSpec<Isa, F32, Small, Sum>>;
+  if (to_partial) return reduce_any<KernelSpec<Isa, Small, F32, Sum>>;
+  return reduce_few<KernelSpec<Isa, Within, Within, Sum>>;
 }
 
 template <class Isa>

@@ -23,7 +23,7 @@ enum class Scale : std::uint8_t {
 };
 
 template <class Isa_, class In_, class Out_, class Operation_, Scale scale_ = Scale::kNone>
-struct Recipe {
+struct KernelSpec {
   using Isa = Isa_;
   using In = In_;
   using Out = Out_;
@@ -129,11 +129,11 @@ void reduce_part(const KernelCall& call, std::size_t begin, std::size_t elements
     return word_in;
   };
   reduce_block<R, In::kVectors, input_count>(call, from, word_out, nullptr, false);
-  const std::size_t place = begin * Out::kElementBytes;
+  const std::size_t offset = begin * Out::kElementBytes;
   const std::size_t bytes = elements * Out::kElementBytes;
-  R::Isa::copy_part(static_cast<std::byte*>(call.output) + place, word_out, bytes);
+  R::Isa::copy_part(static_cast<std::byte*>(call.output) + offset, word_out, bytes);
   if (call.second_output != nullptr) {
-    R::Isa::copy_part(static_cast<std::byte*>(call.second_output) + place, word_out, bytes);
+    R::Isa::copy_part(static_cast<std::byte*>(call.second_output) + offset, word_out, bytes);
   }
 }
 

@@ -61,8 +61,8 @@ KernelCall call_of(const Reduction& reduction, const Operands& operands);
 
 // The functions of reduce.h with the kernels of one table.
 void reduce_with(const KernelTable& table, const Reduction& reduction, const Operands& operands);
-void reduce_beside_with(const KernelTable& table, const Reduction& reduction,
-                        const Operands& operands, std::span<const Copy> copies);
+void reduce_and_copy_with(const KernelTable& table, const Reduction& reduction,
+                          const Operands& operands, std::span<const Copy> copies);
 void copy_with(const KernelTable& table, const Copy& copied, Stores stores);
 
 }  // namespace ivy::comm

@@ -10,7 +10,7 @@
 namespace ivy::comm {
 namespace {
 
-struct Plainly {
+struct ReadInput {
   template <class V>
   static IVY_INLINE V prepare(V value) {
     return value;
@@ -21,35 +21,35 @@ struct Plainly {
   }
 };
 
-struct Sum : Plainly {
+struct Sum : ReadInput {
   template <class V>
   static IVY_INLINE V combine(V a, V b) {
     return a + b;
   }
 };
 
-struct Product : Plainly {
+struct Product : ReadInput {
   template <class V>
   static IVY_INLINE V combine(V a, V b) {
     return a * b;
   }
 };
 
-struct And : Plainly {
+struct And : ReadInput {
   template <class V>
   static IVY_INLINE V combine(V a, V b) {
     return a & b;
   }
 };
 
-struct Or : Plainly {
+struct Or : ReadInput {
   template <class V>
   static IVY_INLINE V combine(V a, V b) {
     return a | b;
   }
 };
 
-struct Xor : Plainly {
+struct Xor : ReadInput {
   template <class V>
   static IVY_INLINE V combine(V a, V b) {
     return a ^ b;
@@ -59,7 +59,7 @@ struct Xor : Plainly {
 // x86's minimum returns its second operand if the two are equal or unordered. Computed both ways
 // and combined by "or", the result is exact: of two zeros the sign bit remains, and a NaN remains a
 // NaN whatever is combined with it.
-struct Minimum : Plainly {
+struct Minimum : ReadInput {
   template <class V>
   static IVY_INLINE V combine(V a, V b) {
     const V one = a < b ? a : b;
@@ -90,7 +90,7 @@ struct Maximum {
 };
 
 // Lanes are real, imaginary, real, imaginary ...
-struct ComplexProduct : Plainly {
+struct ComplexProduct : ReadInput {
   template <class V>
   static IVY_INLINE V combine(V a, V b) {
     return combine_lanes(a, b, std::make_integer_sequence<int, kLanes<V>>());

@@ -189,9 +189,9 @@ void reduce(const Reduction& reduction, const Operands& operands) {
   reduce_with(chosen_table(), reduction, operands);
 }
 
-void reduce_beside(const Reduction& reduction, const Operands& operands,
-                   std::span<const Copy> copies) {
-  reduce_beside_with(chosen_table(), reduction, operands, copies);
+void reduce_and_copy(const Reduction& reduction, const Operands& operands,
+                     std::span<const Copy> copies) {
+  reduce_and_copy_with(chosen_table(), reduction, operands, copies);
 }
 
 void copy_with(const KernelTable& table, const Copy& copied, Stores stores) {

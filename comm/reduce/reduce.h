@@ -47,8 +47,8 @@ void reduce(const Reduction& reduction, const Operands& operands);
 // They alternate block by block, so that the reads of both wait for memory at the same time and the
 // processor prefetches for all of them. Sources and destinations of the copies must not overlap the
 // inputs or the outputs.
-void reduce_beside(const Reduction& reduction, const Operands& operands,
-                   std::span<const Copy> copies);
+void reduce_and_copy(const Reduction& reduction, const Operands& operands,
+                     std::span<const Copy> copies);
 
 // Copies like memcpy(): the two must not overlap.
 void copy(void* to, const void* from, std::size_t bytes, Stores stores);

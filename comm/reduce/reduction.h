@@ -43,7 +43,7 @@ struct Operands {
   std::size_t count = 0;
 };
 
-// Bytes to copy, possibly together with a reduction (reduce_beside).
+// Bytes to copy, possibly together with a reduction (reduce_and_copy).
 struct Copy {
   void* to = nullptr;
   const void* from = nullptr;

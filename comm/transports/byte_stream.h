@@ -25,7 +25,7 @@ class ByteSink {
   virtual bool has_unread() const { return true; }
   virtual StreamState state() const = 0;
   // Returns a socket to poll for writing, or -1 if the reader wakes this rank instead
-  // (shared_mail.h).
+  // (message_rings.h).
   virtual int descriptor() const = 0;
   // Lends these bytes, one loan at a time; bytes written afterwards announce it to the reader.
   // Returns false if the bytes must be written instead.

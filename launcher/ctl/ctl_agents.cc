@@ -24,7 +24,7 @@ bool query_all(const std::vector<Host>& hosts, Query query, Take take) {
     if (answer.ok()) {
       take(host, *answer);
     } else {
-      ctl_complain(answer.error().context(host.name));
+      ctl_fail(answer.error().context(host.name));
       all_answered = false;
     }
     if (--waiting == 0) loop.stop();

@@ -20,13 +20,14 @@ Followed ended_with(int exit_code) {
 }
 
 Result<Followed> attach(const CtlOptions& options, std::string& id) {
-  const std::string job_id = IVY_TRY(choose_job(options.job)).place.job_id;
+  const std::string job_id = IVY_TRY(choose_job(options.job)).directory.job_id;
   id = short_id(job_id);
   std::optional<FollowRequest> follow;
   for (bool is_second_try = false; !follow; is_second_try = true) {
     const FoundJob job = IVY_TRY(choose_job(job_id));
     if (const std::optional<int> ended = IVY_TRY(ensure_launcher(job))) return ended_with(*ended);
-    Result<FollowRequest> followable = start_following(options, job.place, /*shows_messages=*/true);
+    Result<FollowRequest> followable =
+        start_following(options, job.directory, /*shows_messages=*/true);
     if (followable.ok()) {
       follow.emplace(std::move(followable).value());
     } else if (is_second_try || followable.error().code != Code::kUnavailable) {
@@ -48,13 +49,13 @@ int ctl_attach(const CtlOptions& options) {
   std::string id;
   Result<Followed> followed = attach(options, id);
   if (!followed.ok()) {
-    // A short job may end before anybody can attach to it.
+    // A short job may end before a client can attach to it.
     if (const std::optional<EndedJob> ended = find_ended_job(id.empty() ? options.job : id)) {
       ctl_note(ended_text(*ended));
       followed = ended_with(ended->exit_code);
     }
   }
-  if (!followed.ok()) return ctl_complain(followed.error());
+  if (!followed.ok()) return ctl_fail(followed.error());
   switch (followed->how) {
     case FollowEnd::kJobEnded:
       return followed->end.exit_code();
@@ -64,7 +65,7 @@ int ctl_attach(const CtlOptions& options) {
     case FollowEnd::kOutputClosed:
       return kExitOutputClosed;
     case FollowEnd::kNoAnswer:
-      return ctl_complain(
+      return ctl_fail(
           {Code::kDeadlineExceeded, followed->error,
            "attach again once it responds (kill -CONT if it was stopped); its hosts stop "
            "the job when the lease expires"},
@@ -72,9 +73,9 @@ int ctl_attach(const CtlOptions& options) {
     case FollowEnd::kShown:
     case FollowEnd::kNoFiles:
     case FollowEnd::kLauncherLost:
-      return ctl_complain({Code::kUnavailable, "the ivyrun of job " + id + " closed the connection",
-                           "its hosts stop the processes that are left of the job"},
-                          kExitHostLost);
+      return ctl_fail({Code::kUnavailable, "the ivyrun of job " + id + " closed the connection",
+                       "its hosts stop the processes that are left of the job"},
+                      kExitHostLost);
   }
   return kCtlFailed;
 }

@@ -29,7 +29,7 @@ Result<EffectiveConfig> effective_config(const CtlOptions& options) {
   if (!options.config_file.empty()) set_variable(environment, "IVY_CONFIG", options.config_file);
   EffectiveConfig config;
   IVY_CHECK(add_all_defaults(environment, config.scanned));
-  config.policy = IVY_TRY(read_policy(config_places(environment).policy));
+  config.policy = IVY_TRY(read_policy(config_paths(environment).policy));
   // Parse a command line with these defaults only to reject wrong values; "true" is its program.
   IVY_TRY(parse_command_line({"true"}, environment));
   return config;
@@ -58,8 +58,8 @@ std::vector<ListRow> rows_of(const EffectiveConfig& config) {
         config_row("policy: ports",
                    std::to_string(policy.ports->first) + "-" + std::to_string(policy.ports->second),
                    policy.path));
-  for (const auto& [flag, place] : policy.forbidden)
-    rows.push_back(config_row("policy: forbids", flag, place));
+  for (const auto& [flag, origin] : policy.forbidden)
+    rows.push_back(config_row("policy: forbids", flag, origin));
   return rows;
 }
 
@@ -104,14 +104,14 @@ void print_as_file(const Scanned& scanned) {
 
 int ctl_config(const CtlOptions& options) {
   const Result<EffectiveConfig> config = effective_config(options);
-  if (!config.ok()) return ctl_complain(config.error());
+  if (!config.ok()) return ctl_fail(config.error());
   if (options.origin || options.json) {
     const std::vector<ListRow> rows = rows_of(*config);
     print_list({"FLAG", "VALUE", "ORIGIN"}, rows, options.json);
     if (rows.empty() && !options.json) {
-      const ConfigPlaces places = config_places(environment_of(environ));
-      ctl_note("no flag has a default: neither IVY_*, PET_*, " + places.user + " nor " +
-               places.system + " sets one");
+      const ConfigPaths paths = config_paths(environment_of(environ));
+      ctl_note("no flag has a default: neither IVY_*, PET_*, " + paths.user + " nor " +
+               paths.system + " sets one");
     }
   } else {
     print_as_file(config->scanned);

@@ -29,7 +29,7 @@ constexpr useconds_t kConnectPauseMicroseconds = 50'000;
 std::string listed(const std::vector<FoundJob>& jobs, const JobNames& names = {}) {
   std::string text = jobs.size() == 1 ? "running job:" : "running jobs:";
   for (std::size_t i = 0; i < std::min(jobs.size(), kMaxListed); ++i) {
-    const std::string& id = jobs[i].place.job_id;
+    const std::string& id = jobs[i].directory.job_id;
     const auto name = names.find(id);
     text += (i == 0 ? " " : ", ") + short_id(id) +
             (name == names.end() || name->second.empty() ? "" : " (" + name->second + ")");
@@ -63,7 +63,7 @@ Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJo
                             const JobNames& names) {
   std::vector<FoundJob> matching;
   for (const FoundJob& job : jobs)
-    if (job.place.job_id.starts_with(prefix)) matching.push_back(job);
+    if (job.directory.job_id.starts_with(prefix)) matching.push_back(job);
   if (matching.size() == 1) return matching.front();
   if (jobs.empty())
     return Error{Code::kNotFound, "you have no running jobs on this host",
@@ -81,10 +81,10 @@ Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJo
 }
 
 Result<FoundJob> choose_job(const std::string& prefix) {
-  const std::vector<FoundJob> jobs = find_job_places();
+  const std::vector<FoundJob> jobs = find_launcher_directories();
   Result<FoundJob> chosen = choose_job(prefix, jobs, {});
   const bool is_id = std::any_of(jobs.begin(), jobs.end(), [&](const FoundJob& job) {
-    return job.place.job_id.starts_with(prefix);
+    return job.directory.job_id.starts_with(prefix);
   });
   if (chosen.ok() || (is_id && !prefix.empty())) return chosen;
   // Search by --name, which only the job's launcher knows.
@@ -92,9 +92,9 @@ Result<FoundJob> choose_job(const std::string& prefix) {
   JobNames names;
   for (const FoundJob& job : jobs) {
     if (!job.is_alive) continue;
-    const Result<ctl::JobDescription> described = describe_job(job.place);
+    const Result<ctl::JobDescription> described = describe_job(job.directory);
     if (!described.ok()) continue;
-    names[job.place.job_id] = RemoteText(described->name()).line();
+    names[job.directory.job_id] = RemoteText(described->name()).line();
     if (!prefix.empty() && described->name() == prefix) named.push_back(job);
   }
   if (named.size() == 1) return named.front();
@@ -107,15 +107,15 @@ Result<FoundJob> choose_job(const std::string& prefix) {
 Result<FoundJob> choose_running_job(const std::string& prefix) {
   FoundJob job = IVY_TRY(choose_job(prefix));
   if (job.is_alive) return job;
-  const std::string id = short_id(job.place.job_id);
+  const std::string id = short_id(job.directory.job_id);
   return Error{Code::kFailedPrecondition, "the launcher of job " + id + " has exited",
                "ivyctl attach " + id +
                    " starts another; without one, its hosts stop the job when its lease expires"};
 }
 
-Result<CtlConnection> CtlConnection::send_request(const JobPlace& place,
+Result<CtlConnection> CtlConnection::send_request(const LauncherDirectory& directory,
                                                   const ctl::Request& request) {
-  CtlConnection connection(IVY_TRY(connect_to(place.socket())));
+  CtlConnection connection(IVY_TRY(connect_to(directory.socket())));
   const std::string bytes = encode_ctl(request);
   // A request is far smaller than a socket's buffer.
   if (send(connection.socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
@@ -133,8 +133,8 @@ Result<ctl::Reply> parse_reply(const std::string& message) {
   return reply;
 }
 
-Result<ctl::Reply> CtlConnection::receive(milliseconds patience) {
-  const std::int64_t deadline_ns = monotonic_ns() + std::chrono::nanoseconds(patience).count();
+Result<ctl::Reply> CtlConnection::receive(milliseconds timeout) {
+  const std::int64_t deadline_ns = monotonic_ns() + std::chrono::nanoseconds(timeout).count();
   for (;;) {
     const std::optional<std::string> message = IVY_TRY(decoder_.next());
     if (message) return parse_reply(*message);
@@ -152,16 +152,16 @@ Result<ctl::Reply> CtlConnection::receive(milliseconds patience) {
   }
 }
 
-Result<ctl::Reply> request_reply(const JobPlace& place, const ctl::Request& request,
-                                 milliseconds patience) {
-  CtlConnection connection = IVY_TRY(CtlConnection::send_request(place, request));
-  return connection.receive(patience);
+Result<ctl::Reply> request_reply(const LauncherDirectory& directory, const ctl::Request& request,
+                                 milliseconds timeout) {
+  CtlConnection connection = IVY_TRY(CtlConnection::send_request(directory, request));
+  return connection.receive(timeout);
 }
 
-Result<ctl::JobDescription> describe_job(const JobPlace& place) {
+Result<ctl::JobDescription> describe_job(const LauncherDirectory& directory) {
   ctl::Request request;
   request.mutable_describe();
-  return IVY_TRY(request_reply(place, request)).description();
+  return IVY_TRY(request_reply(directory, request)).description();
 }
 
 Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size) {
@@ -174,10 +174,10 @@ Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size) {
                "--ranks takes numbers from 0 to " + std::to_string(world_size - 1)};
 }
 
-Result<void> add_ranks(const ShowRanks& wanted, const JobPlace& place,
+Result<void> add_ranks(const ShowRanks& wanted, const LauncherDirectory& directory,
                        google::protobuf::RepeatedPtrField<ctl::RankRange>& ranges) {
   if (wanted.all) return {};
-  IVY_CHECK(check_ranks(wanted, IVY_TRY(describe_job(place)).world_size()));
+  IVY_CHECK(check_ranks(wanted, IVY_TRY(describe_job(directory)).world_size()));
   for (const int rank : wanted.ranks) {
     const auto number = static_cast<std::uint32_t>(rank);
     const bool continues = !ranges.empty() && ranges.rbegin()->last() + 1 == number;

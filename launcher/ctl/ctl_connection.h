@@ -11,7 +11,7 @@
 
 #include "launcher/job/ctl_wire.h"
 #include "launcher/job/ended_jobs.h"
-#include "launcher/job/job_place.h"
+#include "launcher/job/launcher_directory.h"
 #include "launcher/options/option_types.h"
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
@@ -35,14 +35,15 @@ std::string short_id(const std::string& job_id);
 class CtlConnection {
  public:
   // Limit for an answer of a running launcher, whose loop never blocks.
-  static constexpr std::chrono::milliseconds kPatience{5'000};
+  static constexpr std::chrono::milliseconds kTimeout{5'000};
 
   // Connects and sends the request. Returns Unavailable if no launcher accepts the connection.
-  static Result<CtlConnection> send_request(const JobPlace& place, const ctl::Request& request);
+  static Result<CtlConnection> send_request(const LauncherDirectory& directory,
+                                            const ctl::Request& request);
 
   // Returns the next reply. Fails with Unavailable if the launcher has exited, DeadlineExceeded
-  // after `patience`, and FailedPrecondition with the launcher's text if it rejects the request.
-  Result<ctl::Reply> receive(std::chrono::milliseconds patience = kPatience);
+  // after `timeout`, and FailedPrecondition with the launcher's text if it rejects the request.
+  Result<ctl::Reply> receive(std::chrono::milliseconds timeout = kTimeout);
 
   // For an event loop: the descriptor, non-blocking and owned by the caller, and the bytes already
   // read.
@@ -59,15 +60,15 @@ class CtlConnection {
 Result<ctl::Reply> parse_reply(const std::string& message);
 
 // Sends one request to a job's launcher and returns the reply.
-Result<ctl::Reply> request_reply(const JobPlace& place, const ctl::Request& request,
-                                 std::chrono::milliseconds patience = CtlConnection::kPatience);
-Result<ctl::JobDescription> describe_job(const JobPlace& place);
+Result<ctl::Reply> request_reply(const LauncherDirectory& directory, const ctl::Request& request,
+                                 std::chrono::milliseconds timeout = CtlConnection::kTimeout);
+Result<ctl::JobDescription> describe_job(const LauncherDirectory& directory);
 
 // Returns NotFound if a job of this size has none of the requested ranks.
 Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size);
 // Adds the requested ranks to a request; adds nothing if all are requested. Returns NotFound if the
 // job has none of them.
-Result<void> add_ranks(const ShowRanks& wanted, const JobPlace& place,
+Result<void> add_ranks(const ShowRanks& wanted, const LauncherDirectory& directory,
                        google::protobuf::RepeatedPtrField<ctl::RankRange>& ranges);
 
 // Returns "job 3f2a has ended: succeeded (exit code 0)".

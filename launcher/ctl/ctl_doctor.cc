@@ -18,9 +18,9 @@ int ctl_doctor(const CtlOptions& options) {
   const bool is_json = json != words.end();
   if (is_json) words.erase(json);
   words.insert(words.begin(), {"ivyrun", is_json ? "--doctor=json" : "--doctor"});
-  execv(ivyrun_path().c_str(), exec_words(words).data());
-  return ctl_complain(errno_error(Code::kNotFound, ivyrun_path(), errno)
-                          .context("`ivyctl doctor` is `ivyrun --doctor`"));
+  execv(ivyrun_path().c_str(), exec_array(words).data());
+  return ctl_fail(errno_error(Code::kNotFound, ivyrun_path(), errno)
+                      .context("`ivyctl doctor` is `ivyrun --doctor`"));
 }
 
 }  // namespace ivy

@@ -17,9 +17,9 @@ int ctl_explain(const CtlOptions& options) {
   }
   const MessageEntry* const entry = find_message(options.job);
   if (entry == nullptr)
-    return ctl_complain({Code::kNotFound, "there is no message \"" + options.job + "\"",
-                         "ivyctl explain lists them; an ID looks like IVY-H003"},
-                        kExitUsage);
+    return ctl_fail({Code::kNotFound, "there is no message \"" + options.job + "\"",
+                     "ivyctl explain lists them; an ID looks like IVY-H003"},
+                    kExitUsage);
   std::fputs(explain_message(*entry).c_str(), stdout);
   return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
 }

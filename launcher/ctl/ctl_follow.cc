@@ -32,9 +32,9 @@ using boost::asio::posix::stream_descriptor;
 // Pause between two reads of growing files; too short to be noticed.
 constexpr std::chrono::milliseconds kFileInterval{100};
 // Limit of bytes that wait for the terminal.
-constexpr std::size_t kMostAheadBytes = 1u << 20;
+constexpr std::size_t kMaxAheadBytes = 1u << 20;
 // After an interrupt, output that cannot be shown within this time is dropped.
-constexpr std::chrono::milliseconds kInterruptPatience{100};
+constexpr std::chrono::milliseconds kInterruptTimeout{100};
 // A launcher that has sent nothing for kQuiet is probed. If it does not answer, that is reported
 // after kFirstReport and then every kReports. After kSilenceLimit the launcher is considered hung:
 // it does not manage its job either.
@@ -43,17 +43,17 @@ constexpr std::chrono::seconds kFirstReport{4};
 constexpr std::chrono::seconds kReports{15};
 constexpr std::chrono::seconds kSilenceLimit{60};
 
-std::vector<RankPlace> places_of(const ctl::JobDescription& job, const ShowRanks& wanted) {
-  std::vector<RankPlace> places;
+std::vector<RankLocation> locations_of(const ctl::JobDescription& job, const ShowRanks& wanted) {
+  std::vector<RankLocation> locations;
   for (int host = 0; host < job.hosts_size(); ++host) {
     const ctl::HostPart& part = job.hosts(host);
     for (std::uint32_t local = 0; local < part.ranks(); ++local) {
       const int rank = static_cast<int>(part.first_rank() + local);
       if (wanted.includes(rank, static_cast<int>(local)))
-        places.push_back(RankPlace{rank, static_cast<int>(local), host, part.name()});
+        locations.push_back(RankLocation{rank, static_cast<int>(local), host, part.name()});
     }
   }
-  return places;
+  return locations;
 }
 
 class Follower final : public OutputEvents {
@@ -90,7 +90,7 @@ class Follower final : public OutputEvents {
 
   FollowRequest request_;
   boost::asio::io_context loop_{1};
-  std::vector<RankPlace> places_;
+  std::vector<RankLocation> locations_;
   stream_descriptor socket_{loop_};
   CtlDecoder decoder_{kMaxCtlReplyBytes};
   boost::asio::signal_set signals_{loop_, SIGINT, SIGTERM, SIGHUP};
@@ -106,7 +106,7 @@ class Follower final : public OutputEvents {
   // messages of the launcher wait until then.
   std::optional<ctl::JobDescription> next_attempt_;
   std::size_t ahead_ = 0;  // Bytes passed to the output and not yet shown.
-  bool waits_for_room_ = false;
+  bool is_blocked_ = false;
   bool waits_readable_ = false;
   bool is_over_ = false;      // No more data will arrive: show the rest.
   bool is_stopping_ = false;  // finish() was called: handle no more replies.
@@ -129,20 +129,20 @@ Follower::Follower(FollowRequest request) : request_(std::move(request)) {
 
 void Follower::output_consumed(int, std::uint64_t bytes) {
   ahead_ -= std::min<std::size_t>(ahead_, bytes);
-  if (!waits_for_room_ || ahead_ > kMostAheadBytes / 2) return;
-  waits_for_room_ = false;
+  if (!is_blocked_ || ahead_ > kMaxAheadBytes / 2) return;
+  is_blocked_ = false;
   if (has_files()) read_files();
   take_replies();
 }
 
 void Follower::show_attempt() {
-  places_ = places_of(request_.job, request_.options->ranks);
+  locations_ = locations_of(request_.job, request_.options->ranks);
   // No files are created here, so this finishes immediately and cannot fail.
-  output_->begin(request_.job.generation(), places_, max_attempts(),
+  output_->begin(request_.job.generation(), locations_, max_attempts(),
                  [](const Result<void>& opened) { IVY_ASSERT(opened.ok()); });
   if (!has_files()) return;
   std::vector<int> ranks;
-  for (const RankPlace& place : places_) ranks.push_back(place.rank);
+  for (const RankLocation& location : locations_) ranks.push_back(location.rank);
   files_.emplace(request_.job.log_directory(), ranks);
 }
 
@@ -167,22 +167,23 @@ Followed Follower::run() {
 }
 
 void Follower::feed(int rank, int stream, std::string_view bytes, bool end) {
-  const bool is_shown = std::any_of(places_.begin(), places_.end(),
-                                    [&](const RankPlace& place) { return place.rank == rank; });
+  const bool is_shown =
+      std::any_of(locations_.begin(), locations_.end(),
+                  [&](const RankLocation& location) { return location.rank == rank; });
   if (!is_shown) return;
   ahead_ += bytes.size();
   output_->worker_bytes(rank, stream, bytes, end);
 }
 
 void Follower::read_files() {
-  if (is_stopping_ || waits_for_room_) return;
+  if (is_stopping_ || is_blocked_) return;
   const bool read_all = files_->read(
-      kMostAheadBytes - std::min(ahead_, kMostAheadBytes - 1),
+      kMaxAheadBytes - std::min(ahead_, kMaxAheadBytes - 1),
       [this](int rank, int stream, std::string_view bytes) { feed(rank, stream, bytes); });
-  waits_for_room_ = !read_all;
-  if (waits_for_room_ && ahead_ == 0) {
+  is_blocked_ = !read_all;
+  if (is_blocked_ && ahead_ == 0) {
     // No other operation is pending that could wake us.
-    waits_for_room_ = false;
+    is_blocked_ = false;
     boost::asio::post(loop_, [this] { read_files(); });
   }
   if (!read_all) return;
@@ -231,7 +232,7 @@ void Follower::wait_readable() {
 
 void Follower::read_socket() {
   // The launcher never waits for us; it counts the bytes that it cannot send.
-  if (next_attempt_ || (waits_for_room_ && !has_files())) return;
+  if (next_attempt_ || (is_blocked_ && !has_files())) return;
   std::array<char, 65536> buffer;
   const ssize_t count = ::read(socket_.native_handle(), buffer.data(), buffer.size());
   if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
@@ -244,8 +245,8 @@ void Follower::read_socket() {
 
 void Follower::take_replies() {
   while (is_live() && !is_stopping_ && !next_attempt_) {
-    if (!has_files() && ahead_ > kMostAheadBytes) {
-      waits_for_room_ = true;
+    if (!has_files() && ahead_ > kMaxAheadBytes) {
+      is_blocked_ = true;
       return;
     }
     const Result<std::optional<std::string>> message = decoder_.next();
@@ -313,7 +314,7 @@ void Follower::watch_launcher() {
 void Follower::probe_launcher() {
   ctl::Request request;
   request.mutable_describe();
-  Result<CtlConnection> probe = CtlConnection::send_request(request_.place, request);
+  Result<CtlConnection> probe = CtlConnection::send_request(request_.location, request);
   if (!probe.ok()) return;  // Its exit shows on the other connection.
   probed_at_ns_ = monotonic_ns();
   probe_.assign(probe->release());
@@ -352,7 +353,7 @@ void Follower::finish_when_read() {
 void Follower::stop(FollowEnd how) {
   if (std::exchange(is_stopping_, true)) {
     // A second Ctrl-C, or a reader that was closed in the meantime.
-    output_->limit_finish(kInterruptPatience);
+    output_->limit_finish(kInterruptTimeout);
     return;
   }
   followed_.how = how;
@@ -366,24 +367,24 @@ void Follower::stop(FollowEnd how) {
   probe_.close(ignored);
   socket_.close(ignored);
   if (how == FollowEnd::kInterrupted || how == FollowEnd::kOutputClosed)
-    output_->limit_finish(kInterruptPatience);
+    output_->limit_finish(kInterruptTimeout);
   output_->finish([this] { loop_.stop(); });
 }
 
 }  // namespace
 
-Result<FollowRequest> start_following(const CtlOptions& options, const JobPlace& place,
+Result<FollowRequest> start_following(const CtlOptions& options, const LauncherDirectory& location,
                                       bool shows_messages) {
   FollowRequest follow;
   follow.shows_messages = shows_messages;
   follow.options = &options;
-  follow.place = place;
-  follow.job = IVY_TRY(describe_job(place));
+  follow.location = location;
+  follow.job = IVY_TRY(describe_job(location));
   ctl::Request request;
   // Output that is in files need not be sent, too.
   request.mutable_follow()->set_output(follow.job.log_directory().empty());
   request.mutable_follow()->set_undelivered(shows_messages);
-  follow.connection.emplace(IVY_TRY(CtlConnection::send_request(place, request)));
+  follow.connection.emplace(IVY_TRY(CtlConnection::send_request(location, request)));
   follow.job = IVY_TRY(follow.connection->receive()).description();
   return follow;
 }

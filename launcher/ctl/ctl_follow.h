@@ -13,7 +13,7 @@ namespace ivy {
 struct FollowRequest {
   const CtlOptions* options = nullptr;
   ctl::JobDescription job;
-  JobPlace place;  // For requests on other connections.
+  LauncherDirectory directory;  // For requests on other connections.
   // The connection on which Follow was requested and the description was received. Without it only
   // the current contents of the files are shown.
   std::optional<CtlConnection> connection;
@@ -39,7 +39,7 @@ struct Followed {
 
 // Requests Follow and receives the description. shows_messages: see FollowRequest; messages from
 // before any client requested them come first.
-Result<FollowRequest> start_following(const CtlOptions& options, const JobPlace& place,
+Result<FollowRequest> start_following(const CtlOptions& options, const LauncherDirectory& directory,
                                       bool shows_messages);
 
 // Returns when the job has ended, or when the requested output was shown. Returns NotFound if none

@@ -85,7 +85,7 @@ ListRow ended_row(const EndedJob& ended) {
   ListRow row = running_row(ended.job_id, job);
   row.cells[1] = "-";
   row.cells[2] =
-      "exit " + std::to_string(ended.exit_code) + ", " + moment_text(ended.ended_unix_ms);
+      "exit " + std::to_string(ended.exit_code) + ", " + local_time_text(ended.ended_unix_ms);
   row.cells[4] = job.world_size() == 0 ? "-" : std::to_string(job.world_size());
   const std::int64_t lived_ms = ended.ended_unix_ms - job.since_unix_ms();
   row.cells[5] =

@@ -24,17 +24,17 @@ constexpr int kExitChecks = 40;
 constexpr useconds_t kExitCheckPauseMicroseconds = 25'000;
 
 // The notice of a job in the background has four lines.
-constexpr std::size_t kMostNoticeBytes = 64u << 10;
+constexpr std::size_t kMaxNoticeBytes = 64u << 10;
 
 struct NewLauncher {
   bool has_left = false;  // It has taken the job over and continues in the background.
   int exit_code = 0;      // Otherwise the job's exit code, or the reason why the takeover failed.
 };
 
-Result<NewLauncher> start_launcher(const JobPlace& place) {
+Result<NewLauncher> start_launcher(const LauncherDirectory& directory) {
   std::string program = ivyrun_path();
   std::string flag = "--resume";
-  std::string record = place.record();
+  std::string record = directory.record();
   char* const arguments[] = {program.data(), flag.data(), record.data(), nullptr};
   auto [reader, writer] = make_pipe();
   if (!reader) return errno_error(Code::kResourceExhausted, "pipe", errno);
@@ -49,7 +49,7 @@ Result<NewLauncher> start_launcher(const JobPlace& place) {
   writer.reset();
   if (error != 0) return errno_error(Code::kNotFound, "start " + program, error);
   NewLauncher launcher;
-  launcher.has_left = !read_from(reader.get(), kMostNoticeBytes).value_or("").empty();
+  launcher.has_left = !read_from(reader.get(), kMaxNoticeBytes).value_or("").empty();
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
@@ -78,12 +78,12 @@ void await_killed_launcher(const std::string& job_id) {
 
 Result<std::optional<int>> ensure_launcher(const FoundJob& job) {
   if (job.is_alive) return std::optional<int>();
-  const std::string id = short_id(job.place.job_id);
+  const std::string id = short_id(job.directory.job_id);
   ctl_note("the launcher of job " + id + " has exited; starting another");
-  const NewLauncher launcher = IVY_TRY(start_launcher(job.place));
+  const NewLauncher launcher = IVY_TRY(start_launcher(job.directory));
   if (launcher.has_left) return std::optional<int>();
   // Another attach may have been faster; follow its launcher then.
-  if (has_launcher(job.place.job_id)) {
+  if (has_launcher(job.directory.job_id)) {
     ctl_note("another launcher has taken job " + id + " over");
     return std::optional<int>();
   }

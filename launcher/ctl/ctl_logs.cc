@@ -19,8 +19,8 @@ Error nothing_is_kept() {
 }
 
 // Returns the log files' description from the record of a job whose launcher has exited.
-Result<ctl::JobDescription> recorded_description(const JobPlace& place) {
-  const ctl::JobRecord record = IVY_TRY(read_job_record(place.record()));
+Result<ctl::JobDescription> recorded_description(const LauncherDirectory& directory) {
+  const ctl::JobRecord record = IVY_TRY(read_job_record(directory.record()));
   const Options options = recorded_options(record.options());
   ctl::JobDescription job;
   job.set_job_id(record.job_id());
@@ -28,7 +28,7 @@ Result<ctl::JobDescription> recorded_description(const JobPlace& place) {
   const JobPlan plan = recorded_plan(record);
   job.set_world_size(static_cast<std::uint32_t>(plan.world_size));
   describe_hosts(plan, job);
-  if (!options.log_dir.empty() && options.log_to != LogPlace::kNode) {
+  if (!options.log_dir.empty() && options.log_to != LogLocation::kNode) {
     const std::string folder = log_folder(options.log_dir, record.job_id(), record.generation());
     job.set_log_directory(folder.starts_with('/') ? folder : record.started_in() + "/" + folder);
   }
@@ -55,12 +55,14 @@ Result<Followed> show_logs(const CtlOptions& options) {
     const FoundJob job = IVY_TRY(choose_job(options.job));
     FollowRequest request;
     request.options = &options;
-    request.job = IVY_TRY(job.is_alive ? describe_job(job.place) : recorded_description(job.place));
+    request.job =
+        IVY_TRY(job.is_alive ? describe_job(job.directory) : recorded_description(job.directory));
     if (request.job.log_directory().empty()) return nothing_is_kept();
     return follow_job(std::move(request));
   }
   const FoundJob job = IVY_TRY(choose_running_job(options.job));
-  FollowRequest request = IVY_TRY(start_following(options, job.place, /*shows_messages=*/false));
+  FollowRequest request =
+      IVY_TRY(start_following(options, job.directory, /*shows_messages=*/false));
   if (request.job.log_directory().empty())
     ctl_note("earlier output is not kept (no --log-dir); showing output from now on");
   return follow_job(std::move(request));
@@ -70,7 +72,7 @@ Result<Followed> show_logs(const CtlOptions& options) {
 
 int ctl_logs(const CtlOptions& options) {
   const Result<Followed> followed = show_logs(options);
-  if (!followed.ok()) return ctl_complain(followed.error());
+  if (!followed.ok()) return ctl_fail(followed.error());
   switch (followed->how) {
     case FollowEnd::kShown:
     case FollowEnd::kJobEnded:
@@ -81,9 +83,9 @@ int ctl_logs(const CtlOptions& options) {
       return kExitOutputClosed;
     case FollowEnd::kNoFiles:
     case FollowEnd::kNoAnswer:
-      return ctl_complain({Code::kUnavailable, followed->error, {}});
+      return ctl_fail({Code::kUnavailable, followed->error, {}});
     case FollowEnd::kLauncherLost:
-      return ctl_complain({Code::kUnavailable, "the job's ivyrun closed the connection", {}});
+      return ctl_fail({Code::kUnavailable, "the job's ivyrun closed the connection", {}});
   }
   return kCtlFailed;
 }

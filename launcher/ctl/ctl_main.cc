@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   const ivy::Result<ivy::ParsedCtl> parsed = ivy::parse_ctl_command_line({argv + 1, argv + argc});
   if (!parsed.ok()) {
-    ivy::ctl_complain(parsed.error());
+    ivy::ctl_fail(parsed.error());
     return ivy::kExitUsage;
   }
   if (parsed->text_to_print.empty()) return parsed->run(parsed->options);

@@ -29,16 +29,16 @@ struct CtlFlag {
   void (*add)(CLI::App& app, const std::string& spellings, CtlOptions& options);
 };
 
-template <bool CtlOptions::*place>
+template <bool CtlOptions::*directory>
 void add_switch(CLI::App& app, const std::string& spellings, CtlOptions& options) {
-  app.add_flag(spellings, options.*place);
+  app.add_flag(spellings, options.*directory);
 }
 
-template <auto place, auto parse>
+template <auto directory, auto parse>
 void add_value(CLI::App& app, const std::string& spellings, CtlOptions& options) {
   const std::string long_spellings = spellings.substr(spellings.find("--"));
   add_flag_value(app, spellings, long_spellings.substr(0, long_spellings.find(',')),
-                 stored_in(options.*place, parse));
+                 stored_in(options.*directory, parse));
 }
 
 // Hidden output is not kept for ivyctl, so "failed" is only for ivyrun.
@@ -254,10 +254,10 @@ std::vector<std::string> known_words(std::string_view value) {
   if (value == "ID")
     for (const MessageEntry& entry : message_table()) words.emplace_back(entry.id);
   if (value != "JOB") return words;
-  for (const FoundJob& job : find_job_places()) {
-    words.push_back(short_id(job.place.job_id));
+  for (const FoundJob& job : find_launcher_directories()) {
+    words.push_back(short_id(job.directory.job_id));
     if (!job.is_alive) continue;
-    const Result<ctl::JobDescription> described = describe_job(job.place);
+    const Result<ctl::JobDescription> described = describe_job(job.directory);
     if (described.ok() && !described->name().empty()) words.push_back(described->name());
   }
   return words;
@@ -270,13 +270,13 @@ Result<const Verb*> find_verb(const std::string& typed) {
     names.push_back(verb.name);
   }
   // Other tools' names for these verbs.
-  const std::string habit = typed == "kill" || typed == "cancel" ? "stop"
-                            : typed == "list" || typed == "ls"   ? "ps"
-                            : typed.starts_with("completion")    ? "--generate bash"
-                            : typed == "log" || typed == "tail"  ? "logs"
-                                                                 : nearest_word(typed, names);
+  const std::string suggested = typed == "kill" || typed == "cancel" ? "stop"
+                                : typed == "list" || typed == "ls"   ? "ps"
+                                : typed.starts_with("completion")    ? "--generate bash"
+                                : typed == "log" || typed == "tail"  ? "logs"
+                                                                     : nearest_word(typed, names);
   return usage_error("unknown verb \"" + typed + "\"",
-                     habit.empty() ? "ivyctl --help lists them" : "ivyctl " + habit);
+                     suggested.empty() ? "ivyctl --help lists them" : "ivyctl " + suggested);
 }
 
 Error unknown_flag(const CLI::App& app, const std::string& typed, const Verb& verb) {

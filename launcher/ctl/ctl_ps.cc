@@ -16,7 +16,7 @@ namespace {
 
 // Reports jobs of launchers that are not visible from here, as in a container or in a job step with
 // a separate /tmp.
-void print_jobs_elsewhere(const std::set<pid_t>& known) {
+void print_other_jobs(const std::set<pid_t>& known) {
   const std::string user = geteuid() == 0 ? "" : " -S " + std::to_string(geteuid());
   for (const pid_t pid : launchers_with_another_tmp()) {
     if (known.contains(pid)) continue;
@@ -35,10 +35,10 @@ int ctl_ps(const CtlOptions& options) {
   std::vector<ListRow> rows;
   std::set<std::string> listed;
   std::set<pid_t> known;
-  for (const FoundJob& job : find_job_places()) {
-    const std::string& id = job.place.job_id;
+  for (const FoundJob& job : find_launcher_directories()) {
+    const std::string& id = job.directory.job_id;
     const Result<ctl::JobDescription> described =
-        job.is_alive ? describe_job(job.place) : Error{Code::kNotFound, "no launcher"};
+        job.is_alive ? describe_job(job.directory) : Error{Code::kNotFound, "no launcher"};
     // It ended in the meantime.
     if (!described.ok() && described.error().code == Code::kUnavailable) continue;
     listed.insert(id);
@@ -58,7 +58,7 @@ int ctl_ps(const CtlOptions& options) {
   if (rows.empty() && !options.json)
     ctl_note(options.all ? "you have no running or recently finished jobs on this host"
                          : "you have no running jobs on this host");
-  if (!options.json) print_jobs_elsewhere(known);
+  if (!options.json) print_other_jobs(known);
   return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
 }
 

@@ -19,16 +19,16 @@ namespace {
 constexpr std::size_t kProgramColumns = 60;
 
 struct HostJob {
-  std::size_t place = 0;  // Index of its host in the list of hosts.
+  std::size_t host_index = 0;  // Index of its host in the list of hosts.
   std::string host;
   JobEntry job;
 };
 
 Result<std::vector<Host>> hosts_of_running_jobs() {
   std::set<std::string> names;
-  for (const FoundJob& found : find_job_places()) {
+  for (const FoundJob& found : find_launcher_directories()) {
     if (!found.is_alive) continue;
-    const Result<ctl::JobDescription> job = describe_job(found.place);
+    const Result<ctl::JobDescription> job = describe_job(found.directory);
     if (!job.ok()) continue;
     for (const ctl::HostPart& part : job->hosts()) names.insert(part.name());
   }
@@ -59,16 +59,17 @@ ListRow row_of(const HostJob& row) {
 int ctl_ps_hosts(const CtlOptions& options) {
   const Result<std::vector<Host>> hosts =
       options.all_hosts ? hosts_of_running_jobs() : parse_host_list(options.hosts, "-H");
-  if (!hosts.ok()) return ctl_complain(hosts.error(), options.all_hosts ? kCtlFailed : kExitUsage);
-  std::map<std::string, std::size_t> places;
-  for (const Host& host : *hosts) places.try_emplace(host.name, places.size());
+  if (!hosts.ok()) return ctl_fail(hosts.error(), options.all_hosts ? kCtlFailed : kExitUsage);
+  std::map<std::string, std::size_t> indexes;
+  for (const Host& host : *hosts) indexes.try_emplace(host.name, indexes.size());
   std::vector<HostJob> jobs;
   const bool all_answered = list_jobs_on(*hosts, [&](const Host& host, const JobEntry& job) {
-    jobs.push_back({places[host.name], host.name, job});
+    jobs.push_back({indexes[host.name], host.name, job});
   });
   // Answers arrive in any order.
   std::stable_sort(jobs.begin(), jobs.end(), [](const HostJob& a, const HostJob& b) {
-    return std::pair(a.place, a.job.job_id.bytes()) < std::pair(b.place, b.job.job_id.bytes());
+    return std::pair(a.host_index, a.job.job_id.bytes()) <
+           std::pair(b.host_index, b.job.job_id.bytes());
   });
   std::vector<ListRow> rows;
   for (const HostJob& job : jobs) rows.push_back(row_of(job));

@@ -15,17 +15,17 @@ using std::chrono::milliseconds;
 
 // gdb takes several seconds to read the symbols of a process that has loaded torch, and runs on
 // four processes at a time.
-constexpr milliseconds kHostsPatience{40'000};
-constexpr milliseconds kAnswerPatience{45'000};
+constexpr milliseconds kHostsTimeout{40'000};
+constexpr milliseconds kAnswerTimeout{45'000};
 
 Result<std::string> request_stacks(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_running_job(options.job));
   ctl::Request request;
   ctl::DescribeStacks& stacks = *request.mutable_describe_stacks();
   stacks.set_native(options.native);
-  stacks.set_patience_ms(static_cast<std::uint32_t>(kHostsPatience.count()));
-  IVY_CHECK(add_ranks(options.ranks, job.place, *stacks.mutable_ranks()));
-  const ctl::Reply reply = IVY_TRY(request_reply(job.place, request, kAnswerPatience));
+  stacks.set_patience_ms(static_cast<std::uint32_t>(kHostsTimeout.count()));
+  IVY_CHECK(add_ranks(options.ranks, job.directory, *stacks.mutable_ranks()));
+  const ctl::Reply reply = IVY_TRY(request_reply(job.directory, request, kAnswerTimeout));
   if (!reply.has_stacks() || reply.stacks().text().empty())
     return Error{Code::kFailedPrecondition, "no worker of this job runs now", "ivyctl ps"};
   return reply.stacks().text();

@@ -33,10 +33,10 @@ Result<Described> described_job(const std::string& prefix) {
     described.job.ParseFromString(described.ended->description);
     return described;
   }
-  const std::string& id = found->place.job_id;
+  const std::string& id = found->directory.job_id;
   described.row = silent_row(id, "no launcher");
   if (found->is_alive) {
-    described.job = IVY_TRY(describe_job(found->place));
+    described.job = IVY_TRY(describe_job(found->directory));
     described.row = running_row(id, described.job);
   }
   described.job.set_job_id(id);
@@ -82,7 +82,7 @@ std::string status_text(const Described& described) {
   const std::string started =
       job.since_unix_ms() == 0
           ? ""
-          : moment_text(job.since_unix_ms()) +
+          : local_time_text(job.since_unix_ms()) +
                 (described.ended ? "" : " (" + elapsed_since(job.since_unix_ms()) + " ago)");
   std::string state = described.row.cells[2];
   if (described.ended) state = how_it_ended(*described.ended);
@@ -91,7 +91,7 @@ std::string status_text(const Described& described) {
       {"job", short_id(id) + (job.name().empty() ? "" : " (" + job.name() + ")")},
       {"state", state},
       {"started", started},
-      {"ended", described.ended ? moment_text(described.ended->ended_unix_ms) : ""},
+      {"ended", described.ended ? local_time_text(described.ended->ended_unix_ms) : ""},
       {"ranks", ranks_text(described)},
       {"hosts", fold_host_names(hosts)},
       {"command",
@@ -111,7 +111,7 @@ std::string status_text(const Described& described) {
 
 int ctl_status(const CtlOptions& options) {
   const Result<Described> described = described_job(options.job);
-  if (!described.ok()) return ctl_complain(described.error());
+  if (!described.ok()) return ctl_fail(described.error());
   return ctl_print(options.json ? json_line(described->row.json) : status_text(*described));
 }
 

@@ -25,28 +25,28 @@ Result<void> ended_or_left(const std::string& job_id, int exit_code) {
 
 // Sends the request to the job's launcher, or to a new one if that was just killed.
 Result<CtlConnection> send_to_launcher(const FoundJob& job, const ctl::Request& request) {
-  Result<CtlConnection> sent = CtlConnection::send_request(job.place, request);
+  Result<CtlConnection> sent = CtlConnection::send_request(job.directory, request);
   if (sent.ok() || sent.error().code != Code::kUnavailable) return sent;
-  await_killed_launcher(job.place.job_id);
-  const FoundJob now = IVY_TRY(choose_job(job.place.job_id));
+  await_killed_launcher(job.directory.job_id);
+  const FoundJob now = IVY_TRY(choose_job(job.directory.job_id));
   if (now.is_alive) return sent;
   if (const std::optional<int> ended = IVY_TRY(ensure_launcher(now)))
-    return Error{Code::kNotFound, "job " + short_id(job.place.job_id) + " has already exited"};
-  return CtlConnection::send_request(now.place, request);
+    return Error{Code::kNotFound, "job " + short_id(job.directory.job_id) + " has already exited"};
+  return CtlConnection::send_request(now.directory, request);
 }
 
 // Returns true if an id of a job launched on this host starts with this prefix. If choose_job() has
 // failed, there are several such jobs, and none of them is chosen for the user.
 bool has_job_with_prefix(const std::string& prefix) {
-  const std::vector<FoundJob> jobs = find_job_places();
+  const std::vector<FoundJob> jobs = find_launcher_directories();
   return std::any_of(jobs.begin(), jobs.end(),
-                     [&](const FoundJob& job) { return job.place.job_id.starts_with(prefix); });
+                     [&](const FoundJob& job) { return job.directory.job_id.starts_with(prefix); });
 }
 
 // Waits for the job's end, which takes as long as the ranks' grace period and the reader of their
 // output need. The launcher must answer probes in the meantime.
-Result<void> await_end(CtlConnection& connection, const JobPlace& place) {
-  const std::string& job_id = place.job_id;
+Result<void> await_end(CtlConnection& connection, const LauncherDirectory& directory) {
+  const std::string& job_id = directory.job_id;
   bool is_accepted = false;
   bool is_printed = false;
   for (;;) {
@@ -59,7 +59,7 @@ Result<void> await_end(CtlConnection& connection, const JobPlace& place) {
     }
     is_accepted = true;
     if (reply.ok()) continue;
-    const Result<ctl::JobDescription> now = describe_job(place);
+    const Result<ctl::JobDescription> now = describe_job(directory);
     if (!now.ok() && now.error().code == Code::kDeadlineExceeded) return now.error();
     if (now.ok() && !std::exchange(is_printed, true))
       ctl_note("job " + short_id(job_id) + " is " + RemoteText(now->state()).line() + ", " +
@@ -73,7 +73,7 @@ Result<void> stop_job(const CtlOptions& options) {
   // launcher.
   const FoundJob job = IVY_TRY(choose_job(options.job));
   if (const std::optional<int> ended = IVY_TRY(ensure_launcher(job)))
-    return ended_or_left(job.place.job_id, *ended);
+    return ended_or_left(job.directory.job_id, *ended);
   ctl::Request request;
   ctl::StopJob& stop = *request.mutable_stop();
   stop.set_now(options.now);
@@ -82,7 +82,7 @@ Result<void> stop_job(const CtlOptions& options) {
     stop.set_grace_ms(static_cast<std::uint32_t>(options.grace->count()));
   }
   CtlConnection connection = IVY_TRY(send_to_launcher(job, request));
-  return await_end(connection, job.place);
+  return await_end(connection, job.directory);
 }
 
 Result<ctl::Reply> send_signal(const CtlOptions& options) {
@@ -90,11 +90,11 @@ Result<ctl::Reply> send_signal(const CtlOptions& options) {
   ctl::Request request;
   ctl::SignalJob& signal = *request.mutable_signal();
   signal.set_signal(options.signal);
-  IVY_CHECK(add_ranks(options.ranks, job.place, *signal.mutable_ranks()));
-  if (!signal.ranks().empty() && !IVY_TRY(describe_job(job.place)).signals_ranks())
+  IVY_CHECK(add_ranks(options.ranks, job.directory, *signal.mutable_ranks()));
+  if (!signal.ranks().empty() && !IVY_TRY(describe_job(job.directory)).signals_ranks())
     return Error{Code::kFailedPrecondition, "this job was started by an older ivyrun",
                  "use the ivyctl next to that ivyrun, or signal all ranks"};
-  return request_reply(job.place, request);
+  return request_reply(job.directory, request);
 }
 
 }  // namespace
@@ -105,12 +105,12 @@ int ctl_stop(const CtlOptions& options) {
     if (const std::optional<int> done = ctl_stop_on_this_host(options)) return *done;
   }
   const Result<void> stopped = stop_job(options);
-  return stopped.ok() ? 0 : ctl_complain(stopped.error());
+  return stopped.ok() ? 0 : ctl_fail(stopped.error());
 }
 
 int ctl_signal(const CtlOptions& options) {
   const Result<ctl::Reply> sent = send_signal(options);
-  return sent.ok() ? 0 : ctl_complain(sent.error());
+  return sent.ok() ? 0 : ctl_fail(sent.error());
 }
 
 }  // namespace ivy

@@ -18,7 +18,7 @@ std::string elapsed_since(std::int64_t unix_ms) {
   return clock_text(std::max<std::int64_t>(wall_ms() - unix_ms, 0) / 1000);
 }
 
-std::string moment_text(std::int64_t unix_ms) {
+std::string local_time_text(std::int64_t unix_ms) {
   const std::time_t then = unix_ms / 1000;
   const std::time_t now = wall_ms() / 1000;
   std::tm parts{};

@@ -22,7 +22,7 @@ std::string table_cell(const RemoteText& text, std::size_t columns);
 // Returns the time since then: "00:12:34".
 std::string elapsed_since(std::int64_t unix_ms);
 // Returns a local time: "14:03:12", or "2026-11-28 14:03:12" for an earlier day.
-std::string moment_text(std::int64_t unix_ms);
+std::string local_time_text(std::int64_t unix_ms);
 
 // Returns the number of columns of standard output if it is a terminal.
 std::optional<std::size_t> shown_columns();

@@ -39,7 +39,7 @@ constexpr std::size_t kOtherLines = 4;
 
 // If a job is silent for this long, the positions of its ranks are queried.
 constexpr milliseconds kSilence{10'000};
-constexpr milliseconds kPlacesLimit{5'000};
+constexpr milliseconds kStacksLimit{5'000};
 
 // Returns true if ranks are running and none has printed anything for a while.
 bool is_silent(const ctl::RanksDescription& ranks) {
@@ -53,16 +53,16 @@ bool is_silent(const ctl::RanksDescription& ranks) {
 }
 
 // Returns true if the job is silent and ivycomm does not know the operation of some rank.
-bool needs_places(const ctl::RanksDescription& ranks) {
+bool needs_stacks(const ctl::RanksDescription& ranks) {
   return is_silent(ranks) && std::any_of(ranks.ranks().begin(), ranks.ranks().end(),
                                          [](const auto& rank) { return rank.operation().empty(); });
 }
 
-Result<ctl::RanksDescription> request_ranks(const FoundJob& job, bool with_places = false) {
+Result<ctl::RanksDescription> request_ranks(const FoundJob& job, bool with_stacks = false) {
   ctl::Request request;
-  request.mutable_describe_ranks()->set_places(with_places);
-  ctl::Reply reply = IVY_TRY(with_places ? request_reply(job.place, request, kPlacesLimit)
-                                         : request_reply(job.place, request));
+  request.mutable_describe_ranks()->set_places(with_stacks);
+  ctl::Reply reply = IVY_TRY(with_stacks ? request_reply(job.directory, request, kStacksLimit)
+                                         : request_reply(job.directory, request));
   if (reply.has_ranks()) return std::move(*reply.mutable_ranks());
   return Error{Code::kFailedPrecondition, "this job's ivyrun cannot report what its ranks use",
                "use the ivyctl that was installed with that ivyrun"};
@@ -247,13 +247,13 @@ class Keys {
 
 int show_once(const FoundJob& job, const CtlOptions& options) {
   const Result<ctl::RanksDescription> before = request_ranks(job);
-  if (!before.ok()) return ctl_complain(before.error());
+  if (!before.ok()) return ctl_fail(before.error());
   std::this_thread::sleep_for(kSamplePause);
-  const Result<ctl::RanksDescription> now = request_ranks(job, needs_places(*before));
-  if (!now.ok()) return ctl_complain(now.error());
+  const Result<ctl::RanksDescription> now = request_ranks(job, needs_stacks(*before));
+  if (!now.ok()) return ctl_fail(now.error());
   const RankTable table = rank_table(*before, *now, options);
   if (const Result<void> valid = check_ranks(options.ranks, now->job().world_size()); !valid.ok())
-    return ctl_complain(valid.error());
+    return ctl_fail(valid.error());
   if (!options.json) {
     std::string text = fitted(job_line(*now)) + table_text(table, table.rows.size());
     text.pop_back();  // ctl_print() adds the last line end.
@@ -271,31 +271,31 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
 std::optional<Error> why_top_failed(const FoundJob& job, const Error& error) {
   // A launcher that exits closes its socket before it removes the job's directory.
   if (error.code == Code::kUnavailable) std::this_thread::sleep_for(kSamplePause);
-  const std::vector<FoundJob> jobs = find_job_places();
+  const std::vector<FoundJob> jobs = find_launcher_directories();
   const bool exists = std::any_of(jobs.begin(), jobs.end(), [&](const FoundJob& other) {
-    return other.place.job_id == job.place.job_id;
+    return other.directory.job_id == job.directory.job_id;
   });
   if (!exists) return std::nullopt;
-  const Result<FoundJob> running = choose_running_job(job.place.job_id);
+  const Result<FoundJob> running = choose_running_job(job.directory.job_id);
   return running.ok() ? error : running.error();
 }
 
 // Runs until the job ends, or the user presses q or Ctrl-C.
 int show_always(const FoundJob& job, const CtlOptions& options) {
   ctl::RanksDescription before;
-  bool queries_places = false;
+  bool queries_stacks = false;
   const Colour colour =
       decide_colour(ColorChoice::kAuto, is_capable_terminal(STDOUT_FILENO), colour_variables());
   Keys keys;
   for (bool is_first = true;; is_first = false) {
-    Result<ctl::RanksDescription> now = request_ranks(job, queries_places);
-    if (!now.ok() && is_first) return ctl_complain(now.error());
+    Result<ctl::RanksDescription> now = request_ranks(job, queries_stacks);
+    if (!now.ok() && is_first) return ctl_fail(now.error());
     const Result<void> valid =
         now.ok() ? check_ranks(options.ranks, now->job().world_size()) : Result<void>();
-    if (!valid.ok()) return ctl_complain(valid.error());
+    if (!valid.ok()) return ctl_fail(valid.error());
     if (!now.ok()) {
-      if (const auto failure = why_top_failed(job, now.error())) return ctl_complain(*failure);
-      ctl_note("job " + short_id(job.place.job_id) + " has ended");
+      if (const auto failure = why_top_failed(job, now.error())) return ctl_fail(*failure);
+      ctl_note("job " + short_id(job.directory.job_id) + " has ended");
       return 0;
     }
     const std::size_t lines = std::max(terminal_lines(), kOtherLines + 1) - kOtherLines;
@@ -303,7 +303,7 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
                              table_text(rank_table(before, *now, options), lines, colour);
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kCtlFailed;
     before = std::move(now).value();
-    queries_places = queries_places ? is_silent(before) : needs_places(before);
+    queries_stacks = queries_stacks ? is_silent(before) : needs_stacks(before);
     if (keys.quit_pressed(is_first ? kSamplePause : kRefreshPause)) return 0;
   }
 }
@@ -312,7 +312,7 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
 
 int ctl_top(const CtlOptions& options) {
   const Result<FoundJob> job = choose_running_job(options.job);
-  if (!job.ok()) return ctl_complain(job.error());
+  if (!job.ok()) return ctl_fail(job.error());
   const bool is_once = options.once || options.json || isatty(STDOUT_FILENO) == 0;
   return is_once ? show_once(*job, options) : show_always(*job, options);
 }

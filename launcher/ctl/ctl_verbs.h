@@ -35,7 +35,7 @@ int ctl_doctor(const CtlOptions& options);
 // Prints one line from ivyctl to standard error.
 void ctl_note(const std::string& text);
 // Prints "ivyctl: error: ..." with the fix to standard error. Returns the exit code.
-int ctl_complain(const Error& error, int exit_code = kCtlFailed);
+int ctl_fail(const Error& error, int exit_code = kCtlFailed);
 // Prints a text from other hosts to standard output, or the error. Returns the exit code.
 int ctl_print(const Result<std::string>& text);
 

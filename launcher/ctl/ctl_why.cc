@@ -45,13 +45,13 @@ Result<std::string> explain_description(const ctl::StoreDescription& store) {
 Result<std::string> request_operations(const FoundJob& job) {
   ctl::Request request;
   request.mutable_describe_operations();
-  return IVY_TRY(request_reply(job.place, request)).operations().text();
+  return IVY_TRY(request_reply(job.directory, request)).operations().text();
 }
 
 Result<std::string> explain_store(const FoundJob& job) {
   ctl::Request request;
   request.mutable_describe_store();
-  const ctl::Reply reply = IVY_TRY(request_reply(job.place, request));
+  const ctl::Reply reply = IVY_TRY(request_reply(job.directory, request));
   if (!reply.has_store())
     return Error{Code::kFailedPrecondition, "this job's ivyrun cannot report where its store is",
                  "use the ivyctl that was installed with that ivyrun"};
@@ -73,7 +73,7 @@ Result<std::string> request_stacks(const FoundJob& job, bool is_brief) {
   // Brief: only the ranks that torch's collectives wait for, from their flight records or stacks.
   question.set_brief(is_brief);
   question.set_main_threads(!is_brief);
-  return IVY_TRY(request_reply(job.place, request, 2 * kFlightLimit)).stacks().text();
+  return IVY_TRY(request_reply(job.directory, request, 2 * kFlightLimit)).stacks().text();
 }
 
 // The findings about a job that hangs, the likely cause first; each may be empty.
@@ -85,11 +85,11 @@ struct HangParts {
   bool knows_store = false;
   Error store_error;
   std::vector<std::string> losses;  // Ranks that exited while the job continued (--on-failure).
-  std::string places;
+  std::string stacks;
 };
 
 std::vector<std::string> losses_of(const FoundJob& job) {
-  const Result<ctl::JobDescription> described = describe_job(job.place);
+  const Result<ctl::JobDescription> described = describe_job(job.directory);
   if (!described.ok()) return {};
   return {described->losses().begin(), described->losses().end()};
 }
@@ -97,14 +97,14 @@ std::vector<std::string> losses_of(const FoundJob& job) {
 Result<HangParts> request_hang_parts(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_running_job(options.job));
   HangParts parts;
-  parts.job_id = job.place.job_id;
+  parts.job_id = job.directory.job_id;
   const auto text_of = [](const Result<std::string>& part) { return part.ok() ? *part : ""; };
   parts.operations = text_of(request_operations(job));
   parts.collectives = text_of(request_stacks(job, /*is_brief=*/true));
   // The ranks' operations already show where ranks are; other programs, and torch's collectives,
   // need the stacks.
   if (!parts.collectives.empty() || parts.operations.empty())
-    parts.places = text_of(request_stacks(job, /*is_brief=*/false));
+    parts.stacks = text_of(request_stacks(job, /*is_brief=*/false));
   const Result<std::string> store = explain_store(job);
   parts.knows_store = store.ok();
   if (!store.ok()) parts.store_error = store.error();
@@ -117,7 +117,7 @@ Result<HangParts> request_hang_parts(const CtlOptions& options) {
 
 Result<std::string> hang_text(const HangParts& parts) {
   const bool is_empty =
-      parts.operations.empty() && parts.collectives.empty() && parts.places.empty();
+      parts.operations.empty() && parts.collectives.empty() && parts.stacks.empty();
   if (is_empty && !parts.knows_store) return parts.store_error;
   if (is_empty) return parts.store;
   std::string text;
@@ -129,8 +129,8 @@ Result<std::string> hang_text(const HangParts& parts) {
   add(parts.store);
   if (!parts.losses.empty()) add("ranks that exited while the job continued:");
   for (const std::string& line : parts.losses) add("  " + escape_control(line));
-  if (!parts.places.empty())
-    add("where the ranks are (ivyctl stack shows all threads):\n" + indented(parts.places));
+  if (!parts.stacks.empty())
+    add("where the ranks are (ivyctl stack shows all threads):\n" + indented(parts.stacks));
   return text;
 }
 
@@ -141,7 +141,7 @@ std::string hang_json(const HangParts& parts) {
                                        {"collectives", json_text(parts.collectives)},
                                        {"store", json_text(parts.store)},
                                        {"losses", json_list(parts.losses)},
-                                       {"places", json_text(parts.places)}});
+                                       {"places", json_text(parts.stacks)}});
 }
 
 // Returns std::nullopt if no such job is recorded.

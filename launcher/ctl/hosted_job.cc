@@ -16,14 +16,14 @@
 #include <sstream>
 #include <tuple>
 
-#include "launcher/job/job_place.h"
+#include "launcher/job/launcher_directory.h"
 #include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/own_directory.h"
 #include "proto/os/process.h"
 #include "proto/os/socket_address.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 namespace ivy {
 namespace {
@@ -61,12 +61,10 @@ std::optional<pid_t> warden_of(const HostedJob& job) {
 }
 
 // The environment of a process may take megabytes.
-constexpr std::size_t kMostTextBytes = 8u << 20;
+constexpr std::size_t kMaxTextBytes = 8u << 20;
 
 // Returns an empty text if the process has exited in the meantime, because reading then fails.
-std::string text_of(const std::string& path) {
-  return read_file(path, kMostTextBytes).value_or("");
-}
+std::string text_of(const std::string& path) { return read_file(path, kMaxTextBytes).value_or(""); }
 
 struct ProcessLine {
   std::string name;

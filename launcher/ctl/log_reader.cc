@@ -54,12 +54,12 @@ void LogReader::skip_to_last(int lines) {
 
 bool LogReader::read_file(File& file, std::size_t& budget, const Feed& feed) {
   struct stat status {};
-  const bool is_there = stat(file.path.c_str(), &status) == 0;
-  if (is_there && static_cast<std::uint64_t>(status.st_size) <= file.offset) {
+  const bool exists = stat(file.path.c_str(), &status) == 0;
+  if (exists && static_cast<std::uint64_t>(status.st_size) <= file.offset) {
     any_opened_ = true;
     return true;
   }
-  const Descriptor opened(is_there ? open(file.path.c_str(), O_RDONLY | O_CLOEXEC) : -1);
+  const Descriptor opened(exists ? open(file.path.c_str(), O_RDONLY | O_CLOEXEC) : -1);
   if (!opened) {
     if (error_.empty()) error_ = errno_error(Code::kNotFound, file.path, errno).message;
     return true;
@@ -80,9 +80,9 @@ bool LogReader::read_file(File& file, std::size_t& budget, const Feed& feed) {
   return at_end;
 }
 
-bool LogReader::read(std::size_t most_bytes, const Feed& feed) {
+bool LogReader::read(std::size_t max_bytes, const Feed& feed) {
   for (; next_ < files_.size(); ++next_)
-    if (!read_file(files_[next_], most_bytes, feed)) return false;
+    if (!read_file(files_[next_], max_bytes, feed)) return false;
   next_ = 0;
   return true;
 }

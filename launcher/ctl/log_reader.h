@@ -20,9 +20,9 @@ class LogReader {
   LogReader(const std::string& folder, const std::vector<int>& ranks);
   // Starts with the last lines of each file; truncates a long first line at its start.
   void skip_to_last(int lines);
-  // Passes at most `most_bytes` new bytes to `feed`, file by file. Returns false if there may be
+  // Passes at most `max_bytes` new bytes to `feed`, file by file. Returns false if there may be
   // more.
-  bool read(std::size_t most_bytes, const Feed& feed);
+  bool read(std::size_t max_bytes, const Feed& feed);
   // Makes the next read() start with the first file again, so that it misses nothing written
   // earlier.
   void start_over() { next_ = 0; }

@@ -37,7 +37,7 @@ std::string quoted(const FlightEntry& entry) {
 std::string details(const FlightEntry& entry) {
   std::string text = entry.sizes;
   if (!entry.types.empty()) text += (text.empty() ? "" : " ") + entry.types;
-  if (!entry.place.empty()) text += (text.empty() ? "at " : ", at ") + entry.place;
+  if (!entry.source_line.empty()) text += (text.empty() ? "at " : ", at ") + entry.source_line;
   return text.empty() ? "" : " (" + text + ")";
 }
 

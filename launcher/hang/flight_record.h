@@ -27,7 +27,7 @@ struct FlightEntry {
   bool is_over = false;  // Completed, or its work object retired.
   bool has_started = false;
   std::int64_t created_unix_ns = 0;
-  std::string place = {};  // "train.py:41", from the rank's stack; not in the record.
+  std::string source_line = {};  // "train.py:41", from the rank's stack; not in the record.
 };
 
 struct FlightRecord {

@@ -45,17 +45,17 @@ constexpr std::size_t kMaxFieldsOfRank = 256;
 constexpr milliseconds kSamplePause{1'000};
 // For this long after an answer, ranks may still print output that the query has caused.
 constexpr milliseconds kEcho{500};
-constexpr milliseconds kSamplePatience{3'000};
-constexpr milliseconds kStallPatience{10'000};
+constexpr milliseconds kSampleTimeout{3'000};
+constexpr milliseconds kStallTimeout{10'000};
 // After a watchdog's abort, the job is stopped only when the ranks' positions are known, or at the
 // latest after this time.
-constexpr milliseconds kAbortPatience{5'000};
+constexpr milliseconds kAbortTimeout{5'000};
 // Limit of the text of NCCL's health service, in one line.
 constexpr std::size_t kMaxHealth = 500;
 // The last output of an aborted worker arrives after its exit.
 constexpr milliseconds kOutputPause{20};
 constexpr int kMaxOutputPauses = 15;
-constexpr milliseconds kMaxCtlPatience{60'000};
+constexpr milliseconds kMaxCtlTimeout{60'000};
 
 // Parsing may expand a field of two bytes to hundreds of bytes. Counts the fields of ranks together
 // with those of the answer.
@@ -115,15 +115,15 @@ Result<void> read_flight(const RankEvidence& rank, FlightRecord& record) {
 
 // Takes the location of the newest collective from the main thread's stack, because the record does
 // not contain stacks.
-void add_place(const RankEvidence& rank, FlightRecord& record) {
+void add_source_line(const RankEvidence& rank, FlightRecord& record) {
   const std::vector<StackThread> threads = parse_stack(rank.tool(), rank.stack());
   const std::string collective = threads.empty() ? "" : collective_of(threads.front());
   const std::size_t at = collective.rfind(" at ");
   const auto newest = std::find_if(record.entries.rbegin(), record.entries.rend(),
                                    [](const FlightEntry& entry) { return !entry.is_over; });
   if (!collective.starts_with("torch's ") || at == std::string::npos) return;
-  if (newest != record.entries.rend() && newest->place.empty())
-    newest->place = collective.substr(at + 4);
+  if (newest != record.entries.rend() && newest->source_line.empty())
+    newest->source_line = collective.substr(at + 4);
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ struct JobEvidence::Open {
   // NCCL's warnings, each with its ranks.
   std::map<std::string, std::vector<std::uint32_t>> warnings;
   std::string health;  // The answer of NCCL's own health service.
-  std::vector<NcclPlace> nccl_places;
+  std::vector<NcclPosition> nccl_places;
   Answer answer;
   Done done;
   boost::asio::steady_timer timer;
@@ -154,7 +154,7 @@ void JobEvidence::query(const Question& question, Done done) {
   open->number = ++next_number_;
   open->done = std::move(done);
   const std::vector<ExaminedJob::HostRanks> hosts = job_.ranks_by_host();
-  const milliseconds patience = std::max(question.patience - kTravel, kTravel);
+  const milliseconds timeout = std::max(question.timeout - kTravel, kTravel);
   open->answer.is_incomplete = open_.size() >= kMaxQuestions;
   for (const ExaminedJob::HostRanks& host : hosts) {
     open->world += static_cast<std::uint32_t>(host.ranks.size());
@@ -163,7 +163,7 @@ void JobEvidence::query(const Question& question, Done done) {
     collect.set_number(open->number);
     collect.set_native(question.native);
     collect.set_light(question.light);
-    collect.set_patience_ms(static_cast<std::uint32_t>(patience.count()));
+    collect.set_patience_ms(static_cast<std::uint32_t>(timeout.count()));
     if (question.flight_records)
       collect.set_max_flight_bytes(std::min(kFlightBytesOfHost, kFlightBytesOfJob / hosts.size()));
     for (const std::uint32_t rank : host.ranks)
@@ -177,7 +177,7 @@ void JobEvidence::query(const Question& question, Done done) {
   }
   open_.push_back(open);
   if (open->names.empty()) return answer(open);
-  open->timer.expires_after(question.patience + kTravel);
+  open->timer.expires_after(question.timeout + kTravel);
   open->timer.async_wait([this, open](const boost::system::error_code& error) {
     if (!error) answer(open);
   });
@@ -237,13 +237,13 @@ bool JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
                                   "its flight record cannot be read: " + read.error().message);
     rank.clear_flight_json();
     if (record.version.empty()) continue;
-    add_place(rank, record);
+    add_source_line(rank, record);
     open.answer.flights.push_back({rank.rank(), std::move(record)});
   }
   // A host has its own limit of pending queries, above which it sends no ranks.
   open.answer.is_incomplete |= ranks.empty();
-  for (const NcclPlace& place : stacks.evidence.nccl_places())
-    if (own.contains(place.rank())) open.nccl_places.push_back(place);
+  for (const NcclPosition& position : stacks.evidence.nccl_places())
+    if (own.contains(position.rank())) open.nccl_places.push_back(position);
   stacks.evidence.clear_nccl_places();
   if (open.health.empty()) open.health = std::move(*stacks.evidence.mutable_nccl_health());
   open.answer.hosts.push_back(std::move(stacks));
@@ -275,7 +275,7 @@ void JobEvidence::describe(const ctl::DescribeStacks& request,
   question.light = request.brief() || request.main_threads();
   question.flight_records = !request.main_threads();
   if (request.patience_ms() > 0)
-    question.patience = std::min(milliseconds(request.patience_ms()), kMaxCtlPatience);
+    question.timeout = std::min(milliseconds(request.patience_ms()), kMaxCtlTimeout);
   for (const ExaminedJob::HostRanks& host : job_.ranks_by_host())
     for (const std::uint32_t rank : host.ranks)
       for (const ctl::RankRange& range : request.ranks())
@@ -338,7 +338,7 @@ void JobEvidence::sample_positions(Done done) {
   Question question;
   question.light = true;
   question.flight_records = false;
-  question.patience = kSamplePatience;
+  question.timeout = kSampleTimeout;
   query(question, std::move(done));
 }
 
@@ -350,7 +350,7 @@ void JobEvidence::compare_positions(const Answer& first) {
     // The job works without printing anything: check again after the limit.
     if (has_moved(first.hosts, second.hosts)) return note_progress();
     is_reported_ = true;
-    report("no output and no progress for " + std::to_string(limit_.count()) + " s", kStallPatience,
+    report("no output and no progress for " + std::to_string(limit_.count()) + " s", kStallTimeout,
            [this] {
              if (is_reported_ && job_.is_running()) job_.stall_continues();
            });
@@ -361,15 +361,15 @@ void JobEvidence::stalled() {
   if (is_reported_) return;
   is_reported_ = true;
   // Output of other ranks does not end this stall, because an operation has a separate clock.
-  report("", kStallPatience, [this] {
+  report("", kStallTimeout, [this] {
     if (job_.is_running()) job_.stall_continues();
   });
 }
 
-void JobEvidence::report(const std::string& what, milliseconds patience,
+void JobEvidence::report(const std::string& what, milliseconds timeout,
                          std::function<void()> done) {
   Question question;
-  question.patience = patience;
+  question.timeout = timeout;
   query(question, [this, what, done = std::move(done)](const Answer& answer) {
     finding_ = answer.lines.empty() ? "" : answer.lines.front();
     std::string text = evidence_text(answer, StackDetail::kMain);
@@ -387,7 +387,7 @@ void JobEvidence::wait_for_output(int pauses, std::function<void()> done) {
   const WatchdogAbort abort = job_.watchdog_abort();
   if (abort == WatchdogAbort::kYes)
     return report("a collective's watchdog killed a rank, which is a symptom",
-                  kAbortPatience - kTravel, std::move(done));
+                  kAbortTimeout - kTravel, std::move(done));
   if (abort == WatchdogAbort::kNo || pauses == kMaxOutputPauses) return done();
   abort_timer_.expires_after(kOutputPause);
   abort_timer_.async_wait(

@@ -56,7 +56,7 @@ class JobEvidence {
     bool native = false;
     bool light = false;
     bool flight_records = true;
-    std::chrono::milliseconds patience{5'000};
+    std::chrono::milliseconds timeout{5'000};
   };
   struct Answer {
     std::vector<HostStacks> hosts;  // Without the bytes of flight records.
@@ -110,7 +110,7 @@ class JobEvidence {
   void compare_positions(const Answer& first);
   void note_progress();
   void wait_for_output(int pauses, std::function<void()> done);
-  void report(const std::string& what, std::chrono::milliseconds patience,
+  void report(const std::string& what, std::chrono::milliseconds timeout,
               std::function<void()> done);
 
   ExaminedJob& job_;

@@ -21,6 +21,6 @@ namespace ivy {
 //
 // Without the events of NCCL's kernels it is not known whether an operation has finished. Then
 // ranks that have entered fewer operations are named once the others have been ahead for a second.
-std::vector<std::string> nccl_lines(const std::vector<NcclPlace>& places);
+std::vector<std::string> nccl_lines(const std::vector<NcclPosition>& positions);
 
 }  // namespace ivy

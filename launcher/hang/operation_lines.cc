@@ -36,8 +36,8 @@ struct OperationGroup {
   RankGroup members = {};
   std::string end = {};  // How the processes exited, such as "SIGKILL"; empty if they are running.
   bool has_age = true;
-  std::uint64_t least_ms = ~std::uint64_t{0};
-  std::uint64_t most_ms = 0;
+  std::uint64_t min_ms = ~std::uint64_t{0};
+  std::uint64_t max_ms = 0;
 };
 
 std::string bare_details(const OperationState& state) {
@@ -178,8 +178,8 @@ class Groups {
     group.members.pid = rank.pid();
     group.members.add(rank.rank(), host);
     std::sort(group.members.ranks.begin(), group.members.ranks.end());
-    group.least_ms = std::min(group.least_ms, age_ms);
-    group.most_ms = std::max(group.most_ms, age_ms);
+    group.min_ms = std::min(group.min_ms, age_ms);
+    group.max_ms = std::max(group.max_ms, age_ms);
   }
 
   static std::string line_of(const OperationGroup& group) {
@@ -187,10 +187,10 @@ class Groups {
     if (!group.end.empty()) text += "; " + group.end;
     text += "): " + group.description;
     if (!group.has_age) return text;
-    const std::uint64_t least_s = group.least_ms / 1000;
-    const std::uint64_t most_s = group.most_ms / 1000;
-    text += std::to_string(least_s);
-    if (most_s != least_s) text += "-" + std::to_string(most_s);
+    const std::uint64_t min_s = group.min_ms / 1000;
+    const std::uint64_t max_s = group.max_ms / 1000;
+    text += std::to_string(min_s);
+    if (max_s != min_s) text += "-" + std::to_string(max_s);
     return text + " s" + group.behind;
   }
 

@@ -85,7 +85,7 @@ class RankNames {
   explicit RankNames(const ctl::StoreDescription& store) : store_(store) {
     for (const ctl::StorePeer& host : store.hosts())
       for (const ctl::StoreWorker& worker : host.workers())
-        if (worker.pid() > 0) workers_.emplace(worker.pid(), Place{&host, worker.rank()});
+        if (worker.pid() > 0) workers_.emplace(worker.pid(), LocatedRank{&host, worker.rank()});
   }
 
   // Explains one line, which consists of a key, its waiting clients, and the other connected
@@ -107,36 +107,36 @@ class RankNames {
         text += line[i++];
         continue;
       }
-      const std::optional<Place> place = place_of(client);
-      knows_all &= place.has_value();
-      if (place) connected.insert(place->rank);
-      text += place ? rank_text(*place, client)
-                    : std::string(rest.substr(0, client.length)) + host_text(client.address);
+      const std::optional<LocatedRank> located = rank_of(client);
+      knows_all &= located.has_value();
+      if (located) connected.insert(located->rank);
+      text += located ? rank_text(*located, client)
+                      : std::string(rest.substr(0, client.length)) + host_text(client.address);
       i += client.length;
     }
     return knows_all && !connected.empty() ? text + absent_text(connected) : text;
   }
 
  private:
-  struct Place {
+  struct LocatedRank {
     const ctl::StorePeer* host;
     std::uint32_t rank;
   };
 
   // Returns the rank that this process is, unless it may be several ranks or none.
-  std::optional<Place> place_of(const NamedClient& client) const {
-    std::optional<Place> place;
+  std::optional<LocatedRank> rank_of(const NamedClient& client) const {
+    std::optional<LocatedRank> located;
     const auto [first, last] = workers_.equal_range(client.pid);
     for (auto worker = first; worker != last; ++worker) {
       if (!may_come_from(*worker->second.host, client.address)) continue;
-      if (place) return std::nullopt;
-      place = worker->second;
+      if (located) return std::nullopt;
+      located = worker->second;
     }
-    return place;
+    return located;
   }
 
-  static std::string rank_text(const Place& place, const NamedClient& client) {
-    return "rank " + std::to_string(place.rank) + " (host " + place.host->name() + ", pid " +
+  static std::string rank_text(const LocatedRank& located, const NamedClient& client) {
+    return "rank " + std::to_string(located.rank) + " (host " + located.host->name() + ", pid " +
            std::to_string(client.pid) + ")";
   }
 
@@ -164,7 +164,7 @@ class RankNames {
   }
 
   const ctl::StoreDescription& store_;
-  std::multimap<std::int32_t, Place> workers_;
+  std::multimap<std::int32_t, LocatedRank> workers_;
 };
 
 std::string ended_line(const ctl::StoreDescription& store) {

@@ -137,9 +137,9 @@ std::vector<StackGroup> groups_of(const std::vector<HostStacks>& hosts, StackDet
   for (const HostStacks* host : in_rank_order(hosts))
     for (const RankEvidence& rank : host->evidence.ranks()) {
       std::string text = describe(rank, detail);
-      const auto [place, is_new] = known.emplace(text, groups.size());
+      const auto [found, is_new] = known.emplace(text, groups.size());
       if (is_new) groups.push_back({std::move(text), {{}, {}, rank.pid()}});
-      groups[place->second].members.add(rank.rank(), host->host);
+      groups[found->second].members.add(rank.rank(), host->host);
     }
   for (StackGroup& group : groups)
     std::sort(group.members.ranks.begin(), group.members.ranks.end());

@@ -143,10 +143,10 @@ std::string gdb_frame(std::string_view line) {
   for (const std::string_view word : {" at ", " from "}) {
     const std::size_t at = line.rfind(word);
     if (at == std::string_view::npos || at < open) continue;
-    const std::string_view place = line.substr(at + word.size());
-    const std::size_t slash = place.rfind('/');
+    const std::string_view path = line.substr(at + word.size());
+    const std::size_t slash = path.rfind('/');
     return function + " (" +
-           std::string(slash == std::string_view::npos ? place : place.substr(slash + 1)) + ")";
+           std::string(slash == std::string_view::npos ? path : path.substr(slash + 1)) + ")";
   }
   return function;
 }
@@ -213,10 +213,10 @@ std::string collective_of(const StackThread& thread) {
       continue;
     }
     const std::size_t open = frame.rfind('(');
-    std::string place = frame.substr(open + 1, frame.size() - open - 2);
-    if (const std::size_t slash = place.rfind('/'); slash != std::string::npos)
-      place.erase(0, slash + 1);
-    return std::string(library->name) + function + " at " + place;
+    std::string path = frame.substr(open + 1, frame.size() - open - 2);
+    if (const std::size_t slash = path.rfind('/'); slash != std::string::npos)
+      path.erase(0, slash + 1);
+    return std::string(library->name) + function + " at " + path;
   }
   return "";
 }

@@ -48,7 +48,7 @@ bool is_connect_failure(std::string_view line) {
          (mentions_any(line, kTimeOuts) && mentions_any(line, kConnects));
 }
 
-enum class Target { kNone, kOwnHost, kGivenPlace };
+enum class Target { kNone, kOwnHost, kGivenAddress };
 
 // Returns which address a "failed to connect" message names.
 Target failed_target(std::string_view line, const std::string& port) {
@@ -56,7 +56,7 @@ Target failed_target(std::string_view line, const std::string& port) {
   const bool names_port = mentions_number(line, port);
   if (mentions_any(line, kLocalNames))
     return names_port || mentions_any(line, kRendezvous) ? Target::kOwnHost : Target::kNone;
-  return names_port ? Target::kGivenPlace : Target::kNone;
+  return names_port ? Target::kGivenAddress : Target::kNone;
 }
 
 Target failed_target_of(const WorkerEnd& end, const std::string& port) {
@@ -165,7 +165,7 @@ std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd
             rank + " looked for rank 0 on its own host: the script seems to overwrite MASTER_ADDR";
         return hint;
       }
-      case Target::kGivenPlace: {
+      case Target::kGivenAddress: {
         if (rank_0 == ends.end() || !outlived_peer(*rank_0, end)) continue;
         Diagnostic hint = hint_of(end, master);
         hint.what =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions are in the order in which a start calls them (bring_up.h), with the messages about
-// hosts that did not come up in the middle: start_timed_out() to hosts_did_not_come_up().
+// hosts that did not come up in the middle: start_timed_out() to fail_unreachable_hosts().
 #include "launcher/job/bring_up.h"
 
 #include <unistd.h>
@@ -254,10 +254,10 @@ void BringUp::failed(std::size_t index, const LinkDown& down) {
   const bool all_known = std::all_of(
       job_.hosts.begin(), job_.hosts.end(),
       [](const HostRecord& each) { return each.facts.has_value() || each.failure.has_value(); });
-  if (all_known) return hosts_did_not_come_up("");
+  if (all_known) return fail_unreachable_hosts("");
   gather_timer_.expires_after(kGatherFailures);
   gather_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && job_.phase.state() == JobState::kConnecting) hosts_did_not_come_up("");
+    if (!error && job_.phase.state() == JobState::kConnecting) fail_unreachable_hosts("");
   });
 }
 
@@ -269,7 +269,7 @@ void BringUp::check_greeted() {
     if (!host.facts && !host.failure) return;
     has_failed |= host.failure.has_value();
   }
-  if (has_failed) return hosts_did_not_come_up("");
+  if (has_failed) return fail_unreachable_hosts("");
   if (looks_up_master_) return;
   gather_timer_.cancel();
   job_.phase.apply(JobEvent::kAllGreeted);
@@ -282,10 +282,10 @@ void BringUp::start_timed_out() {
   };
   std::vector<Member> all = job_.hosts.members();
   for (std::size_t index = 0; index < all.size(); ++index)
-    if (is_late(job_.hosts[index])) all[index] = Member::kGone;
+    if (is_late(job_.hosts[index])) all[index] = Member::kExcluded;
   if (!job_.hosts.may_shrink() ||
-      decide_members(all, job_.hosts.least_members(), true) != MemberDecision::kContinue)
-    return hosts_did_not_come_up(" in time");
+      decide_members(all, job_.hosts.min_members(), true) != MemberDecision::kContinue)
+    return fail_unreachable_hosts(" in time");
   for (std::size_t index = 0; index < all.size(); ++index) {
     const HostRecord& host = job_.hosts[index];
     if (!is_late(host)) continue;
@@ -324,7 +324,7 @@ std::string BringUp::awaited_check(const HostRecord& host) const {
          " at " + job_.plan.master_address;
 }
 
-Diagnostic BringUp::name_was_not_found(const std::string& when) const {
+Diagnostic BringUp::unresolved_name(const std::string& when) const {
   Diagnostic late;
   late.id = "IVY-H003";
   late.what = "the address of " + job_.options.master_addr + " was not found" + when;
@@ -335,19 +335,18 @@ Diagnostic BringUp::name_was_not_found(const std::string& when) const {
   return late;
 }
 
-void BringUp::hosts_did_not_come_up(const std::string& when) {
+void BringUp::fail_unreachable_hosts(const std::string& when) {
   const bool is_checking = job_.phase.state() == JobState::kChecking;
   std::vector<FailedHost> failed;
   for (const HostRecord& host : job_.hosts)
     if (host.failure || !(is_checking ? host.is_ready() : host.facts.has_value()))
       failed.push_back({host.name(), failure_of(host)});
   // Every host has answered, and only the name look-up is awaited.
-  if (failed.empty()) return job_.refuse({name_was_not_found(when)}, LauncherReason::kHostsNotUp);
-  const std::string needed =
-      job_.hosts.may_shrink()
-          ? "; " + job_.hosts.range_text() + " needs " + std::to_string(job_.hosts.least_members())
-          : "";
-  job_.refuse(host_failures(failed, job_.hosts.size(), when + needed), LauncherReason::kHostsNotUp);
+  if (failed.empty()) return job_.reject({unresolved_name(when)}, LauncherReason::kHostsNotUp);
+  const std::string needed = job_.hosts.may_shrink() ? "; " + job_.hosts.range_text() + " needs " +
+                                                           std::to_string(job_.hosts.min_members())
+                                                     : "";
+  job_.reject(host_failures(failed, job_.hosts.size(), when + needed), LauncherReason::kHostsNotUp);
 }
 
 void BringUp::check_addresses() {
@@ -412,8 +411,8 @@ void BringUp::address_unreachable(std::size_t index, const RemoteText& error) {
   diagnostic.fix =
       "open the firewall between them, or choose ports with --port-range A-B,\n"
       "or choose another network with --iface NAME or --master-addr ADDRESS";
-  diagnostic.exit_code = kExitRefused;
-  job_.refuse({std::move(diagnostic)}, LauncherReason::kRefused);
+  diagnostic.exit_code = kExitRejected;
+  job_.reject({std::move(diagnostic)}, LauncherReason::kRejected);
 }
 
 void BringUp::check_ready() {
@@ -432,21 +431,21 @@ void BringUp::start_workers() {
                   [](const HostRecord& host) { return host.excluded.has_value(); }))
     job_.print("warning: starting with " + job_.hosts.members_text());
   if (job_.hosts.may_shrink())
-    job_.spare_hosts = spare_members(job_.hosts.members(), job_.hosts.least_members());
+    job_.spare_hosts = spare_members(job_.hosts.members(), job_.hosts.min_members());
   if (job_.options.dry_run) return print_dry_run();
   job_.events.planned(job_.plan);
   Result<std::vector<HostPlan>> plans = planner_.host_plans();
-  if (!plans.ok()) return job_.refuse_input(plans.error());
+  if (!plans.ok()) return job_.reject_input(plans.error());
   const Result<std::vector<std::string>> lines = planner_.first_lines();
-  if (!lines.ok()) return job_.refuse_input(lines.error());
+  if (!lines.ok()) return job_.reject_input(lines.error());
   // Shared, because the callback is copied several times and a plan holds all variables of each
   // rank.
   const auto made = std::make_shared<const std::vector<HostPlan>>(std::move(plans).value());
   job_.screen.open_generation(
       job_.generation, job_.plan, job_.max_attempts(),
-      [this, lines = *lines, made](const std::optional<Diagnostic>& refusal) {
+      [this, lines = *lines, made](const std::optional<Diagnostic>& rejection) {
         if (job_.phase.state() != JobState::kRunning || job_.was_started()) return;
-        if (refusal) return job_.refuse({*refusal}, LauncherReason::kRefused);
+        if (rejection) return job_.reject({*rejection}, LauncherReason::kRejected);
         for (const std::string& line : lines) job_.print(line);
         start_with(*made);
       });
@@ -454,13 +453,13 @@ void BringUp::start_workers() {
 
 void BringUp::print_dry_run() {
   const Result<std::string> text = planner_.dry_run();
-  if (!text.ok()) return job_.refuse_input(text.error());
+  if (!text.ok()) return job_.reject_input(text.error());
   if (std::fputs(escape_control(*text).c_str(), stdout) < 0 || std::fflush(stdout) != 0)
-    return job_.refuse({Diagnostic{.id = "IVY-O003",
+    return job_.reject({Diagnostic{.id = "IVY-O003",
                                    .what = std::string("standard output: ") + std::strerror(errno),
                                    .exit_code = kExitInternal}},
-                       LauncherReason::kRefused);
-  job_.phase.apply_later(JobEvent::kRefused);
+                       LauncherReason::kRejected);
+  job_.phase.apply_later(JobEvent::kRejected);
 }
 
 void BringUp::start_with(const std::vector<HostPlan>& plans) {

@@ -75,8 +75,8 @@ class BringUp {
   void print_waiting();
   void start_timed_out();
   LinkDown failure_of(const HostRecord& host) const;
-  Diagnostic name_was_not_found(const std::string& when) const;
-  void hosts_did_not_come_up(const std::string& when);
+  Diagnostic unresolved_name(const std::string& when) const;
+  void fail_unreachable_hosts(const std::string& when);
   void address_unreachable(std::size_t index, const RemoteText& error);
   void print_dry_run();
   void start_with(const std::vector<HostPlan>& plans);

@@ -219,8 +219,8 @@ Awaitable<void> CtlService::end(Sequence& sequence, const Outcome& outcome,
   // Kept for `ivyctl logs` and `ivyctl why`. The messages of a job in the foreground are on its
   // terminal.
   if ((detachment != nullptr && detachment->has_left()) || !last.log_directory().empty())
-    remember_end(socket_->place(),
-                 {last.job_id(), outcome.exit_code, end.cause(), last.SerializeAsString()});
+    record_end(socket_->directory(),
+               {last.job_id(), outcome.exit_code, end.cause(), last.SerializeAsString()});
   const auto send_end = [this, &end](const Arrival<Done>& arrive) {
     socket_->end(end, [arrive] { arrive({}); });
   };

@@ -13,13 +13,13 @@
 
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 #include "proto/wire/ctl.pb.h"
 
 namespace ivy {
 namespace {
 
-constexpr std::time_t kRememberedSeconds = 24 * 3600;
+constexpr std::time_t kRetentionSeconds = 24 * 3600;
 constexpr std::string_view kSuffix = ".ended";
 constexpr std::string_view kExit = "exit ";
 // Limit of a cause, which is the first line of a summary.
@@ -44,7 +44,7 @@ std::vector<EndFile> end_files_in(const std::string& parent) {
         status.st_uid != geteuid())
       continue;
     file.written_unix_ms = status.st_mtim.tv_sec * 1000 + status.st_mtim.tv_nsec / 1'000'000;
-    file.is_old = std::time(nullptr) - status.st_mtime > kRememberedSeconds;
+    file.is_old = std::time(nullptr) - status.st_mtime > kRetentionSeconds;
     files.push_back(std::move(file));
   }
   return files;
@@ -67,13 +67,13 @@ std::optional<EndedJob> read_end(const EndFile& file) {
 
 }  // namespace
 
-void remember_end(const JobPlace& place, const EndedJob& end) {
-  const std::string parent = place.path.substr(0, place.path.rfind('/'));
+void record_end(const LauncherDirectory& directory, const EndedJob& end) {
+  const std::string parent = directory.path.substr(0, directory.path.rfind('/'));
   for (const EndFile& file : end_files_in(parent))
     if (file.is_old) unlink(file.path.c_str());
   const std::string cause = end.cause.substr(0, std::min(end.cause.find('\n'), kMaxCauseBytes));
   write_whole(
-      place.path + std::string(kSuffix),
+      directory.path + std::string(kSuffix),
       std::string(kExit) + std::to_string(end.exit_code) + "\n" + cause + "\n" + end.description);
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job/job_place.h"
+#include "launcher/job/launcher_directory.h"
 
 namespace ivy {
 
@@ -25,7 +25,7 @@ struct EndedJob {
 
 // Writes the file, and removes files that are older than a day. Failures are ignored: on a full
 // disk the end is not remembered.
-void remember_end(const JobPlace& place, const EndedJob& end);
+void record_end(const LauncherDirectory& directory, const EndedJob& end);
 // Returns all remembered ends, the newest first.
 std::vector<EndedJob> find_ended_jobs();
 // Finds a remembered job by the beginning of its id, or by its --name. Returns nothing if no job

@@ -100,7 +100,7 @@ class HostSilence {
   bool is_over(std::int64_t now_ns) const { return now_ns - received_ns_ > lease_ns(); }
   // True if half the lease has passed in silence, so that another link should be dialled while the
   // old one stays open. A new link has a quarter of the lease to bring an answer.
-  bool wants_another_link(std::int64_t now_ns, std::int64_t link_since_ns) const {
+  bool needs_redial(std::int64_t now_ns, std::int64_t link_since_ns) const {
     return now_ns - received_ns_ > lease_ns() / 2 && now_ns - link_since_ns > lease_ns() / 4;
   }
 

@@ -135,11 +135,11 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
     });
     return true;
   }
-  const bool all_ended_well =
+  const bool all_succeeded =
       state == JobState::kConfirming &&
       std::all_of(job_.workers.begin(), job_.workers.end(),
                   [](const WorkerRecord& worker) { return worker.end.status.success(); });
-  if (all_ended_well) {
+  if (all_succeeded) {
     // The work is done, and only the host's report that nothing is left there is missing.
     job_.unclean.push_back(
         cause + ", after its workers had exited; processes that they started may still run");

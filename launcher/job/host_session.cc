@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 // Pause between two attempts to reach a host again; the first attempt follows immediately.
 constexpr milliseconds kRedialPause{500};
 // How long a host whose address refuses connections is kept: its sshd or agent may be restarting.
-constexpr milliseconds kRefusedPatience{60'000};
+constexpr milliseconds kRefusedTimeout{60'000};
 // Number of links that may break before the supervisor has answered. After that, another attempt
 // will not work either.
 constexpr int kMaxEarlyLosses = 3;
@@ -172,7 +172,7 @@ HostAbsence HostSession::absence() {
   if (options_.on_this_host) absence.limit = milliseconds(0);
   if (state_ != State::kRedialing) return absence;
   absence.ns = std::max(absence.ns, now - transport_lost_ns_);
-  if (is_refused_) absence.limit = kRefusedPatience;
+  if (is_refused_) absence.limit = kRefusedTimeout;
   return absence;
 }
 
@@ -276,7 +276,7 @@ void HostSession::redial_failed(const LinkDown& down) {
       break;
     case LinkFailure::kRefused:
       if (state_ == State::kRedialing &&
-          now - transport_lost_ns_ > std::chrono::nanoseconds(kRefusedPatience).count())
+          now - transport_lost_ns_ > std::chrono::nanoseconds(kRefusedTimeout).count())
         return lose(HostLoss::kHost, down.message);
       // A refusal proves that the host is up, so it does not count as silence.
       if (state_ == State::kRedialing) silence_.received(now);
@@ -296,7 +296,7 @@ void HostSession::dial_stuck(const std::string& what) {
   if (state_ != State::kRedialing || !was_attached_) return;
   const std::int64_t now = monotonic_ns();
   const std::int64_t waited = now - transport_lost_ns_;
-  if (waited <= std::chrono::nanoseconds(kRefusedPatience).count()) silence_.received(now);
+  if (waited <= std::chrono::nanoseconds(kRefusedTimeout).count()) silence_.received(now);
   last_failure_ = "it is waiting for " + what;
   was_stuck_ = true;
   events_.host_alive(options_.host, link::Alive{0, static_cast<std::uint64_t>(waited), what});
@@ -321,7 +321,7 @@ void HostSession::tick() {
       const std::string silent = tenths_text(now - silence_.last_received_ns());
       return lose(HostLoss::kHost, "no response for " + silent + why);
     }
-    if (was_attached_ && state_ == State::kUp && silence_.wants_another_link(now, attach_sent_ns_))
+    if (was_attached_ && state_ == State::kUp && silence_.needs_redial(now, attach_sent_ns_))
       dial();
   }
   if (!pausing_) session_.send_heartbeat();

@@ -61,7 +61,7 @@ Job::~Job() = default;
 void Job::start(std::function<void(int, int)> on_finished) {
   on_finished_ = std::move(on_finished);
   JoinedNodes* const joined = job_.request.joined;
-  job_.screen.open(*this, joined == nullptr ? nullptr : &joined->elsewhere(*this));
+  job_.screen.open(*this, joined == nullptr ? nullptr : &joined->remote_output(*this));
   for (const std::string& note : job_.options.notes) job_.screen.note("note: " + note);
   transports_ = std::make_shared<TransportContext>(job_.loop, job_.options, job_.request.node,
                                                    job_.request.make_agent_link);
@@ -211,7 +211,7 @@ void Job::handle(std::size_t index, const Event& event) {
     case Event::kMpiLost:
       return ranks_.mpi().lost(index, event.mpi_lost());
     case Event::kNews:
-      return ranks_.relay().on_news(index, event.news());
+      return ranks_.relay().on_updates(index, event.news());
     case Event::kOperations:
       return ranks_.relay().on_operations(index, event.operations());
     case Event::kEvidencePart:
@@ -293,7 +293,7 @@ void Job::watch_absences() {
 
 // Reports a silent host before its lease expires; HostSession decides that it is lost. A supervisor
 // on this host has no lease: if it had exited, its socket would be closed, so it is only suspended,
-// and its workers run on. Once its workers have exited, it has kStopPatience to report.
+// and its workers run on. Once its workers have exited, it has kStopTimeout to report.
 void Job::check_absence(std::size_t index) {
   HostRecord& host = job_.hosts[index];
   if (!host.session || !host.session->is_open() || !host.up || host.reported) return;
@@ -305,7 +305,7 @@ void Job::check_absence(std::size_t index) {
   }
   // No limit: the supervisor is on this host.
   if (absence.limit.count() == 0 && job_.phase.state() == JobState::kConfirming &&
-      std::chrono::nanoseconds(absence.ns) > kStopPatience) {
+      std::chrono::nanoseconds(absence.ns) > kStopTimeout) {
     host.session->close();
     return losses_.lost(index, HostLoss::kSupervisor,
                         "it did not respond for " + whole_seconds(absence.ns));

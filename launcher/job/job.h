@@ -141,7 +141,7 @@ class Job final : public AllocationEvents,
   BringUp bring_up_;
   HostLosses losses_;
   CtlService service_;
-  RecordKeeper record_;
+  JobRecordWriter record_;
   Restarts restarts_;
   JobEnding ending_;
   Takeover takeover_;

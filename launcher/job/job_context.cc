@@ -72,18 +72,18 @@ void JobContext::take_attempt_end_as_reason() {
   if (end && end_because(end->reason, end->diagnostic)) launcher_end.at_ns = end->at_ns;
 }
 
-void JobContext::refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason) {
+void JobContext::reject(std::vector<Diagnostic> diagnostics, LauncherReason reason) {
   screen.status_line("");
   for (std::size_t index = 0; index + 1 < diagnostics.size(); ++index)
     screen.print(render(diagnostics[index]));
   end_because(reason, std::move(diagnostics.back()));
-  phase.apply_later(JobEvent::kRefused);
+  phase.apply_later(JobEvent::kRejected);
 }
 
-void JobContext::refuse_input(const Error& error) {
-  refuse({Diagnostic{
+void JobContext::reject_input(const Error& error) {
+  reject({Diagnostic{
              .id = "IVY-U002", .what = error.message, .fix = error.fix, .exit_code = kExitUsage}},
-         LauncherReason::kRefused);
+         LauncherReason::kRejected);
 }
 
 void JobContext::signal_workers(int signal) {

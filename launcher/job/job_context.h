@@ -59,7 +59,7 @@ class JobPhase {
 };
 
 // Processes that were killed because they outlived the worker that had started them.
-struct LeftBehind {
+struct LeftoverProcesses {
   std::size_t count = 0;  // All of them.
   // How many of each name, as far as hosts have reported names.
   std::map<std::string, std::size_t> names;
@@ -80,9 +80,9 @@ struct JobContext {
   void take_attempt_end_as_reason();
   // Ends the job before a worker of this attempt starts. The last diagnostic becomes the reason,
   // and the others are printed now.
-  void refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason);
+  void reject(std::vector<Diagnostic> diagnostics, LauncherReason reason);
   // The same for an error in the user's input.
-  void refuse_input(const Error& error);
+  void reject_input(const Error& error);
   // Sends a signal to each rank's own process, if workers run.
   void signal_workers(int signal);
   // Returns the time from TERM to KILL: the value that the user has set, or that an allocation's
@@ -128,7 +128,7 @@ struct JobContext {
   LauncherEnd launcher_end;              // The launcher's own reason to end the job, if any.
   std::vector<DeviceNote> device_notes;  // Faults of devices in this generation.
   std::vector<std::string> unclean;  // Lines about processes that may still run, for the summary.
-  LeftBehind left_behind;            // Over all hosts and generations.
+  LeftoverProcesses leftovers;       // Over all hosts and generations.
   // Bytes of standard input that ranks have read; nothing while unknown.
   std::optional<std::uint64_t> input_taken;
   std::optional<std::chrono::milliseconds> requested_grace;  // Set by `ivyctl stop --grace`.

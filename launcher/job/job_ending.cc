@@ -29,10 +29,10 @@ using std::chrono::milliseconds;
 // Time for hosts that have reported to close their connections.
 constexpr milliseconds kFinishLimit{1'000};
 // Hosts that have not reported this long after the grace are named.
-constexpr milliseconds kReportPatience{4'000};
+constexpr milliseconds kReportTimeout{4'000};
 
 // Returns "stopped 3 processes that ranks left behind on node1: sleep (2), wandb-core".
-std::string left_behind_text(const LeftBehind& left) {
+std::string leftovers_text(const LeftoverProcesses& left) {
   std::string text = "stopped " + std::to_string(left.count) +
                      (left.count == 1 ? " process" : " processes") + " that ranks left behind on " +
                      fold_host_names(left.hosts);
@@ -47,15 +47,15 @@ std::string left_behind_text(const LeftBehind& left) {
 }  // namespace
 
 void write_at_once(const std::string& text) {
-  pollfd place{STDERR_FILENO, POLLOUT, 0};
-  if (poll(&place, 1, static_cast<int>(JobScreen::kInterruptedDrain.count())) <= 0) return;
+  pollfd terminal{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&terminal, 1, static_cast<int>(JobScreen::kInterruptedDrain.count())) <= 0) return;
   const std::string harmless = escape_control(text);
   [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, harmless.data(), harmless.size());
 }
 
 JobEnding::JobEnding(JobContext& job, BringUp& bring_up, StdinFeed& stdin_feed,
                      Preemption& preemption, RankEvents& ranks, HostLosses& losses,
-                     Restarts& restarts, CtlService& service, RecordKeeper& record)
+                     Restarts& restarts, CtlService& service, JobRecordWriter& record)
     : job_(job),
       bring_up_(bring_up),
       stdin_feed_(stdin_feed),
@@ -104,7 +104,7 @@ void JobEnding::stop(milliseconds grace) {
     });
   }
   await_reports(grace);
-  stop_timer_.expires_after(grace + kStopPatience);
+  stop_timer_.expires_after(grace + kStopTimeout);
   stop_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) hosts_did_not_stop();
   });
@@ -112,7 +112,7 @@ void JobEnding::stop(milliseconds grace) {
 }
 
 void JobEnding::await_reports(milliseconds grace) {
-  report_timer_.expires_after(grace + kReportPatience);
+  report_timer_.expires_after(grace + kReportTimeout);
   report_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) print_unconfirmed();
   });
@@ -125,7 +125,7 @@ void JobEnding::print_unconfirmed() {
   if (awaited.empty()) return;
   const bool is_limited = job_.phase.state() != JobState::kConfirming;
   const auto left_s =
-      std::chrono::duration_cast<std::chrono::seconds>(kStopPatience - kReportPatience);
+      std::chrono::duration_cast<std::chrono::seconds>(kStopTimeout - kReportTimeout);
   // A host can report only after its output has been taken.
   const bool has_output = job_.has_all_output();
   job_.print("waiting for " + fold_host_names(awaited) +
@@ -157,10 +157,10 @@ void JobEnding::take_report(std::size_t index, const Report& report) {
   host.reported = true;
   job_.workers.host_reported(index);
   if (report.left_behind_count() > 0) {
-    job_.left_behind.count += report.left_behind_count();
-    job_.left_behind.hosts.push_back(host.name());
+    job_.leftovers.count += report.left_behind_count();
+    job_.leftovers.hosts.push_back(host.name());
     for (const std::string& name : report.left_behind())
-      ++job_.left_behind.names[RemoteText(name).line()];
+      ++job_.leftovers.names[RemoteText(name).line()];
   }
   for (const Leftover& leftover : report.leftovers())
     job_.unclean.push_back(host.name() + ": pid " + std::to_string(leftover.pid()) + " (" +
@@ -191,7 +191,7 @@ void JobEnding::check_end() {
     return job_.phase.apply(JobEvent::kAllReported);
   cancel_stop();
   stdin_feed_.stop();
-  job_.phase.apply(JobEvent::kGroupGone);
+  job_.phase.apply(JobEvent::kGroupExited);
 }
 
 bool JobEnding::awaits_only_output() const {
@@ -326,15 +326,16 @@ void JobEnding::print_summary() {
     inputs.head_logs = job_.screen.head_logs(job_.generation);
     inputs.node_logs = job_.screen.node_logs(job_.generation);
   }
-  if (stdin_feed_.has_eaten(job_.input_taken))
+  if (stdin_feed_.has_consumed_input(job_.input_taken))
     inputs.notes.push_back(
         "ivyrun read its standard input, but no rank used it; --stdin none leaves it to "
         "the commands after ivyrun");
-  inputs.complaints = output.complaints();
+  inputs.output_errors = output.output_errors();
   inputs.unclean = job_.unclean;
-  if (job_.left_behind.count > 0) inputs.notes.push_back(left_behind_text(job_.left_behind));
-  for (const std::string& missing : {job_.events.complaint(), job_.events.metrics().complaint()})
-    if (!missing.empty()) inputs.complaints.push_back(missing);
+  if (job_.leftovers.count > 0) inputs.notes.push_back(leftovers_text(job_.leftovers));
+  for (const std::string& missing :
+       {job_.events.write_error(), job_.events.metrics().write_error()})
+    if (!missing.empty()) inputs.output_errors.push_back(missing);
   inputs.device_lines =
       device_lines(job_.device_notes, outcome_.first ? &ends[*outcome_.first] : nullptr);
   summary_ += summary(inputs);
@@ -364,23 +365,24 @@ std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome&
   // be slow, so a launcher that leaves skips it.
   const bool may_search = host.transport == Transport::kLocal && !exits_now_;
   const std::string module = missing_module(first.stderr_tail);
-  MissingPlace place{"", &*facts, may_search ? &job_.request.caller : nullptr, {}, {}};
+  ModuleSearch search{"", &*facts, may_search ? &job_.request.caller : nullptr, {}, {}};
   const std::string script = facts->program_path();
   const std::vector<std::string> directories = {job_.options.working_directory,
                                                 script.substr(0, script.rfind('/'))};
-  place.project_directories = directories;
+  search.project_directories = directories;
   const std::string* const safe_path = find_variable(job_.request.caller, "PYTHONSAFEPATH");
-  place.has_safe_path = !exits_now_ && safe_path != nullptr && !safe_path->empty();
+  search.has_safe_path = !exits_now_ && safe_path != nullptr && !safe_path->empty();
   if (plan.hosts.size() > 1) {
     std::vector<std::string> hosts;
     for (const WorkerEnd& end : ends)
       if (end.host != (hosts.empty() ? "" : hosts.back()) &&
           (&end == &first || (!module.empty() && missing_module(end.stderr_tail) == module)))
         hosts.push_back(end.host);
-    place.hosts = fold_host_names(hosts);
-    if (!exits_now_) place.own_directories = directories;
+    search.hosts = fold_host_names(hosts);
+    if (!exits_now_) search.own_directories = directories;
   }
-  return text + missing_module_text(module, place) + missing_library_text(first.stderr_tail, place);
+  return text + missing_module_text(module, search) +
+         missing_library_text(first.stderr_tail, search);
 }
 
 void JobEnding::record_verdict(const SummaryInputs& inputs) {
@@ -404,9 +406,9 @@ void JobEnding::write_metrics(int exit_code) {
   add_rank_rows(job_.workers, {}, monotonic_ns(), ranks);
   MetricsInputs inputs = job_.metrics_inputs();
   inputs.exit_code = exit_code;
-  const bool was_well = file.complaint().empty();
+  const bool was_ok = file.write_error().empty();
   file.end(metrics_text(inputs, ranks));
-  if (const std::string missing = file.complaint(); was_well && !missing.empty())
+  if (const std::string missing = file.write_error(); was_ok && !missing.empty())
     write_at_once("ivyrun: warning: " + missing + "\n");
 }
 

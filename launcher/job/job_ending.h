@@ -43,7 +43,7 @@ class JobEnding {
  public:
   JobEnding(JobContext& job, BringUp& bring_up, StdinFeed& stdin_feed, Preemption& preemption,
             RankEvents& ranks, HostLosses& losses, Restarts& restarts, CtlService& service,
-            RecordKeeper& record);
+            JobRecordWriter& record);
 
   // Applies kEvidenceReady when the evidence has arrived or has timed out.
   void collect_evidence();
@@ -53,7 +53,7 @@ class JobEnding {
   void confirm() { await_reports(std::chrono::milliseconds(0)); }
   // A host has stopped everything.
   void take_report(std::size_t index, const Report& report);
-  // Applies kAllReported or kGroupGone if nothing is awaited any longer. Call when a host has
+  // Applies kAllReported or kGroupExited if nothing is awaited any longer. Call when a host has
   // reported or is lost, and when output has ended.
   void check_end();
   // Starts the last part.
@@ -96,7 +96,7 @@ class JobEnding {
   HostLosses& losses_;
   Restarts& restarts_;
   CtlService& service_;
-  RecordKeeper& record_;
+  JobRecordWriter& record_;
   Outcome outcome_;                 // The verdict.
   std::string summary_;             // The text of the summary.
   bool exits_now_ = false;          // Set by exit_now().

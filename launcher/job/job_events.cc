@@ -23,13 +23,13 @@ namespace {
 constexpr std::size_t kEventRoomBytes = 8u << 20;
 // How long the end of a job waits for these lines. They are short, so a file system that has not
 // taken them by then does not answer.
-constexpr std::chrono::milliseconds kEventPatience{2'000};
+constexpr std::chrono::milliseconds kEventTimeout{2'000};
 
 // The first text of --metrics-file is written this long after the workers were started.
 constexpr std::chrono::seconds kFirstMetrics{1};
 constexpr std::chrono::seconds kMetricsPeriod{15};
 // How long the end of a job waits for the last text.
-constexpr std::chrono::milliseconds kMetricsPatience{500};
+constexpr std::chrono::milliseconds kMetricsTimeout{500};
 // Limit of a text; the text of the largest job is smaller.
 constexpr std::size_t kMetricsRoomBytes = 256u << 20;
 
@@ -82,13 +82,13 @@ JobEvents::JobEvents(boost::asio::io_context& loop, const JobRequest& request)
     : request_(request),
       writer_(kEventRoomBytes, [] {}),
       metrics_(loop, request.options.dry_run ? "" : request.options.metrics_file) {
-  const std::string& place = request.options.events;
-  if (place.empty() || request.options.dry_run) return;
-  if (!place.starts_with("fd:")) {
-    file_ = writer_.open(event_opener(place));
+  const std::string& target = request.options.events;
+  if (target.empty() || request.options.dry_run) return;
+  if (!target.starts_with("fd:")) {
+    file_ = writer_.open(event_opener(target));
     return;
   }
-  const int given = to_number<int>(place.substr(3)).value_or(-1);
+  const int given = to_number<int>(target.substr(3)).value_or(-1);
   const int own = fcntl(given, F_DUPFD_CLOEXEC, 3);
   if (own < 0) {
     errno_value_ = errno;
@@ -169,11 +169,11 @@ void JobEvents::attempt_ended(const std::string& folder, const boost::json::obje
 void JobEvents::verdict(const boost::json::object& verdict) { write("verdict", verdict); }
 
 void JobEvents::finish() {
-  writer_.wait_idle(kEventPatience);
+  writer_.wait_idle(kEventTimeout);
   take_done();
 }
 
-std::string JobEvents::complaint() {
+std::string JobEvents::write_error() {
   take_done();
   return errno_value_ == 0 ? ""
                            : "--events " + request_.options.events + ": " +
@@ -232,7 +232,7 @@ void MetricsFile::end(const std::string& text) {
   if (!is_wanted()) return;
   timer_.cancel();
   replace(text);
-  writer_.wait_idle(kMetricsPatience);
+  writer_.wait_idle(kMetricsTimeout);
 }
 
 void MetricsFile::take_done() {
@@ -240,7 +240,7 @@ void MetricsFile::take_done() {
     if (done.errno_value != 0 && errno_value_ == 0) errno_value_ = done.errno_value;
 }
 
-std::string MetricsFile::complaint() {
+std::string MetricsFile::write_error() {
   take_done();
   return errno_value_ == 0 ? "" : "--metrics-file " + path_ + ": " + std::strerror(errno_value_);
 }

@@ -39,11 +39,11 @@ class MetricsFile {
   MetricsFile(boost::asio::io_context& loop, std::string path);
   // Call when the workers are about to run: writes the file a second later, and then every 15 s.
   void begin(MakeText make_text);
-  // Writes the last text, and waits for it for at most kMetricsPatience.
+  // Writes the last text, and waits for it for at most kMetricsTimeout.
   void end(const std::string& text);
   bool is_wanted() const { return !path_.empty(); }
   // Returns the error of a failed write; empty: none.
-  std::string complaint();
+  std::string write_error();
 
  private:
   void write();
@@ -79,14 +79,14 @@ class JobEvents {
   void attempt_ended(const std::string& folder, const boost::json::object& verdict);
   // The job has ended.
   void verdict(const boost::json::object& verdict);
-  // Waits for pending writes for at most kEventPatience.
+  // Waits for pending writes for at most kEventTimeout.
   void finish();
   // True if a verdict would be written anywhere. Making one copies the output of ranks, so ask
   // first.
   bool wants_verdict(const std::string& folder) const;
   MetricsFile& metrics() { return metrics_; }
   // Returns why something could not be written; empty: nothing failed.
-  std::string complaint();
+  std::string write_error();
 
  private:
   bool is_wanted() const { return file_ != 0; }

@@ -13,8 +13,8 @@ namespace {
 // Output bytes in transit from all hosts together, and the limits for one host: enough for 200 MB/s
 // on a fast network, little enough that 64 hosts fit into the launcher's memory budget.
 constexpr std::uint64_t kWindowOfAllHosts = 16u << 20;
-constexpr std::uint64_t kWindowMost = 4u << 20;
-constexpr std::uint64_t kWindowLeast = 128u << 10;
+constexpr std::uint64_t kMaxWindow = 4u << 20;
+constexpr std::uint64_t kMinWindow = 128u << 10;
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void JobHosts::send_to_planned(const Command& command) {
 }
 
 std::uint64_t JobHosts::window_bytes() const {
-  return std::clamp(kWindowOfAllHosts / size(), kWindowLeast, kWindowMost);
+  return std::clamp(kWindowOfAllHosts / size(), kMinWindow, kMaxWindow);
 }
 
 void JobHosts::grant_window() {
@@ -97,7 +97,7 @@ std::vector<HostAnswer> JobHosts::answers() const {
   for (const HostRecord& host : records_) {
     HostAnswer& answer = all.emplace_back();
     answer.name = host.name();
-    answer.is_here = !host.excluded;
+    answer.is_present = !host.excluded;
     if (host.excluded) continue;
     answer.transport = host.up->transport;
     answer.peer_address = host.up->peer_address;
@@ -107,15 +107,15 @@ std::vector<HostAnswer> JobHosts::answers() const {
   return all;
 }
 
-std::size_t JobHosts::least_members() const {
+std::size_t JobHosts::min_members() const {
   return may_shrink_ ? static_cast<std::size_t>(*options_.min_nodes) : size();
 }
 
 std::vector<Member> JobHosts::members() const {
   std::vector<Member> all;
   for (const HostRecord& host : records_)
-    all.push_back(host.excluded || host.failure || host.lost ? Member::kGone
-                  : host.facts                               ? Member::kHere
+    all.push_back(host.excluded || host.failure || host.lost ? Member::kExcluded
+                  : host.facts                               ? Member::kPresent
                                                              : Member::kAwaited);
   return all;
 }
@@ -130,15 +130,15 @@ std::string JobHosts::members_text() const {
   for (const HostRecord& host : records_)
     if (host.excluded) excluded.push_back(*host.excluded);
   const std::vector<Member> all = members();
-  const auto here = std::count(all.begin(), all.end(), Member::kHere);
-  return members_line(static_cast<std::size_t>(here), all.size(), range_text(), excluded);
+  const auto present = std::count(all.begin(), all.end(), Member::kPresent);
+  return members_line(static_cast<std::size_t>(present), all.size(), range_text(), excluded);
 }
 
 bool JobHosts::can_do_without(std::size_t index) const {
   if (!may_shrink_) return false;
   std::vector<Member> all = members();
-  all[index] = Member::kGone;
-  return decide_members(all, least_members(), false) != MemberDecision::kTooFew;
+  all[index] = Member::kExcluded;
+  return decide_members(all, min_members(), false) != MemberDecision::kTooFew;
 }
 
 void JobHosts::exclude(std::size_t index, ExcludedHost why) {

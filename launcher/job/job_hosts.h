@@ -97,7 +97,7 @@ class JobHosts {
 
   bool may_shrink() const { return may_shrink_; }
   // MIN of --nnodes MIN:MAX.
-  std::size_t least_members() const;
+  std::size_t min_members() const;
   std::vector<Member> members() const;
   // Return "--nnodes 2:4", and "2 of 4 hosts (--nnodes 2:4), without node03 (...)".
   std::string range_text() const;

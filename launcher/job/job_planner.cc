@@ -41,19 +41,19 @@ Options JobPlanner::planning_options() const {
 }
 
 bool JobPlanner::plan() {
-  std::vector<Diagnostic> refusals;
+  std::vector<Diagnostic> rejections;
   Result<JobPlan> plan =
-      make_plan(planning_options(), job_.request.identity.job_id, job_.hosts.answers(), refusals);
+      make_plan(planning_options(), job_.request.identity.job_id, job_.hosts.answers(), rejections);
   if (!plan.ok())
-    refusals.push_back(Diagnostic{.id = "IVY-P001",
-                                  .what = plan.error().message,
-                                  .fix = plan.error().fix,
-                                  .exit_code = kExitUsage});
+    rejections.push_back(Diagnostic{.id = "IVY-P001",
+                                    .what = plan.error().message,
+                                    .fix = plan.error().fix,
+                                    .exit_code = kExitUsage});
   if (job_.options.doctor && plan.ok()) {
-    refusals_ = std::exchange(refusals, {});
+    rejections_ = std::exchange(rejections, {});
   }
-  if (!refusals.empty()) {
-    job_.refuse(std::move(refusals), LauncherReason::kRefused);
+  if (!rejections.empty()) {
+    job_.reject(std::move(rejections), LauncherReason::kRejected);
     return false;
   }
   job_.plan = std::move(plan).value();
@@ -62,7 +62,7 @@ bool JobPlanner::plan() {
   return true;
 }
 
-bool JobPlanner::plan_without_the_gone() {
+bool JobPlanner::plan_without_excluded_hosts() {
   const JobPlan before = job_.plan;
   if (!plan()) return false;
   JobPlan& now = job_.plan;
@@ -120,7 +120,7 @@ std::string JobPlanner::dry_run_json(const std::vector<HostAnswer>& answers) con
 Examination JobPlanner::examination() const {
   Examination examined;
   examined.module = job_.options.check_module;
-  examined.refusals = refusals_;
+  examined.rejections = rejections_;
   for (const HostRecord& record : job_.hosts) {
     ExaminedHost& host = examined.hosts.emplace_back();
     host.name = record.name();
@@ -162,7 +162,7 @@ Result<std::string> JobPlanner::doctor() {
                                     [](const Finding& finding) { return finding.has_failed; });
   if (failed > 0)
     job_.end_because(
-        LauncherReason::kRefused,
+        LauncherReason::kRejected,
         Diagnostic{.id = "IVY-H013",
                    .what = counted(static_cast<std::size_t>(failed), "check") + " of --doctor " +
                            (failed == 1 ? "has" : "have") + " failed",
@@ -219,7 +219,7 @@ Result<std::vector<std::string>> JobPlanner::first_lines() {
     const std::string table = plan_table(job_.options, plan, answers);
     std::string_view rest = table;
     while (!rest.empty()) lines.emplace_back(take_part(rest, '\n'));
-  } else if (plan.hosts.size() > 1 || job_.options.verbose > 0 || !plan.device_words.empty()) {
+  } else if (plan.hosts.size() > 1 || job_.options.verbose > 0 || !plan.device_text.empty()) {
     lines.push_back(plan_line(plan));
   }
   const std::string not_passed = not_passed_line(known);

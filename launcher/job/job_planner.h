@@ -18,11 +18,11 @@ class JobPlanner {
 
   // Takes the addresses of the name in --master-addr, or the reason why it has none.
   void master_found(const Result<std::vector<std::string>>& addresses) { master_ = addresses; }
-  // Makes the plan. Returns false if that is impossible; the job has been refused then.
+  // Makes the plan. Returns false if that is impossible; the job has been rejected then.
   bool plan();
   // The same after a host is gone. Workers get the same addresses as before if the first host is
   // the same.
-  bool plan_without_the_gone();
+  bool plan_without_excluded_hosts();
 
   // The plan has changed since host_plans().
   bool is_new() const { return is_new_; }
@@ -47,8 +47,8 @@ class JobPlanner {
   JobContext& job_;
   Result<std::vector<std::string>> master_ = std::vector<std::string>();
   bool is_new_ = false;
-  // --doctor: reasons for which the job would have been refused.
-  std::vector<Diagnostic> refusals_;
+  // --doctor: reasons for which the job would have been rejected.
+  std::vector<Diagnostic> rejections_;
   std::optional<Environment> from_files_;  // The variables of --env-file.
 };
 

@@ -31,8 +31,8 @@ void copy_words(const From& from, To& to) {
 
 }  // namespace
 
-Result<void> write_job_record(const JobPlace& place, const ctl::JobRecord& record) {
-  const std::string path = place.record();
+Result<void> write_job_record(const LauncherDirectory& directory, const ctl::JobRecord& record) {
+  const std::string path = directory.record();
   const std::string fresh = path + ".new";
   const std::string bytes = record.SerializeAsString();
   unlink(fresh.c_str());
@@ -41,8 +41,8 @@ Result<void> write_job_record(const JobPlace& place, const ctl::JobRecord& recor
   if (!file) return errno_error(Code::kUnavailable, "open " + fresh, errno);
   if (!write_all(file.get(), bytes))
     return errno_error(Code::kResourceExhausted, "write " + fresh, errno);
-  renew_job_record(
-      place, milliseconds(record.options().lease_ms() + record.options().shutdown_timeout_ms()));
+  renew_job_record(directory, milliseconds(record.options().lease_ms() +
+                                           record.options().shutdown_timeout_ms()));
   if (rename(fresh.c_str(), path.c_str()) == 0) return {};
   return errno_error(Code::kUnavailable, "rename " + fresh, errno);
 }
@@ -62,11 +62,11 @@ Result<ctl::JobRecord> read_job_record(const std::string& path) {
   return record;
 }
 
-void renew_job_record(const JobPlace& place, milliseconds patience) {
+void renew_job_record(const LauncherDirectory& directory, milliseconds timeout) {
   const auto until =
-      wall_s() + std::chrono::duration_cast<std::chrono::seconds>(patience + kRecordMargin).count();
+      wall_s() + std::chrono::duration_cast<std::chrono::seconds>(timeout + kRecordMargin).count();
   const timespec times[2] = {{until, 0}, {until, 0}};
-  for (const std::string& path : {place.record(), place.record() + ".new"})
+  for (const std::string& path : {directory.record(), directory.record() + ".new"})
     utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW);
 }
 
@@ -125,7 +125,7 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
   options.working_directory = recorded.working_directory();
   options.log_dir = recorded.log_dir();
   options.output = recorded.output();
-  options.log_to = static_cast<LogPlace>(recorded.log_to());
+  options.log_to = static_cast<LogLocation>(recorded.log_to());
   options.quiet = recorded.quiet();
   options.lease = milliseconds(recorded.lease_ms());
   if (recorded.has_shutdown_timeout())

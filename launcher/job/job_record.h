@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job/job_place.h"
+#include "launcher/job/launcher_directory.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/plan.h"
 #include "proto/contract/status.h"
@@ -18,12 +18,12 @@
 namespace ivy {
 
 // Writes the file (0600), and replaces an older one atomically.
-Result<void> write_job_record(const JobPlace& place, const ctl::JobRecord& record);
+Result<void> write_job_record(const LauncherDirectory& directory, const ctl::JobRecord& record);
 // FailedPrecondition: another build of ivyrun wrote the record.
 Result<ctl::JobRecord> read_job_record(const std::string& path);
-// Sets the date of the record. Call when the hosts were just heard: they wait for `patience` (lease
+// Sets the date of the record. Call when the hosts were just heard: they wait for `timeout` (lease
 // and grace) from now on.
-void renew_job_record(const JobPlace& place, std::chrono::milliseconds patience);
+void renew_job_record(const LauncherDirectory& directory, std::chrono::milliseconds timeout);
 
 // Returns the time since the workers were started.
 std::chrono::milliseconds time_since_start(const ctl::JobRecord& record);

@@ -45,7 +45,7 @@ class JoinedNodes {
   // The hosts on these nodes; they dial back, and their links wait here for them.
   virtual std::shared_ptr<DialBackHosts> hosts() = 0;
   // Shows the output of ranks on these nodes. From now on `job` gets the events.
-  virtual OutputElsewhere& elsewhere(JoinedNodesEvents& job) = 0;
+  virtual RemoteOutput& remote_output(JoinedNodesEvents& job) = 0;
   // An attempt begins: sends its plan.
   virtual void begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) = 0;
   // Sends the exit code; calls done when all nodes have it or cannot be reached.

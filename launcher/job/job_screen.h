@@ -29,7 +29,7 @@ class JobScreen {
   // The request outlives this object.
   JobScreen(boost::asio::io_context& loop, const JobRequest& request);
   // Call before anything else. elsewhere: null unless in torchrun mode.
-  void open(OutputEvents& owner, OutputElsewhere* elsewhere);
+  void open(OutputEvents& owner, RemoteOutput* remote_output);
 
   Output& output() { return *output_; }
   const Output& output() const { return *output_; }
@@ -39,10 +39,10 @@ class JobScreen {
   void status_line(const std::string& text) { output_->status_line(text); }
   void follow(OutputFollower* follower) { output_->follow(follower); }
 
-  // Opens the files of a generation, then calls `opened`: with a refusal if they cannot be opened,
-  // or are not open after --start-timeout. If the file system of --log-dir is slow, the user is
-  // told after 2 s, and heartbeats continue.
-  using Opened = std::function<void(const std::optional<Diagnostic>& refusal)>;
+  // Opens the files of a generation, then calls `opened`: with a rejection if they cannot be
+  // opened, or are not open after --start-timeout. If the file system of --log-dir is slow, the
+  // user is told after 2 s, and heartbeats continue.
+  using Opened = std::function<void(const std::optional<Diagnostic>& rejection)>;
   void open_generation(std::uint32_t generation, const JobPlan& plan, int max_attempts,
                        Opened opened);
   bool is_opening() const { return is_opening_; }
@@ -75,10 +75,10 @@ class JobScreen {
   bool is_opening_ = false;
   bool is_reader_note_due_ = false;
   bool is_discarding_ = false;
-  boost::asio::steady_timer patience_timer_, limit_timer_, reader_timer_;
+  boost::asio::steady_timer timeout_timer_, limit_timer_, reader_timer_;
 };
 
 // Returns the rank, local rank and host of every worker, for the labels of its lines.
-std::vector<RankPlace> rank_places(const JobPlan& plan);
+std::vector<RankLocation> rank_locations(const JobPlan& plan);
 
 }  // namespace ivy

@@ -26,13 +26,13 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 
 // Limit for a client to send its request, which it does as soon as it is connected.
-constexpr std::chrono::seconds kRequestPatience{10};
+constexpr std::chrono::seconds kRequestTimeout{10};
 // How long the followers of a job that has ended get to read the rest.
-constexpr std::chrono::seconds kEndPatience{1};
+constexpr std::chrono::seconds kEndTimeout{1};
 // Pause before the next accept if no descriptor is left.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 // How often to check that the socket still exists.
-constexpr std::chrono::seconds kPlaceCheck{1};
+constexpr std::chrono::seconds kDirectoryCheck{1};
 constexpr std::size_t kReadBytes = 4096;
 constexpr std::size_t kClientWriteBytes = 256u << 10;
 constexpr int kBacklog = 64;
@@ -46,7 +46,7 @@ bool is_allowed(int fd) {
          (peer.uid == geteuid() || peer.uid == 0);
 }
 
-ctl::Reply refused(const Error& error) {
+ctl::Reply rejected(const Error& error) {
   ctl::Reply reply;
   reply.mutable_refused()->set_text(error.message);
   reply.mutable_refused()->set_fix(error.fix);
@@ -54,7 +54,7 @@ ctl::Reply refused(const Error& error) {
 }
 
 ctl::Reply reply_to(const Result<void>& done) {
-  if (!done.ok()) return refused(done.error());
+  if (!done.ok()) return rejected(done.error());
   ctl::Reply reply;
   reply.mutable_done();
   return reply;
@@ -69,10 +69,10 @@ ctl::Reply message_of(std::string_view text) {
 }  // namespace
 
 struct JobSocket::Client {
-  Client(boost::asio::io_context& loop, int fd) : socket(loop, fd), patience(loop) {}
+  Client(boost::asio::io_context& loop, int fd) : socket(loop, fd), timeout(loop) {}
 
   stream_descriptor socket;
-  boost::asio::steady_timer patience;
+  boost::asio::steady_timer timeout;
   CtlDecoder decoder;
   FollowQueue queue;
   std::string out;  // Bytes that were taken from the queue and not yet written.
@@ -89,34 +89,35 @@ struct JobSocket::Client {
 Result<std::unique_ptr<JobSocket>> JobSocket::open(boost::asio::io_context& loop,
                                                    const std::string& job_id,
                                                    CtlRequests& requests) {
-  JobPlace place = IVY_TRY(make_job_place(job_id));
-  const Result<int> fd = listen_unix(place.socket(), SOCK_STREAM, kBacklog);
+  LauncherDirectory directory = IVY_TRY(make_launcher_directory(job_id));
+  const Result<int> fd = listen_unix(directory.socket(), SOCK_STREAM, kBacklog);
   if (!fd.ok()) {
-    remove_job_place(place);
+    remove_launcher_directory(directory);
     return fd.error();
   }
-  return std::unique_ptr<JobSocket>(new JobSocket(loop, place, *fd, requests));
+  return std::unique_ptr<JobSocket>(new JobSocket(loop, directory, *fd, requests));
 }
 
-JobSocket::JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, CtlRequests& requests)
+JobSocket::JobSocket(boost::asio::io_context& loop, LauncherDirectory directory, int fd,
+                     CtlRequests& requests)
     : loop_(loop),
-      place_(std::move(place)),
+      directory_(std::move(directory)),
       listener_(loop, fd),
       requests_(requests),
       accept_timer_(loop),
-      place_timer_(loop),
+      directory_timer_(loop),
       end_timer_(loop) {
   accept();
-  keep_there();
+  schedule_directory_check();
 }
 
 // Makes the socket again if another program has removed it, such as a cleaner of /tmp.
-void JobSocket::keep_there() {
-  place_timer_.expires_after(kPlaceCheck);
-  place_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+void JobSocket::schedule_directory_check() {
+  directory_timer_.expires_after(kDirectoryCheck);
+  directory_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (error || !*alive || !listener_.is_open()) return;
-    if (restore_job_place(place_)) {
-      if (const Result<int> fd = listen_unix(place_.socket(), SOCK_STREAM, kBacklog); fd.ok()) {
+    if (restore_launcher_directory(directory_)) {
+      if (const Result<int> fd = listen_unix(directory_.socket(), SOCK_STREAM, kBacklog); fd.ok()) {
         boost::system::error_code ignored;
         listener_.close(ignored);
         listener_.assign(*fd);
@@ -124,13 +125,13 @@ void JobSocket::keep_there() {
         accept();
       }
     }
-    keep_there();
+    schedule_directory_check();
   });
 }
 
 JobSocket::~JobSocket() {
   *alive_ = false;
-  remove_job_place(place_);
+  remove_launcher_directory(directory_);
 }
 
 std::size_t JobSocket::followers() const {
@@ -160,8 +161,8 @@ void JobSocket::accept_pending() {
     if (!is_allowed(socket.get())) continue;
     const auto client = std::make_shared<Client>(loop_, socket.release());
     clients_.push_back(client);
-    client->patience.expires_after(kRequestPatience);
-    client->patience.async_wait(
+    client->timeout.expires_after(kRequestTimeout);
+    client->timeout.async_wait(
         [this, client, alive = alive_](const boost::system::error_code& error) {
           if (!error && *alive) close(client);
         });
@@ -198,7 +199,7 @@ void JobSocket::read_some(const ClientPointer& client) {
       ctl::Request request;
       if (!request.ParseFromString(**message)) return close(client);
       client->has_request = true;
-      client->patience.cancel();
+      client->timeout.cancel();
       answer(client, request);
     }
   }
@@ -208,9 +209,9 @@ void JobSocket::read_some(const ClientPointer& client) {
 void JobSocket::answer(const ClientPointer& client, const ctl::Request& request) {
   client->closes = true;
   if (request.version() > kCtlVersion)
-    return send_reply(client,
-                      refused({Code::kFailedPrecondition, "this job was started by an older ivyrun",
-                               "use the ivyctl that was installed with that ivyrun"}));
+    return send_reply(
+        client, rejected({Code::kFailedPrecondition, "this job was started by an older ivyrun",
+                          "use the ivyctl that was installed with that ivyrun"}));
   switch (request.kind_case()) {
     case ctl::Request::kDescribe:
       return describe_to(client);
@@ -220,7 +221,7 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
       return send_reply(client, reply_to(requests_.signal(request.signal())));
     case ctl::Request::kDescribeStore: {
       Result<ctl::StoreDescription> store = requests_.describe_store();
-      if (!store.ok()) return send_reply(client, refused(store.error()));
+      if (!store.ok()) return send_reply(client, rejected(store.error()));
       ctl::Reply reply;
       *reply.mutable_store() = std::move(*store);
       return send_reply(client, reply);
@@ -236,16 +237,16 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
       break;
   }
   send_reply(client,
-             refused({Code::kFailedPrecondition, "this job's ivyrun does not know this request",
-                      "use the ivyctl that was installed with that ivyrun"}));
+             rejected({Code::kFailedPrecondition, "this job's ivyrun does not know this request",
+                       "use the ivyctl that was installed with that ivyrun"}));
 }
 
 void JobSocket::follow(const ClientPointer& client, const ctl::Follow& wanted) {
   if (followers() >= kMaxFollowers)
-    return send_reply(client, refused({Code::kResourceExhausted,
-                                       std::to_string(kMaxFollowers) +
-                                           " clients already follow this job, which is the limit",
-                                       "read the files of --log-dir instead"}));
+    return send_reply(client, rejected({Code::kResourceExhausted,
+                                        std::to_string(kMaxFollowers) +
+                                            " clients already follow this job, which is the limit",
+                                        "read the files of --log-dir instead"}));
   client->closes = false;
   client->follows = true;
   client->follows_output = wanted.output();
@@ -339,7 +340,7 @@ void JobSocket::write(const ClientPointer& client) {
 void JobSocket::close(const ClientPointer& client) {
   if (client->is_closed) return;
   client->is_closed = true;
-  client->patience.cancel();
+  client->timeout.cancel();
   boost::system::error_code ignored;
   client->socket.close(ignored);
   // In a later turn, because callers iterate over the list.
@@ -386,8 +387,8 @@ void JobSocket::attempt() {
 void JobSocket::end(const ctl::JobEnd& end, std::function<void()> done) {
   boost::system::error_code ignored;
   listener_.close(ignored);
-  place_timer_.cancel();
-  remove_job_place(place_);
+  directory_timer_.cancel();
+  remove_launcher_directory(directory_);
   on_ended_ = std::move(done);
   ctl::Reply reply;
   *reply.mutable_end() = end;
@@ -401,7 +402,7 @@ void JobSocket::end(const ctl::JobEnd& end, std::function<void()> done) {
       write(client);
     }
   }
-  end_timer_.expires_after(kEndPatience);
+  end_timer_.expires_after(kEndTimeout);
   end_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (error || !*alive) return;
     const std::vector<ClientPointer> slow = clients_;

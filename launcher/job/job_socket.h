@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's Unix socket in the place of the job (job_place.h), for ivyctl. Answers one request
-// per connection; a *follower* is a client that stays connected and gets messages, and perhaps
-// output, until the job ends. Accepts this user and root only.
+// The launcher's Unix socket in its directory (launcher_directory.h), for ivyctl. Answers one
+// request per connection; a *follower* is a client that stays connected and gets messages, and
+// perhaps output, until the job ends. Accepts this user and root only.
 //
 // Thread: the loop's. Lifetime: destroy it outside its requests.
 #pragma once
@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/job/job_place.h"
+#include "launcher/job/launcher_directory.h"
 #include "launcher/screen/output_events.h"
 #include "proto/contract/status.h"
 #include "proto/wire/ctl.pb.h"
@@ -67,20 +67,21 @@ class JobSocket final : public OutputFollower {
   // Another attempt has begun: sends followers the new description of the job.
   void attempt();
   // The job has ended: removes the directory, sends the end to the clients that wait for it, and
-  // calls done when they have it, or after kEndPatience.
+  // calls done when they have it, or after kEndTimeout.
   void end(const ctl::JobEnd& end, std::function<void()> done);
 
-  const JobPlace& place() const { return place_; }
+  const LauncherDirectory& directory() const { return directory_; }
   // The directory stays for the next launcher of the job when this object is destroyed.
-  void keep_place() { place_ = JobPlace{}; }
+  void release_directory() { directory_ = LauncherDirectory{}; }
 
  private:
   struct Client;
   using ClientPointer = std::shared_ptr<Client>;
 
-  JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, CtlRequests& requests);
+  JobSocket(boost::asio::io_context& loop, LauncherDirectory directory, int fd,
+            CtlRequests& requests);
   std::size_t followers() const;
-  void keep_there();
+  void schedule_directory_check();
   void accept();
   void accept_pending();
   void read(const ClientPointer& client);
@@ -97,7 +98,7 @@ class JobSocket final : public OutputFollower {
   void check_closed();
 
   boost::asio::io_context& loop_;
-  JobPlace place_;
+  LauncherDirectory directory_;
   boost::asio::posix::stream_descriptor listener_;
   CtlRequests& requests_;
   std::vector<ClientPointer> clients_;
@@ -105,7 +106,7 @@ class JobSocket final : public OutputFollower {
   std::string undelivered_;
   bool is_accepting_ = false;
   boost::asio::steady_timer accept_timer_;
-  boost::asio::steady_timer place_timer_;
+  boost::asio::steady_timer directory_timer_;
   boost::asio::steady_timer end_timer_;
   std::function<void()> on_ended_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -18,13 +18,13 @@ using A = JobAction;
 // to a kill.
 constexpr Row kTable[] = {
     {S::kConnecting, E::kAllGreeted, {S::kChecking, A::kCheckAddresses}},
-    {S::kConnecting, E::kRefused, {S::kKilling, A::kKill}},
+    {S::kConnecting, E::kRejected, {S::kKilling, A::kKill}},
     {S::kConnecting, E::kHostLost, {S::kKilling, A::kKill}},
     {S::kConnecting, E::kInterrupted, {S::kKilling, A::kKill}},
     {S::kConnecting, E::kStopRequired, {S::kKilling, A::kKill}},
 
     {S::kChecking, E::kAllChecked, {S::kRunning, A::kStartWorkers}},
-    {S::kChecking, E::kRefused, {S::kKilling, A::kKill}},
+    {S::kChecking, E::kRejected, {S::kKilling, A::kKill}},
     {S::kChecking, E::kHostLost, {S::kKilling, A::kKill}},
     {S::kChecking, E::kMemberLost, {S::kChecking, A::kCheckAddresses}},
     {S::kChecking, E::kInterrupted, {S::kKilling, A::kKill}},
@@ -32,7 +32,7 @@ constexpr Row kTable[] = {
 
     {S::kRunning, E::kWorkerFailed, {S::kCollecting, A::kCollectEvidence}},
     {S::kRunning, E::kAllEnded, {S::kConfirming, A::kConfirm}},
-    {S::kRunning, E::kRefused, {S::kKilling, A::kKill}},
+    {S::kRunning, E::kRejected, {S::kKilling, A::kKill}},
     {S::kRunning, E::kHostLost, {S::kStopping, A::kStopAfterFailure}},
     {S::kRunning, E::kMemberLost, {S::kStopping, A::kStopAfterFailure}},
     {S::kRunning, E::kInterrupted, {S::kStopping, A::kStopByRequest}},
@@ -48,15 +48,15 @@ constexpr Row kTable[] = {
     {S::kStopping, E::kGraceChanged, {S::kStopping, A::kStopByRequest}},
     {S::kStopping, E::kInterrupted, {S::kKilling, A::kKill}},
     {S::kStopping, E::kAllReported, {S::kDone, A::kFinish}},
-    {S::kStopping, E::kGroupGone, {S::kRestarting, A::kPrepareRestart}},
+    {S::kStopping, E::kGroupExited, {S::kRestarting, A::kPrepareRestart}},
 
     {S::kConfirming, E::kInterrupted, {S::kKilling, A::kKill}},
     {S::kConfirming, E::kStopRequired, {S::kKilling, A::kKill}},
     {S::kConfirming, E::kAllReported, {S::kDone, A::kFinish}},
-    {S::kConfirming, E::kGroupGone, {S::kRestarting, A::kPrepareRestart}},
+    {S::kConfirming, E::kGroupExited, {S::kRestarting, A::kPrepareRestart}},
 
     {S::kRestarting, E::kRestartDue, {S::kRunning, A::kRestartWorkers}},
-    {S::kRestarting, E::kRefused, {S::kDone, A::kFinish}},
+    {S::kRestarting, E::kRejected, {S::kDone, A::kFinish}},
     {S::kRestarting, E::kHostLost, {S::kDone, A::kFinish}},
     {S::kRestarting, E::kMemberLost, {S::kRestarting, A::kPrepareRestart}},
     {S::kRestarting, E::kInterrupted, {S::kDone, A::kFinish}},

@@ -33,7 +33,7 @@ enum class JobState {
 enum class JobEvent {
   kAllGreeted,     // Every host has answered Hello.
   kAllChecked,     // Every planned host can connect to the first one, and the store listens.
-  kRefused,        // No worker of this attempt will start: hosts, plan, input, or --dry-run.
+  kRejected,       // No worker of this attempt will start: hosts, plan, input, or --dry-run.
   kWorkerFailed,   // A worker failed, or could not be started.
   kEvidenceReady,  // The awaited evidence has arrived, or has timed out.
   kAllEnded,       // Every worker of the group has exited.
@@ -46,8 +46,8 @@ enum class JobEvent {
   kStopRequired,
   // Every host that is not lost has reported that nothing is left, and all output is here.
   kAllReported,
-  kGroupGone,   // The same, but the group will run again.
-  kRestartDue,  // The pause is over, and everything that a restart needs is ready.
+  kGroupExited,  // The same, but the group will run again.
+  kRestartDue,   // The pause is over, and everything that a restart needs is ready.
 };
 
 enum class JobAction {

@@ -37,16 +37,16 @@ std::vector<AbsenceGroup> by_reason(const std::vector<ExcludedHost>& excluded) {
 }  // namespace
 
 MemberDecision decide_members(const std::vector<Member>& members, std::size_t least,
-                              bool time_is_up) {
-  const std::size_t here = count(members, Member::kHere);
+                              bool timed_out) {
+  const std::size_t present = count(members, Member::kPresent);
   const std::size_t awaited = count(members, Member::kAwaited);
-  if (here + (time_is_up ? 0 : awaited) < least) return MemberDecision::kTooFew;
-  return awaited > 0 && !time_is_up ? MemberDecision::kWait : MemberDecision::kContinue;
+  if (present + (timed_out ? 0 : awaited) < least) return MemberDecision::kTooFew;
+  return awaited > 0 && !timed_out ? MemberDecision::kWait : MemberDecision::kContinue;
 }
 
 std::size_t spare_members(const std::vector<Member>& members, std::size_t least) {
-  const std::size_t here = count(members, Member::kHere);
-  return here > least ? here - least : 0;
+  const std::size_t present = count(members, Member::kPresent);
+  return present > least ? present - least : 0;
 }
 
 std::vector<std::string> peer_addresses(const std::vector<std::vector<std::string>>& hosts,
@@ -64,9 +64,10 @@ std::vector<std::string> peer_addresses(const std::vector<std::vector<std::strin
   return peers;
 }
 
-std::string members_line(std::size_t here, std::size_t all, const std::string& range,
+std::string members_line(std::size_t present, std::size_t all, const std::string& range,
                          const std::vector<ExcludedHost>& excluded) {
-  std::string line = std::to_string(here) + " of " + std::to_string(all) + " hosts (" + range + ")";
+  std::string line =
+      std::to_string(present) + " of " + std::to_string(all) + " hosts (" + range + ")";
   const std::vector<AbsenceGroup> groups = by_reason(excluded);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     line += (i == 0 ? ", without " : ", ") + fold_host_names(groups[i].names);

@@ -17,7 +17,7 @@
 
 namespace ivy {
 
-enum class Member { kAwaited, kHere, kGone };
+enum class Member { kAwaited, kPresent, kExcluded };
 
 // Decides whether a job may start, or start again, with the hosts that are here.
 enum class MemberDecision {
@@ -27,7 +27,7 @@ enum class MemberDecision {
 };
 // least: MIN.
 MemberDecision decide_members(const std::vector<Member>& members, std::size_t least,
-                              bool time_is_up);
+                              bool timed_out);
 
 // Returns the number of hosts that may still be lost; 0 if there are too few already.
 std::size_t spare_members(const std::vector<Member>& members, std::size_t least);

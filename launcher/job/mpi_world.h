@@ -48,7 +48,7 @@ class MpiWorld {
   std::string difference(std::uint32_t rank, const std::string& its,
                          const std::string& first) const;
   void fail(const std::string& where, const std::string& cause, const std::string& fix,
-            int exit_code = kExitRefused);
+            int exit_code = kExitRejected);
 
   JobContext& job_;
   boost::asio::steady_timer timer_;  // Runs for --start-timeout from the first MPI_Init.

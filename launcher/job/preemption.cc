@@ -41,12 +41,12 @@ bool Preemption::explains(WorkerRecord& worker) {
     preempted(end.at_ns);
   }
   if (is_last_call) boost::asio::post(job_.loop, [this] { end_with_allocation(); });
-  const bool all_well =
+  const bool all_ok =
       std::all_of(job_.workers.begin(), job_.workers.end(), [](const WorkerRecord& each) {
         return each.ended &&
                (each.end.status.success() || each.end.after_stop || each.end.tolerated);
       });
-  if (has_notice() && all_well) preempted(end.at_ns);
+  if (has_notice() && all_ok) preempted(end.at_ns);
   return job_.launcher_end.reason == LauncherReason::kPreempted;
 }
 

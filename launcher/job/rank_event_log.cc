@@ -13,7 +13,7 @@ void RankEventLog::begin(std::uint32_t generation, std::vector<std::size_t> host
   host_of_rank_ = std::move(host_of_rank);
 }
 
-bool RankEventLog::set(std::size_t host, const RankNews& rank) {
+bool RankEventLog::set(std::size_t host, const RankUpdate& rank) {
   const auto state = static_cast<RankState>(rank.state());
   Known& known = ranks_[rank.rank()];
   const bool is_better = known.state == RankState::kDied &&
@@ -27,17 +27,17 @@ bool RankEventLog::set(std::size_t host, const RankNews& rank) {
   return true;
 }
 
-bool RankEventLog::take(std::size_t host, const News& news) {
-  if (news.generation() != generation_) return false;
-  if (news.listening()) cursors_.emplace(host, 0);
-  bool changed = news.listening() && !entries_.empty();
+bool RankEventLog::take(std::size_t host, const RankUpdates& updates) {
+  if (updates.generation() != generation_) return false;
+  if (updates.listening()) cursors_.emplace(host, 0);
+  bool changed = updates.listening() && !entries_.empty();
   is_urgent_ |= changed;
-  for (const RankNews& rank : news.ranks()) {
+  for (const RankUpdate& rank : updates.ranks()) {
     if (!has_rank(host, rank.rank())) continue;
     ranks_[rank.rank()].reported_by_host = true;
     changed |= set(host, rank);
   }
-  for (const RankReport& report : news.reports()) {
+  for (const RankReport& report : updates.reports()) {
     if (!has_rank(host, report.reporter())) continue;
     entries_.push_back({host, std::nullopt, report});
     is_urgent_ = true;
@@ -46,14 +46,14 @@ bool RankEventLog::take(std::size_t host, const News& news) {
   return changed;
 }
 
-bool RankEventLog::worker_ended(std::size_t host, const RankNews& rank) {
+bool RankEventLog::worker_ended(std::size_t host, const RankUpdate& rank) {
   const auto known = ranks_.find(rank.rank());
   const bool is_reported = known != ranks_.end() && known->second.reported_by_host;
   return !is_reported && set(host, rank);
 }
 
 bool RankEventLog::rank_lost(std::size_t host, std::uint32_t rank, RankState state) {
-  RankNews lost;
+  RankUpdate lost;
   lost.set_rank(rank);
   lost.set_state(static_cast<std::uint32_t>(state));
   return set(host, lost);
@@ -62,13 +62,13 @@ bool RankEventLog::rank_lost(std::size_t host, std::uint32_t rank, RankState sta
 bool RankEventLog::rank_restarted(std::size_t host, std::uint32_t rank, std::uint32_t rejoins,
                                   std::int32_t pid) {
   if (!has_rank(host, rank)) return false;
-  RankNews news;
-  news.set_rank(rank);
-  news.set_pid(pid);
-  news.set_rejoins(rejoins);
+  RankUpdate updates;
+  updates.set_rank(rank);
+  updates.set_pid(pid);
+  updates.set_rejoins(rejoins);
   // Forgets that the host has reported the previous process itself: it need not do so for this one.
   ranks_[rank] = Known();
-  entries_.push_back({host, news, std::nullopt});
+  entries_.push_back({host, updates, std::nullopt});
   is_urgent_ = true;
   return true;
 }
@@ -90,19 +90,19 @@ std::vector<std::size_t> RankEventLog::listeners() const {
   return hosts;
 }
 
-std::optional<News> RankEventLog::next_for(std::size_t host) {
+std::optional<RankUpdates> RankEventLog::next_for(std::size_t host) {
   const auto found = cursors_.find(host);
   if (found == cursors_.end()) return std::nullopt;
-  News news;
-  news.set_generation(generation_);
+  RankUpdates updates;
+  updates.set_generation(generation_);
   for (; found->second < entries_.size(); ++found->second) {
     const Entry& entry = entries_[found->second];
     if (entry.origin == host) continue;
-    if (entry.rank) *news.add_ranks() = *entry.rank;
-    if (entry.report) *news.add_reports() = *entry.report;
+    if (entry.rank) *updates.add_ranks() = *entry.rank;
+    if (entry.report) *updates.add_reports() = *entry.report;
   }
-  if (news.ranks_size() == 0 && news.reports_size() == 0) return std::nullopt;
-  return news;
+  if (updates.ranks_size() == 0 && updates.reports_size() == 0) return std::nullopt;
+  return updates;
 }
 
 void RankEventLog::mark_all_sent() {

@@ -25,12 +25,12 @@ class RankEventLog {
   // rank.
   void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
 
-  // Takes news from a host, which is trusted only for its own ranks. Like the next three, returns
-  // whether there is something to send.
-  bool take(std::size_t host, const News& news);
+  // Takes updates from a host, which is trusted only for its own ranks. Like the next three,
+  // returns whether there is something to send.
+  bool take(std::size_t host, const RankUpdates& updates);
   // A worker's process has ended, or was never started. Ignored if the rank has left the group, or
   // if its host reports its end itself, because another process of the rank communicates.
-  bool worker_ended(std::size_t host, const RankNews& rank);
+  bool worker_ended(std::size_t host, const RankUpdate& rank);
   // Only this rank was restarted, for the `rejoins`th time.
   bool rank_restarted(std::size_t host, std::uint32_t rank, std::uint32_t rejoins,
                       std::int32_t pid);
@@ -42,7 +42,7 @@ class RankEventLog {
   // Returns the hosts that listen, in any order.
   std::vector<std::size_t> listeners() const;
   // Returns what this host has not been sent, and counts it as sent; nothing if all was sent.
-  std::optional<News> next_for(std::size_t host);
+  std::optional<RankUpdates> next_for(std::size_t host);
   // False if the entries to be sent may wait a little, to be sent together with more.
   bool is_urgent() const { return is_urgent_; }
   // Call when all hosts have been sent everything: forgets entries that newer ones have replaced.
@@ -52,7 +52,7 @@ class RankEventLog {
   // One state or one report, and the host that it came from.
   struct Entry {
     std::size_t origin = 0;
-    std::optional<RankNews> rank;
+    std::optional<RankUpdate> rank;
     std::optional<RankReport> report;
   };
   // The last known state of a rank.
@@ -60,7 +60,7 @@ class RankEventLog {
     comm_status::RankState state = comm_status::RankState::kAlive;
     bool reported_by_host = false;
   };
-  bool set(std::size_t host, const RankNews& rank);
+  bool set(std::size_t host, const RankUpdate& rank);
   bool has_rank(std::size_t host, std::uint32_t rank) const {
     return rank < host_of_rank_.size() && host_of_rank_[rank] == host;
   }

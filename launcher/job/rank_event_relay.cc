@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 // The first event is sent immediately; events that follow within this time are sent together.
 constexpr milliseconds kGather{10};
-constexpr milliseconds kPatience{1'000};  // How long a query waits for the hosts' answers.
+constexpr milliseconds kTimeout{1'000};  // How long a query waits for the hosts' answers.
 
 }  // namespace
 
@@ -37,12 +37,12 @@ void RankEventRelay::begin(std::uint32_t generation, std::vector<std::size_t> ho
   is_timer_set_ = false;
 }
 
-void RankEventRelay::on_news(std::size_t host, const News& news) {
-  if (log_.take(host, news)) schedule_send();
+void RankEventRelay::on_updates(std::size_t host, const RankUpdates& updates) {
+  if (log_.take(host, updates)) schedule_send();
 }
 
 void RankEventRelay::on_exited(std::size_t host, const Exited& exited) {
-  RankNews rank;
+  RankUpdate rank;
   rank.set_rank(exited.rank());
   rank.set_state(static_cast<std::uint32_t>(exited.signal() != 0 ? RankState::kSignalled
                                                                  : RankState::kExited));
@@ -62,9 +62,9 @@ void RankEventRelay::on_start_failed(std::size_t host, std::uint32_t rank) {
 
 void RankEventRelay::ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
                                 RankState state) {
-  bool is_news = false;
-  for (const std::uint32_t rank : ranks) is_news |= log_.rank_lost(host, rank, state);
-  if (is_news) schedule_send();
+  bool has_changed = false;
+  for (const std::uint32_t rank : ranks) has_changed |= log_.rank_lost(host, rank, state);
+  if (has_changed) schedule_send();
 }
 
 void RankEventRelay::schedule_send() {
@@ -83,10 +83,10 @@ void RankEventRelay::send_now() {
   is_timer_set_ = false;
   sent_at_ns_ = monotonic_ns();
   for (const std::size_t host : log_.listeners()) {
-    std::optional<News> news = log_.next_for(host);
-    if (!news) continue;
+    std::optional<RankUpdates> updates = log_.next_for(host);
+    if (!updates) continue;
     Command command;
-    *command.mutable_news() = *std::move(news);
+    *command.mutable_news() = *std::move(updates);
     hosts_.send(host, command);
   }
   log_.mark_all_sent();
@@ -120,7 +120,7 @@ void RankEventRelay::query(const std::shared_ptr<Question>& question, const Host
       if (hosts_.send(host, command)) question->waits_for.insert(host);
   questions_.push_back(question);
   if (question->waits_for.empty()) return answer(question);
-  question->timer.expires_after(kPatience);
+  question->timer.expires_after(kTimeout);
   question->timer.async_wait([this, question](const boost::system::error_code& error) {
     if (!error) answer(question);
   });

@@ -23,7 +23,7 @@ namespace ivy {
 
 class RankEventRelay {
  public:
-  // Limit of unanswered queries. Each is answered within kPatience (rank_event_relay.cc).
+  // Limit of unanswered queries. Each is answered within kTimeout (rank_event_relay.cc).
   static constexpr std::size_t kMaxQuestions = 64;
 
   RankEventRelay(boost::asio::io_context& loop, JobHosts& hosts);
@@ -31,7 +31,7 @@ class RankEventRelay {
   RankEventRelay& operator=(const RankEventRelay&) = delete;
 
   void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
-  void on_news(std::size_t host, const News& news);
+  void on_updates(std::size_t host, const RankUpdates& updates);
   // These four note what happened to ranks. The first event is sent to the other hosts immediately,
   // and so before an order to stop; events that follow within kGather are sent together.
   void on_exited(std::size_t host, const Exited& exited);

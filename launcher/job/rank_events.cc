@@ -24,16 +24,16 @@ namespace ivy {
 namespace {
 
 // Limit for the stacks of all ranks, short enough that `ivyctl top` stays a live view.
-constexpr std::chrono::milliseconds kPlacesPatience{2'000};
+constexpr std::chrono::milliseconds kStacksTimeout{2'000};
 // Ranks rarely finish their work this far apart: the others may wait for a rank that has exited.
-constexpr std::chrono::milliseconds kRemainingPatience{60'000};
+constexpr std::chrono::milliseconds kRemainingTimeout{60'000};
 
-std::chrono::milliseconds remaining_patience(const JobRequest& request) {
+std::chrono::milliseconds remaining_timeout(const JobRequest& request) {
   // For tests only.
   const std::string* const shorter = find_variable(request.caller, "IVY_TEST_REMAINING_PATIENCE");
-  if (shorter == nullptr) return kRemainingPatience;
-  const Result<std::chrono::milliseconds> asked = parse_duration(*shorter);
-  return asked.ok() ? std::min(kRemainingPatience, *asked) : kRemainingPatience;
+  if (shorter == nullptr) return kRemainingTimeout;
+  const Result<std::chrono::milliseconds> parsed = parse_duration(*shorter);
+  return parsed.ok() ? std::min(kRemainingTimeout, *parsed) : kRemainingTimeout;
 }
 
 bool has_succeeded(const WorkerRecord& worker) { return worker.ended && !worker.has_failed(); }
@@ -54,8 +54,8 @@ std::optional<int> rank_with(const JobPlan& plan, const HostRecord& host, const 
   if (bdf.empty() || !host.is_planned() || !host.facts) return std::nullopt;
   const PlannedHost& planned = plan.hosts[static_cast<std::size_t>(host.plan_index)];
   for (const PlannedWorker& worker : planned.workers) {
-    for (const int place : worker.devices) {
-      const int index = planned.devices[static_cast<std::size_t>(place)];
+    for (const int device : worker.devices) {
+      const int index = planned.devices[static_cast<std::size_t>(device)];
       if (index < host.facts->devices_size() && host.facts->devices(index).bdf() == bdf)
         return worker.rank;
     }
@@ -193,7 +193,7 @@ void RankEvents::jax_service_lost(std::size_t index, const JaxServiceLost& lost)
                               .where = job_.hosts[index].name(),
                               .cause = RemoteText(lost.why()).line(),
                               .fix = "see its requirements in docs/frameworks.md",
-                              .exit_code = kExitRefused});
+                              .exit_code = kExitRejected});
   job_.phase.apply(JobEvent::kHostLost);
 }
 
@@ -236,7 +236,7 @@ void RankEvents::watch_remaining() {
   if (has_printed_remaining_ || job_.phase.state() != JobState::kRunning ||
       std::none_of(job_.workers.begin(), job_.workers.end(), has_succeeded))
     return;
-  remaining_timer_.expires_after(remaining_patience(job_.request));
+  remaining_timer_.expires_after(remaining_timeout(job_.request));
   remaining_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) print_remaining();
   });
@@ -256,7 +256,7 @@ void RankEvents::print_remaining() {
       if (!worker.ended) ranks.push_back(worker.end.rank);
     if (ranks.empty()) return;
     const auto seconds =
-        std::chrono::duration_cast<std::chrono::seconds>(remaining_patience(job_.request)).count();
+        std::chrono::duration_cast<std::chrono::seconds>(remaining_timeout(job_.request)).count();
     std::string text = "note: " + done + ", " + named_ranks(ranks) + " still run" +
                        (ranks.size() == 1 ? "s" : "") + ", and no rank has exited for " +
                        std::to_string(seconds) + " s.";
@@ -272,18 +272,18 @@ void RankEvents::print_remaining() {
 
 // ---- What the ranks do: ivyctl top, --metrics-file, stalls --------------------------------------
 
-void RankEvents::describe(Described done, bool with_places) {
+void RankEvents::describe(Described done, bool with_stacks) {
   std::vector<std::size_t> hosts;
   for (const PlannedHost& planned : job_.plan.hosts) hosts.push_back(planned.host_index);
-  relay_.query_usage(hosts, [this, with_places,
+  relay_.query_usage(hosts, [this, with_stacks,
                              done = std::move(done)](const std::vector<HostOperations>& answers) {
     ctl::RanksDescription ranks;
     add_rank_rows(job_.workers, answers, monotonic_ns(), ranks);
-    if (!with_places) return done(ranks);
+    if (!with_stacks) return done(ranks);
     JobEvidence::Question question;
     question.light = true;
     question.flight_records = false;
-    question.patience = kPlacesPatience;
+    question.timeout = kStacksTimeout;
     evidence_.query(question, [done, ranks](const JobEvidence::Answer& answer) {
       ctl::RanksDescription placed = ranks;
       for (const HostStacks& host : answer.hosts) add_places(host.evidence, placed);

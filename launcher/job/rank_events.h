@@ -53,7 +53,7 @@ class RankEvents final : private ExaminedJob {
   // Calls done within a second with the operations and the usage of each rank. `job` is left for
   // the caller to fill in.
   using Described = std::function<void(const ctl::RanksDescription&)>;
-  void describe(Described done, bool with_places = false);
+  void describe(Described done, bool with_stacks = false);
   JobEvidence& evidence() { return evidence_; }
   RankLosses& losses() { return losses_; }
 

@@ -51,7 +51,7 @@ FailureFacts RankLosses::facts_of(const WorkerRecord& worker, bool is_preempted)
   facts.job_runs = job_.phase.state() == JobState::kRunning && !job_.has_reason();
   facts.could_not_start = !worker.end.exec_failure.empty();
   facts.is_preempted = is_preempted;
-  facts.lived = age_of(worker, job_.started_at_ns, worker.end.at_ns);
+  facts.run_time = age_of(worker, job_.started_at_ns, worker.end.at_ns);
   const std::int64_t now_ns = monotonic_ns();
   for (const WorkerRecord& other : job_.workers) {
     if (&other == &worker) continue;
@@ -59,11 +59,11 @@ FailureFacts RankLosses::facts_of(const WorkerRecord& worker, bool is_preempted)
       facts.done += other.has_failed() ? 0 : 1;
       continue;
     }
-    ++facts.living;
+    ++facts.live;
     // A rank that is still being started again has none of the group's state.
-    const bool is_there = other.rejoins == 0 || other.end.pid != 0;
+    const bool has_started = other.rejoins == 0 || other.end.pid != 0;
     const milliseconds age = age_of(other, job_.started_at_ns, now_ns);
-    if (is_there && policy_.is_survivor(other.rejoins, age)) ++facts.survivors;
+    if (has_started && policy_.is_survivor(other.rejoins, age)) ++facts.survivors;
   }
   return facts;
 }
@@ -142,7 +142,7 @@ bool RankLosses::continues_without(std::size_t host, const std::vector<std::uint
   facts.job_runs = true;
   for (const WorkerRecord& other : job_.workers) {
     if (other.ended && !other.has_failed()) ++facts.done;
-    if (!other.ended && other.host != host) ++facts.living;
+    if (!other.ended && other.host != host) ++facts.live;
   }
   const FailureDecision decision = policy_.decide(facts);
   const std::string what =
@@ -167,10 +167,10 @@ void RankLosses::notify_store(const WorkerRecord& worker) {
   // The supervisor of the store's host knows the ends of its own ranks.
   if (!is_on() || worker.host == store_host || job_.plan.store_port == 0) return;
   Command command;
-  RankGone& gone = *command.mutable_rank_gone();
-  gone.set_generation(job_.generation);
-  gone.set_rank(static_cast<std::uint32_t>(worker.end.rank));
-  gone.set_rejoins(static_cast<std::uint32_t>(worker.rejoins));
+  RankGone& rank_gone = *command.mutable_rank_gone();
+  rank_gone.set_generation(job_.generation);
+  rank_gone.set_rank(static_cast<std::uint32_t>(worker.end.rank));
+  rank_gone.set_rejoins(static_cast<std::uint32_t>(worker.rejoins));
   job_.hosts.send(store_host, command);
 }
 

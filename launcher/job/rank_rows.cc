@@ -56,7 +56,7 @@ void add_answers(const std::vector<HostOperations>& answers, ctl::RanksDescripti
 
 // Returns the collective that the process is in, or else its innermost Python line: "step
 // (train.py:12)".
-std::string place_of(const RankEvidence& rank) {
+std::string stack_of(const RankEvidence& rank) {
   const std::vector<StackThread> threads = parse_stack(rank.tool(), rank.stack());
   if (threads.empty() || threads.front().name != "main thread") return {};
   const std::string collective = collective_of(threads.front());
@@ -68,7 +68,7 @@ std::string place_of(const RankEvidence& rank) {
 void add_places(const HostEvidence& evidence, ctl::RanksDescription& out) {
   for (const RankEvidence& rank : evidence.ranks()) {
     ctl::RankRow* const row = row_of(rank.rank(), out);
-    if (row != nullptr && row->operation().empty()) row->set_operation(place_of(rank));
+    if (row != nullptr && row->operation().empty()) row->set_operation(stack_of(rank));
   }
 }
 

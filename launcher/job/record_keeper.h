@@ -10,9 +10,9 @@
 
 namespace ivy {
 
-class RecordKeeper {
+class JobRecordWriter {
  public:
-  RecordKeeper(JobContext& job, CtlService& service)
+  JobRecordWriter(JobContext& job, CtlService& service)
       : job_(job), service_(service), timer_(job.loop) {}
 
   // Writes the record, and warns the user if that fails. Does nothing if the job has no socket, and

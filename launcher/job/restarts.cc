@@ -18,7 +18,7 @@ namespace {
 
 // A restart that waits reports what it waits for this long after its pause.
 constexpr std::int64_t kFirstNamedNs = 4'000'000'000;
-constexpr std::size_t kMostAwaitedShown = 4;  // Limit of the things that are named.
+constexpr std::size_t kMaxAwaitedShown = 4;  // Limit of the things that are named.
 
 // Returns why an attempt failed, with the fault of a device of that host, if there was one.
 std::string cause_with_device(const WorkerEnd& first, const JobContext& job) {
@@ -29,7 +29,8 @@ std::string cause_with_device(const WorkerEnd& first, const JobContext& job) {
 }  // namespace
 
 Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store, BringUp& bring_up,
-                   RankEvents& ranks, HostLosses& losses, CtlService& service, RecordKeeper& record)
+                   RankEvents& ranks, HostLosses& losses, CtlService& service,
+                   JobRecordWriter& record)
     : job_(job),
       planner_(planner),
       store_(store),
@@ -72,7 +73,7 @@ bool Restarts::decide(bool is_preempted) {
   const std::optional<LauncherEnd>& attempt_end = job_.workers.attempt_end();
   facts.worker_failed = first != nullptr || (attempt_end && !has_lost);
   if (first != nullptr || has_lost || attempt_end)
-    facts.lived = std::chrono::duration_cast<milliseconds>(std::chrono::nanoseconds(
+    facts.run_time = std::chrono::duration_cast<milliseconds>(std::chrono::nanoseconds(
         (first != nullptr ? first->at_ns : reason.at_ns) - job_.started_at_ns));
   facts.could_not_start = std::any_of(
       ends.begin(), ends.end(), [](const WorkerEnd& end) { return !end.exec_failure.empty(); });
@@ -143,7 +144,7 @@ std::string Restarts::missing() const {
   const JobHosts& hosts = job_.hosts;
   if (hosts.may_shrink()) {
     const bool suffices =
-        decide_members(hosts.members(), hosts.least_members(), true) == MemberDecision::kContinue;
+        decide_members(hosts.members(), hosts.min_members(), true) == MemberDecision::kContinue;
     return suffices ? "" : hosts.members_text() + ": too few";
   }
   for (const HostRecord& host : hosts)
@@ -171,7 +172,7 @@ void Restarts::prepare() {
   }
   if (has_changed) {
     const std::size_t first_before = job_.plan.hosts.front().host_index;
-    if (!planner_.plan_without_the_gone()) return;
+    if (!planner_.plan_without_excluded_hosts()) return;
     if (job_.plan.hosts.front().host_index != first_before) {
       store_.open();
       bring_up_.order_checks();
@@ -200,11 +201,11 @@ void Restarts::limit(std::int64_t until_ns) {
     if (next_ns == limit_ns) return restart_timed_out();
     const std::vector<std::string> awaited = waits();
     const std::string number = std::to_string(job_.generation + 2);
-    for (std::size_t i = 0; i < std::min(awaited.size(), kMostAwaitedShown); ++i)
+    for (std::size_t i = 0; i < std::min(awaited.size(), kMaxAwaitedShown); ++i)
       job_.print("attempt " + number + " is waiting: " + awaited[i]);
-    if (awaited.size() > kMostAwaitedShown)
+    if (awaited.size() > kMaxAwaitedShown)
       job_.print("attempt " + number + " is waiting for " +
-                 std::to_string(awaited.size() - kMostAwaitedShown) + " more responses");
+                 std::to_string(awaited.size() - kMaxAwaitedShown) + " more responses");
     limit(limit_ns);
   });
 }
@@ -233,7 +234,7 @@ void Restarts::restart_timed_out() {
   for (const std::string& one : awaited) late.cause += (late.cause.empty() ? "" : "\n") + one;
   late.fix = "allow more time: --start-timeout; the kernel log of the host may show the cause";
   late.exit_code = kExitHostsNotUp;
-  job_.refuse({std::move(late)}, LauncherReason::kHostsNotUp);
+  job_.reject({std::move(late)}, LauncherReason::kHostsNotUp);
 }
 
 void Restarts::check() {
@@ -244,10 +245,10 @@ void Restarts::check() {
                    [](const HostRecord& host) { return !host.is_planned() || host.is_ready(); }))
     return;
   job_.screen.open_generation(job_.generation + 1, job_.plan, job_.max_attempts(),
-                              [this](const std::optional<Diagnostic>& refusal) {
+                              [this](const std::optional<Diagnostic>& rejection) {
                                 if (job_.phase.state() != JobState::kRestarting) return;
-                                if (refusal)
-                                  return job_.refuse({*refusal}, LauncherReason::kRefused);
+                                if (rejection)
+                                  return job_.reject({*rejection}, LauncherReason::kRejected);
                                 job_.phase.apply(JobEvent::kRestartDue);
                               });
 }
@@ -268,7 +269,7 @@ void Restarts::restart() {
   std::vector<HostPlan> plans;
   if (planner_.is_new()) {
     Result<std::vector<HostPlan>> made = planner_.host_plans();
-    if (!made.ok()) return job_.refuse_input(made.error());
+    if (!made.ok()) return job_.reject_input(made.error());
     plans = std::move(made).value();
   }
   for (std::size_t index = 0; index < job_.plan.hosts.size(); ++index) {

@@ -28,7 +28,7 @@ namespace ivy {
 class Restarts {
  public:
   Restarts(JobContext& job, JobPlanner& planner, StoreController& store, BringUp& bring_up,
-           RankEvents& ranks, HostLosses& losses, CtlService& service, RecordKeeper& record);
+           RankEvents& ranks, HostLosses& losses, CtlService& service, JobRecordWriter& record);
 
   // Call when an attempt is over and nothing of it is left. Returns whether another one follows.
   // is_preempted: the ranks have been given notice that the allocation ends.
@@ -75,7 +75,7 @@ class Restarts {
   RankEvents& ranks_;
   HostLosses& losses_;
   CtlService& service_;
-  RecordKeeper& record_;
+  JobRecordWriter& record_;
   RestartPolicy policy_;
   std::vector<FailedAttempt> failed_;
   int counted_ = 0;  // Restarts that count for --max-restarts. Restarts after a lost host do not.

@@ -20,7 +20,7 @@ constexpr std::size_t kInputBytes = 32u << 10;
 constexpr std::chrono::milliseconds kForegroundPoll{300};
 
 // True if standard input is a pipe, a socket, a file or a terminal, and not /dev/null.
-bool is_worth_forwarding() {
+bool should_forward() {
   struct stat status {};
   if (fstat(STDIN_FILENO, &status) != 0) return false;
   if (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode) || S_ISREG(status.st_mode)) return true;
@@ -37,7 +37,7 @@ void StdinFeed::begin() {
   } else {
     receivers_.push_back(job_.workers[0].host);
   }
-  if (job_.options.stdin_choice == "none" || !is_worth_forwarding()) return send("");
+  if (job_.options.stdin_choice == "none" || !should_forward()) return send("");
   start();
 }
 

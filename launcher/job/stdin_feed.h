@@ -31,7 +31,7 @@ class StdinFeed {
   // commands after ivyrun find the rest: `while read x; do ivyrun ...; done < list`.
   void restore_offset(std::uint64_t taken_bytes);
   // True if the next command misses input that no rank has read, because a pipe cannot seek back.
-  bool has_eaten(std::optional<std::uint64_t> taken_bytes) const {
+  bool has_consumed_input(std::optional<std::uint64_t> taken_bytes) const {
     return is_pipe_ && read_bytes_ > 0 && taken_bytes == 0;
   }
 

@@ -62,10 +62,10 @@ Command StoreController::open_command(std::uint32_t generation) const {
     peers.insert(std::move(peer));
   for (const std::string& peer : peers) open.add_torch_peers(peer);
   // The size of the job if every host had as many workers as the host with the most.
-  std::size_t most_workers = 0;
+  std::size_t max_workers = 0;
   for (const PlannedHost& host : plan.hosts)
-    most_workers = std::max(most_workers, host.workers.size());
-  open.set_world_size(static_cast<std::uint32_t>(most_workers * job_.hosts.size()));
+    max_workers = std::max(max_workers, host.workers.size());
+  open.set_world_size(static_cast<std::uint32_t>(max_workers * job_.hosts.size()));
   open.set_stall_seconds(static_cast<std::uint32_t>(job_.options.stall_timeout.count()));
   open.set_generation(generation);
   return command;
@@ -84,13 +84,13 @@ bool StoreController::opened(std::size_t index, const StoreOpened& opened) {
   host.opens_store = false;
   if (opened.error().empty()) return true;
   const Advice advice = advice_for(static_cast<Code>(opened.code()), host.name());
-  job_.refuse({Diagnostic{.id = "IVY-H011",
+  job_.reject({Diagnostic{.id = "IVY-H011",
                           .what = advice.what,
                           .where = host.name() + ", " + job_.plan.master_address,
                           .cause = opened.error(),
                           .fix = advice.fix,
-                          .exit_code = kExitRefused}},
-              LauncherReason::kRefused);
+                          .exit_code = kExitRejected}},
+              LauncherReason::kRejected);
   return false;
 }
 
@@ -100,11 +100,11 @@ void StoreController::lost(std::size_t index, const StoreLost& lost) {
   const JobState state = job_.phase.state();
   // Between two attempts the store is idle, so a new one replaces it.
   if (state == JobState::kRestarting) return open();
-  const bool all_ended_well =
+  const bool all_succeeded =
       state == JobState::kConfirming &&
       std::all_of(job_.workers.begin(), job_.workers.end(),
                   [](const WorkerRecord& worker) { return worker.end.status.success(); });
-  if (state == JobState::kDone || all_ended_well) return;
+  if (state == JobState::kDone || all_succeeded) return;
   const std::string& name = job_.hosts[index].name();
   LauncherEnd end;
   end.reason = LauncherReason::kStoreLost;

@@ -20,7 +20,7 @@ class StoreController {
 
   // Orders the first host of the plan to open the store, unless its store is open already.
   void open();
-  // The host has opened the store. Returns false if it could not; the job has been refused then.
+  // The host has opened the store. Returns false if it could not; the job has been rejected then.
   bool opened(std::size_t index, const StoreOpened& opened);
   // The store has exited. Ends the attempt; with --max-restarts, another one with a new store may
   // follow. Between two attempts a new store is opened, because only an idle one was lost.

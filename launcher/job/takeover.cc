@@ -17,7 +17,7 @@ namespace {
 // Hosts that have not answered are named after the first time, then at the second interval.
 constexpr std::chrono::seconds kFirstNamed{4};
 constexpr std::chrono::seconds kNamedAgain{30};
-constexpr std::size_t kMostSteps = 4;  // Limit of the hosts that are named with their steps.
+constexpr std::size_t kMaxSteps = 4;  // Limit of the hosts that are named with their steps.
 // Limit of the events that wait for the last host's answer.
 constexpr std::size_t kMaxDeferredBytes = 256u << 20;
 // Counted for each event in addition to its bytes. It is more than an event takes here, and so
@@ -27,7 +27,7 @@ constexpr std::size_t kDeferredOverhead = 1024;
 }  // namespace
 
 Takeover::Takeover(JobContext& job, StoreController& store, RankEvents& ranks, HostLosses& losses,
-                   CtlService& service, RecordKeeper& record, Restarts& restarts,
+                   CtlService& service, JobRecordWriter& record, Restarts& restarts,
                    TakeoverActions& actions)
     : job_(job),
       store_(store),
@@ -37,7 +37,7 @@ Takeover::Takeover(JobContext& job, StoreController& store, RankEvents& ranks, H
       record_(record),
       restarts_(restarts),
       actions_(actions),
-      patience_timer_(job.loop),
+      timeout_timer_(job.loop),
       limit_timer_(job.loop) {}
 
 void Takeover::begin() {
@@ -51,9 +51,9 @@ void Takeover::begin() {
   }
   if (!listening.ok()) return give_up(listening.error().message);
   job_.screen.open_generation(job_.generation, job_.plan, job_.max_attempts(),
-                              [this](const std::optional<Diagnostic>& refusal) {
+                              [this](const std::optional<Diagnostic>& rejection) {
                                 if (job_.is_muted) return;
-                                if (refusal) return give_up(refusal->what);
+                                if (rejection) return give_up(rejection->what);
                                 dial();
                               });
 }
@@ -82,7 +82,7 @@ void Takeover::dial() {
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) awaited_.insert(index);
   announced_.assign(job_.hosts.size(), 0);
   actions_.dial_hosts();
-  patience_timer_.expires_after(kFirstNamed);
+  timeout_timer_.expires_after(kFirstNamed);
   print_awaited();
   limit_timer_.expires_after(job_.options.start_timeout);
   limit_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -93,7 +93,7 @@ void Takeover::dial() {
 
 std::string Takeover::awaited_text() const {
   // With many hosts, the names must suffice.
-  const bool has_steps = awaited_.size() <= kMostSteps;
+  const bool has_steps = awaited_.size() <= kMaxSteps;
   std::vector<std::string> names;
   for (const std::size_t index : awaited_) {
     const HostRecord& host = job_.hosts[index];
@@ -105,10 +105,10 @@ std::string Takeover::awaited_text() const {
 }
 
 void Takeover::print_awaited() {
-  patience_timer_.async_wait([this](const boost::system::error_code& error) {
+  timeout_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error || !is_under_way()) return;
     job_.print("taking the job over: waiting for " + awaited_text());
-    patience_timer_.expires_after(kNamedAgain);
+    timeout_timer_.expires_after(kNamedAgain);
     print_awaited();
   });
 }
@@ -122,7 +122,7 @@ void Takeover::host_taken_over(std::size_t index, const TakenOver& taken) {
     WorkerRecord* const worker =
         taken.generation() == job_.generation ? job_.workers.of(index, position.rank()) : nullptr;
     if (worker == nullptr) continue;
-    if (job_.options.log_to != LogPlace::kNode)
+    if (job_.options.log_to != LogLocation::kNode)
       lacking += job_.screen.output().continue_at(
           static_cast<int>(position.rank()), static_cast<int>(position.stream()), position.bytes());
     if (position.ended()) --worker->open_streams;
@@ -161,7 +161,7 @@ void Takeover::host_lost(std::size_t index, HostLoss loss, const RemoteText& why
 
 void Takeover::host_answered(std::size_t index) {
   if (awaited_.erase(index) == 0 || !awaited_.empty()) return;
-  patience_timer_.cancel();
+  timeout_timer_.cancel();
   limit_timer_.cancel();
   job_.print("launcher pid " + std::to_string(getpid()) + " took over the job");
   for (const auto& [from, bytes] : std::exchange(deferred_, {})) {
@@ -185,11 +185,11 @@ void Takeover::give_up(const RemoteText& why) {
 void Takeover::exit_launcher() {
   Output& output = job_.screen.output();
   if (std::exchange(job_.is_muted, true)) return output.limit_finish(JobScreen::kInterruptedDrain);
-  patience_timer_.cancel();
+  timeout_timer_.cancel();
   limit_timer_.cancel();
   job_.hosts.close_sessions();
   job_.screen.cancel_opening();
-  if (service_.socket() != nullptr) service_.socket()->keep_place();
+  if (service_.socket() != nullptr) service_.socket()->release_directory();
   boost::asio::post(job_.loop, [this, &output] {
     output.finish([this] { job_.actions.exit(kExitHostsNotUp, 0); });
   });

@@ -43,7 +43,8 @@ class TakeoverActions {
 class Takeover {
  public:
   Takeover(JobContext& job, StoreController& store, RankEvents& ranks, HostLosses& losses,
-           CtlService& service, RecordKeeper& record, Restarts& restarts, TakeoverActions& actions);
+           CtlService& service, JobRecordWriter& record, Restarts& restarts,
+           TakeoverActions& actions);
 
   // Takes over the job of the record: puts its plan into the context, and opens the socket and the
   // files.
@@ -75,7 +76,7 @@ class Takeover {
   RankEvents& ranks_;
   HostLosses& losses_;
   CtlService& service_;
-  RecordKeeper& record_;
+  JobRecordWriter& record_;
   Restarts& restarts_;
   TakeoverActions& actions_;
   std::set<std::size_t> awaited_;  // Hosts that have not answered.
@@ -89,7 +90,7 @@ class Takeover {
   // it is parsed.
   std::vector<std::pair<std::size_t, std::string>> deferred_;
   std::size_t deferred_bytes_ = 0;
-  boost::asio::steady_timer patience_timer_, limit_timer_;
+  boost::asio::steady_timer timeout_timer_, limit_timer_;
 };
 
 }  // namespace ivy

@@ -11,9 +11,9 @@
 namespace ivy {
 namespace {
 
-Diagnostic refusal(const std::string& id, const std::string& what, const std::string& cause,
-                   const std::string& fix) {
-  return Diagnostic{.id = id, .what = what, .cause = cause, .fix = fix, .exit_code = kExitRefused};
+Diagnostic rejection(const std::string& id, const std::string& what, const std::string& cause,
+                     const std::string& fix) {
+  return Diagnostic{.id = id, .what = what, .cause = cause, .fix = fix, .exit_code = kExitRejected};
 }
 
 std::string value_of(const std::vector<std::pair<std::string, std::string>>& terms,
@@ -30,7 +30,7 @@ std::string node_text(int rank, const std::string& host) {
 }
 
 JoinedNodeList::JoinedNodeList(JoiningNode head, int nodes, int least)
-    : count_(nodes), least_(least) {
+    : count_(nodes), min_(least) {
   nodes_[head.rank] = std::move(head);
 }
 
@@ -41,14 +41,15 @@ std::optional<Diagnostic> JoinedNodeList::compare(const JoiningNode& node) const
     return node_text(0, head.host) + ": " + here + "\n" + node_name + ": " + there;
   };
   if (node.build != head.build)
-    return refusal("IVY-J001", node_name + " runs a different build of ivyrun than node 0",
-                   both(head.build, node.build), "install the same ivyrun on every node");
-  for (const auto& [name, ours] : head.terms) {
-    const std::string theirs = value_of(node.terms, name);
-    if (theirs == ours) continue;
-    return refusal("IVY-J001", node_name + " was started with a different " + name + " than node 0",
-                   both(ours, theirs),
-                   "start every node with the same command line; only --node-rank differs");
+    return rejection("IVY-J001", node_name + " runs a different build of ivyrun than node 0",
+                     both(head.build, node.build), "install the same ivyrun on every node");
+  for (const auto& [name, head_value] : head.terms) {
+    const std::string node_value = value_of(node.terms, name);
+    if (node_value == head_value) continue;
+    return rejection("IVY-J001",
+                     node_name + " was started with a different " + name + " than node 0",
+                     both(head_value, node_value),
+                     "start every node with the same command line; only --node-rank differs");
   }
   return std::nullopt;
 }
@@ -57,16 +58,17 @@ std::optional<Diagnostic> JoinedNodeList::add(const JoiningNode& node) {
   if (std::optional<Diagnostic> differs = compare(node)) return differs;
   const std::string node_name = node_text(node.rank, node.host) + " at " + node.address;
   if (node.rank < 0 || node.rank >= count_)
-    return refusal("IVY-J002",
-                   node_name + " is out of range for a job of " + std::to_string(count_) + " nodes",
-                   "", "number the nodes from 0 to " + std::to_string(count_ - 1));
+    return rejection(
+        "IVY-J002",
+        node_name + " is out of range for a job of " + std::to_string(count_) + " nodes", "",
+        "number the nodes from 0 to " + std::to_string(count_ - 1));
   const auto known = nodes_.find(node.rank);
   if (known != nodes_.end() && known->second.process != node.process)
-    return refusal("IVY-J002",
-                   "two nodes were started with --node-rank " + std::to_string(node.rank),
-                   known->second.host + (node.rank == 0 ? "" : " at " + known->second.address) +
-                       "\n" + node.host + " at " + node.address,
-                   "give every node a different rank, such as --node-rank $SLURM_NODEID");
+    return rejection("IVY-J002",
+                     "two nodes were started with --node-rank " + std::to_string(node.rank),
+                     known->second.host + (node.rank == 0 ? "" : " at " + known->second.address) +
+                         "\n" + node.host + " at " + node.address,
+                     "give every node a different rank, such as --node-rank $SLURM_NODEID");
   nodes_[node.rank] = node;
   return std::nullopt;
 }

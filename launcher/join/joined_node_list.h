@@ -41,7 +41,7 @@ class JoinedNodeList {
   // All nodes have joined.
   bool is_complete() const { return nodes_.size() == static_cast<std::size_t>(count_); }
   // Enough nodes have joined for --nnodes MIN:MAX.
-  bool is_enough() const { return nodes_.size() >= static_cast<std::size_t>(least_); }
+  bool is_enough() const { return nodes_.size() >= static_cast<std::size_t>(min_); }
   // Returns the ranks and names of node 0 and of the nodes that have joined, by rank. Equal host
   // names are made distinct.
   std::vector<std::pair<int, std::string>> names() const;
@@ -54,7 +54,7 @@ class JoinedNodeList {
   std::optional<Diagnostic> compare(const JoiningNode& node) const;
 
   const int count_;
-  const int least_;
+  const int min_;
   std::map<int, JoiningNode> nodes_;  // By rank.
 };
 

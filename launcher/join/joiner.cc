@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// dial() starts reach(), the coroutine that connects to node 0 until introduce() has succeeded.
+// dial() starts reach(), the coroutine that connects to node 0 until send_greeting() has succeeded.
 // stream_bytes() then passes each message of the connection to receive(), which counts it, and to
 // take(), which calls one function per kind: join(), begin(), attempt(), end(). redial() follows if
 // the connection closes.
 // Before Begin, may_redial() and await_begin() limit the waits. Without a message End, give_up() or
-// await_last_word() ends this process.
+// await_final_message() ends this process.
 #include "launcher/join/joiner.h"
 
 #include <algorithm>
@@ -39,8 +39,8 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPause{500};
-constexpr milliseconds kConnectPatience{3'000};
-constexpr milliseconds kHandshakePatience{5'000};
+constexpr milliseconds kConnectTimeout{3'000};
+constexpr milliseconds kHandshakeTimeout{5'000};
 // A failure to connect is reported, once, after this time.
 constexpr std::int64_t kReportFailureNs = 3'000'000'000;
 // Welcome contains the time by which node 0 will have started the job or given up; this margin
@@ -52,11 +52,11 @@ constexpr std::chrono::seconds kNamedAgain{30};
 // Limit for showing the remaining output if the files of an attempt could not be opened.
 constexpr milliseconds kDropRest{2'000};
 // Limit for ivy-node to exit after the job has ended; then it is killed.
-constexpr std::chrono::seconds kNodePatience{5};
+constexpr std::chrono::seconds kNodeTimeout{5};
 // How long to wait for node 0's message about the end of the job after ivy-node has exited.
-constexpr std::chrono::seconds kLastWordPatience{15};
+constexpr std::chrono::seconds kFinalMessageTimeout{15};
 // Number of the user's interrupts that are passed on to node 0. The next one ends this process.
-constexpr int kMostPassedOn = 2;
+constexpr int kMaxPassedOn = 2;
 
 Environment without_secret(const Environment& caller) {
   Environment rest;
@@ -77,7 +77,7 @@ struct MessageState {
 };
 
 class Joiner final : public OutputEvents,
-                     public OutputElsewhere,
+                     public RemoteOutput,
                      private DialBackStreamEvents,
                      private LineChildEvents {
  public:
@@ -90,7 +90,7 @@ class Joiner final : public OutputEvents,
   void output_closed() override {
     if (!exit_code_) pass_on(SIGPIPE);
   }
-  // OutputElsewhere: each node shows its own output, and node 0 sends ivyrun's messages.
+  // RemoteOutput: each node shows its own output, and node 0 sends ivyrun's messages.
   bool holds(int host_index) const override { return host_index != host_; }
   void show(const OutputSource&, std::string_view, bool) override {}
   void show_message(std::string_view) override {}
@@ -104,7 +104,7 @@ class Joiner final : public OutputEvents,
   void child_exited(const ExitStatus& status) override;
 
   Awaitable<void> reach();
-  Awaitable<Result<void>> introduce(int fd, bool is_v6);
+  Awaitable<Result<void>> send_greeting(int fd, bool is_v6);
   void dial();
   bool may_redial(const std::string& why, std::int64_t began_ns);
   void serve();
@@ -113,11 +113,11 @@ class Joiner final : public OutputEvents,
   void await_begin();
   void begin(const join::Begin& begin);
   Result<void> start_node(const join::Begin& begin);
-  void await_last_word();
+  void await_final_message();
   void attempt(const join::Attempt& attempt);
   void await_files();
   std::string files() const;
-  void refuse_files(const std::string& when);
+  void reject_files(const std::string& when);
   void end(int exit_code);
   void redial();
   void wait_for_signal();
@@ -131,7 +131,7 @@ class Joiner final : public OutputEvents,
   void pass_on(int signal);
   void give_up();
   void print(const std::string& text);
-  void refuse(const Diagnostic& why);
+  void reject(const Diagnostic& why);
   void finish_output();
   void check_finished();
   std::string head() const { return with_port(options_.join_address, options_.join_port); }
@@ -200,7 +200,7 @@ void Joiner::print(const std::string& text) {
   std::fputs(escape_control(text).c_str(), stderr);
 }
 
-void Joiner::refuse(const Diagnostic& why) {
+void Joiner::reject(const Diagnostic& why) {
   print(render(why));
   end(why.exit_code);
 }
@@ -212,7 +212,7 @@ void Joiner::dial() {
 
 Awaitable<void> Joiner::reach() {
   const std::int64_t began_ns = monotonic_ns();
-  const DialLimits limits{kConnectPatience, kConnectPatience};
+  const DialLimits limits{kConnectTimeout, kConnectTimeout};
   for (;; co_await dialling_->sleep(kPause)) {
     Dialled dialled = co_await dial_tcp(*dialling_, resolvers_, options_.join_address,
                                         options_.join_port, limits);
@@ -223,27 +223,28 @@ Awaitable<void> Joiner::reach() {
       continue;
     }
     const bool is_v6 = dialled.peer_address.find(':') != std::string::npos;
-    const Result<void> introduced = co_await introduce(dialled.socket.release(), is_v6);
-    if (introduced.ok()) co_return serve();
-    if (introduced.error().code == Code::kUnauthenticated) {
+    const Result<void> greeting_sent = co_await send_greeting(dialled.socket.release(), is_v6);
+    if (greeting_sent.ok()) co_return serve();
+    if (greeting_sent.error().code == Code::kUnauthenticated) {
       // Another program has taken node 0's port, so node 0 has exited.
       if (output_) co_return give_up();
       const Diagnostic why{
           .id = "IVY-J004",
           .what = "the server at " + head() + " rejected this node",
-          .cause = "the TLS handshake with this node's key failed: " + introduced.error().message,
+          .cause =
+              "the TLS handshake with this node's key failed: " + greeting_sent.error().message,
           .fix =
               "use the same --join-secret-file (or IVY_JOIN_SECRET) and --rdzv-id on every node;\n"
               "or, if another program uses that port, choose another: --master-port PORT, the same "
               "on every node",
-          .exit_code = kExitRefused};
-      co_return refuse(why);
+          .exit_code = kExitRejected};
+      co_return reject(why);
     }
-    if (!may_redial(introduced.error().message, began_ns)) co_return;
+    if (!may_redial(greeting_sent.error().message, began_ns)) co_return;
   }
 }
 
-Awaitable<Result<void>> Joiner::introduce(int fd, bool is_v6) {
+Awaitable<Result<void>> Joiner::send_greeting(int fd, bool is_v6) {
   boost::asio::ip::tcp::socket socket(loop_);
   error_code ignored;
   socket.assign(is_v6 ? boost::asio::ip::tcp::v6() : boost::asio::ip::tcp::v4(), fd, ignored);
@@ -253,10 +254,10 @@ Awaitable<Result<void>> Joiner::introduce(int fd, bool is_v6) {
     DialGreeting greeting;
     greeting.kind = DialGreeting::Kind::kJoin;
     greeting.host = static_cast<std::uint32_t>(self_.rank);
-    stream_->introduce(greeting, arrive);
+    stream_->send_greeting(greeting, arrive);
   };
   const std::optional<Result<void>> done =
-      co_await dialling_->wait_at_most<Result<void>>(kHandshakePatience, begin);
+      co_await dialling_->wait_at_most<Result<void>>(kHandshakeTimeout, begin);
   if (done && done->ok()) co_return Result<void>();
   stream_->stop();
   if (done) co_return done->error();
@@ -272,7 +273,7 @@ bool Joiner::may_redial(const std::string& why, std::int64_t began_ns) {
     return continues;
   }
   if (std::chrono::nanoseconds(passed_ns) >= options_.start_timeout) {
-    refuse(Diagnostic{.id = "IVY-J004",
+    reject(Diagnostic{.id = "IVY-J004",
                       .what = "could not reach node 0 within --start-timeout",
                       .where = node_text(self_.rank, self_.host) + ", dialling " + head(),
                       .cause = why,
@@ -315,7 +316,7 @@ void Joiner::await_begin() {
     if (error || output_ || exit_code_) return;
     const std::int64_t left_ns = begins_until_ns_ - monotonic_ns();
     if (left_ns <= 0)
-      return refuse(Diagnostic{
+      return reject(Diagnostic{
           .id = "IVY-J004",
           .what = "node 0 neither started the job nor gave up within its --start-timeout",
           .where = node_text(self_.rank, self_.host) + ", joined with " + head(),
@@ -368,7 +369,7 @@ bool Joiner::take(const join::NodeZeroMessage& message) {
     case join::NodeZeroMessage::kEnd:
       // Without its output a job is not a success.
       if (is_opening_ && message.end().exit_code() == 0)
-        refuse_files("before the job had ended");
+        reject_files("before the job had ended");
       else
         end(message.end().exit_code());
       return true;
@@ -428,12 +429,12 @@ void Joiner::begin(const join::Begin& begin) {
     if (!options_.quiet) print("ivyrun: note: " + note + "\n");
   const Result<void> started = start_node(begin);
   if (!started.ok())
-    refuse(Diagnostic{
+    reject(Diagnostic{
         .id = "IVY-J004",
         .what = "ivy-node cannot be started here: " + started.error().message,
         .where = node_text(self_.rank, self_.host),
         .fix = "reinstall ivyrun: ivy-node must be an executable file in the same directory",
-        .exit_code = kExitRefused});
+        .exit_code = kExitRejected});
 }
 
 Result<void> Joiner::start_node(const join::Begin& begin) {
@@ -453,37 +454,37 @@ Result<void> Joiner::start_node(const join::Begin& begin) {
 
 void Joiner::child_exited(const ExitStatus&) {
   check_finished();
-  if (!exit_code_) await_last_word();
+  if (!exit_code_) await_final_message();
 }
 
 // ivy-node has exited with its workers; waits for node 0's message with the reason.
-void Joiner::await_last_word() {
-  node_timer_.expires_after(kLastWordPatience);
+void Joiner::await_final_message() {
+  node_timer_.expires_after(kFinalMessageTimeout);
   node_timer_.async_wait([this](const error_code& error) {
     if (!error && !exit_code_) give_up();
   });
 }
 
 void Joiner::attempt(const join::Attempt& attempt) {
-  std::vector<RankPlace> places;
+  std::vector<RankLocation> locations;
   for (const join::Part& part : attempt.parts())
     for (std::uint32_t local = 0; local < part.ranks(); ++local)
-      places.push_back(RankPlace{static_cast<int>(part.first_rank() + local),
-                                 static_cast<int>(local), static_cast<int>(part.host()),
-                                 part.name()});
+      locations.push_back(RankLocation{static_cast<int>(part.first_rank() + local),
+                                       static_cast<int>(local), static_cast<int>(part.host()),
+                                       part.name()});
   is_opening_ = true;
   await_files();
-  output_->begin(attempt.generation(), places, static_cast<int>(attempt.max_attempts()),
+  output_->begin(attempt.generation(), locations, static_cast<int>(attempt.max_attempts()),
                  [this](const Result<void>& opened) {
                    is_opening_ = false;
                    files_timer_.cancel();
                    if (exit_code_) return;
                    if (!opened.ok())
-                     return refuse(Diagnostic{.id = "IVY-O002",
+                     return reject(Diagnostic{.id = "IVY-O002",
                                               .what = opened.error().message,
                                               .where = node_text(self_.rank, self_.host),
                                               .fix = opened.error().fix,
-                                              .exit_code = kExitRefused});
+                                              .exit_code = kExitRejected});
                    while (!held_.empty() && !is_opening_) {
                      const join::NodeZeroMessage next = std::move(held_.front());
                      held_.pop_front();
@@ -501,7 +502,7 @@ void Joiner::await_files() {
     if (!options_.quiet) print("ivyrun: waiting for " + files() + "\n");
     files_timer_.expires_after(options_.start_timeout - kFirstNamed);
     files_timer_.async_wait([this](const error_code& late) {
-      if (!late) refuse_files("within --start-timeout");
+      if (!late) reject_files("within --start-timeout");
     });
   });
 }
@@ -511,13 +512,13 @@ std::string Joiner::files() const {
                                                            : "--log-dir " + options_.log_dir);
 }
 
-void Joiner::refuse_files(const std::string& when) {
-  refuse(Diagnostic{
+void Joiner::reject_files(const std::string& when) {
+  reject(Diagnostic{
       .id = "IVY-O002",
       .what = files() + " did not respond " + when,
       .where = node_text(self_.rank, self_.host),
       .fix = "choose a directory on another file system, or allow more time: --start-timeout",
-      .exit_code = kExitRefused});
+      .exit_code = kExitRejected});
 }
 
 void Joiner::end(int exit_code) {
@@ -525,7 +526,7 @@ void Joiner::end(int exit_code) {
   exit_code_ = exit_code;
   if (stream_) stream_->stop();
   if (node_ && !node_->has_ended()) {
-    node_timer_.expires_after(kNodePatience);
+    node_timer_.expires_after(kNodeTimeout);
     node_timer_.async_wait([this](const error_code& error) {
       if (!error && node_) node_->signal(SIGKILL);
     });
@@ -583,7 +584,7 @@ void Joiner::give_up() {
 
 void Joiner::interrupted(int signal) {
   const std::string called = signal_name(signal);
-  const bool may_pass_on = output_ && !exit_code_ && ++interrupts_ <= kMostPassedOn;
+  const bool may_pass_on = output_ && !exit_code_ && ++interrupts_ <= kMaxPassedOn;
   if (may_pass_on) return pass_on(signal);
   // ivy-node and its processes exit when this process does.
   print("ivyrun: " + called + ": node " + std::to_string(self_.rank) + " exits now\n");

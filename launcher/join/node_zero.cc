@@ -30,13 +30,13 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 
 // How long the end of a job waits for nodes to read the last messages.
-constexpr milliseconds kEndPatience{3'000};
+constexpr milliseconds kEndTimeout{3'000};
 // How long the end of a job waits for nodes that have no connection to dial again.
-constexpr milliseconds kReturnPatience{500};
+constexpr milliseconds kReturnTimeout{500};
 constexpr std::chrono::seconds kLinePause{30};
 constexpr std::chrono::seconds kFirstLinePause{2};
 // Maximum number of connections that have not sent Join.
-constexpr std::size_t kMostUnattached = 64;
+constexpr std::size_t kMaxUnattached = 64;
 
 JoiningNode own_node(const Options& options) {
   JoiningNode node;
@@ -70,7 +70,7 @@ Diagnostic too_late(const std::string& node) {
   return {.id = "IVY-J004",
           .what = node + " joined too late: the job has started without it",
           .fix = "start every node once, within node 0's --start-timeout",
-          .exit_code = kExitRefused};
+          .exit_code = kExitRejected};
 }
 
 std::string command_for_others(const Options& options, int nodes) {
@@ -86,12 +86,12 @@ std::string command_for_others(const Options& options, int nodes) {
 // Passes the events of its connection on, with its place in the list.
 struct NodeZero::Node final : JoinedNode, DialBackStreamEvents {
   explicit Node(NodeZero& node_zero) : zero(node_zero) {}
-  void stream_bytes(std::string_view bytes) override { zero.take_bytes(place, bytes); }
+  void stream_bytes(std::string_view bytes) override { zero.take_bytes(self, bytes); }
   void stream_drained() override {}
-  void stream_ended(const std::string&) override { zero.leave(place); }
+  void stream_ended(const std::string&) override { zero.leave(self); }
 
   NodeZero& zero;
-  NodePlace place;
+  NodeIterator self;
 };
 
 NodeZero::NodeZero(boost::asio::io_context& loop, const JobRequest& request)
@@ -136,9 +136,9 @@ Result<void> NodeZero::listen(const JoinKey& key) {
   }
   listener_ = IVY_TRY(std::move(listener));
   hosts_->set_listening_text(listener_->listening_text());
-  const bool is_elsewhere = parse_address(options_.join_address, 0).is_valid() &&
-                            settings.addresses.front() != options_.join_address;
-  if (is_elsewhere && !options_.quiet)
+  const bool is_remote_address = parse_address(options_.join_address, 0).is_valid() &&
+                                 settings.addresses.front() != options_.join_address;
+  if (is_remote_address && !options_.quiet)
     print("note: --master-addr " + options_.join_address +
           " is not an address of this host, where node 0 was started");
   return {};
@@ -159,7 +159,7 @@ void NodeZero::gather(Gathered on_gathered) {
   gathers_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(options_.start_timeout).count();
   start_timer_.expires_after(options_.start_timeout);
   start_timer_.async_wait([this](const error_code& error) {
-    if (!error) check_gathered(/*is_time_up=*/true);
+    if (!error) check_gathered(/*timed_out=*/true);
   });
   line_timer_.expires_after(kFirstLinePause);
   schedule_waiting_line();
@@ -179,9 +179,9 @@ void NodeZero::schedule_waiting_line() {
 void NodeZero::node_dialled(std::uint32_t rank, std::shared_ptr<DialBackStream> stream) {
   const auto unattached = static_cast<std::size_t>(std::count_if(
       nodes_.begin(), nodes_.end(), [](const Node& node) { return node.name.empty(); }));
-  if (unattached >= kMostUnattached) return stream->stop();
-  const NodePlace node = nodes_.emplace(nodes_.end(), *this);
-  node->place = node;
+  if (unattached >= kMaxUnattached) return stream->stop();
+  const NodeIterator node = nodes_.emplace(nodes_.end(), *this);
+  node->self = node;
   node->rank = static_cast<int>(rank);
   node->stream = std::move(stream);
   node->stream->start(*node);
@@ -193,13 +193,13 @@ void NodeZero::node_dialled(std::uint32_t rank, std::shared_ptr<DialBackStream> 
   node->send(welcome);
 }
 
-void NodeZero::take_bytes(NodePlace node, std::string_view bytes) {
+void NodeZero::take_bytes(NodeIterator node, std::string_view bytes) {
   const bool continues = take_messages<join::NodeMessage>(
       node->decoder, bytes, [&](const join::NodeMessage& message) { return take(node, message); });
   if (!continues) leave(node);
 }
 
-bool NodeZero::take(NodePlace node, const join::NodeMessage& message) {
+bool NodeZero::take(NodeIterator node, const join::NodeMessage& message) {
   if (message.has_join() && node->name.empty()) {
     admit(node, message.join());
     return true;
@@ -218,7 +218,7 @@ bool NodeZero::take(NodePlace node, const join::NodeMessage& message) {
   return true;
 }
 
-void NodeZero::admit(NodePlace node, const join::Join& message) {
+void NodeZero::admit(NodeIterator node, const join::Join& message) {
   JoiningNode joining = decode_node(message, node->stream->peer_address());
   node->rank = joining.rank;
   node->name = node_text(joining.rank, joining.host);
@@ -233,21 +233,21 @@ void NodeZero::admit(NodePlace node, const join::Join& message) {
     node->is_done = true;
     return;
   }
-  if (const std::optional<Diagnostic> refusal = node_list_.add(joining))
-    return std::exchange(on_gathered_, nullptr)(*refusal);
+  if (const std::optional<Diagnostic> rejection = node_list_.add(joining))
+    return std::exchange(on_gathered_, nullptr)(*rejection);
   if (options_.verbose > 0) print(node->name + " has joined from " + joining.address);
   // The same ivyrun may dial again before the end of its last connection is noticed here.
-  for (NodePlace other = nodes_.begin(); other != nodes_.end();) {
-    const NodePlace current = other++;
+  for (NodeIterator other = nodes_.begin(); other != nodes_.end();) {
+    const NodeIterator current = other++;
     if (current != node && current->rank == node->rank && !current->name.empty()) forget(current);
   }
-  check_gathered(/*is_time_up=*/false);
+  check_gathered(/*timed_out=*/false);
 }
 
 // Attaches a new connection of an ivyrun that has joined already, and sends the messages that it
 // has not acknowledged. The end of its last connection may not have been noticed yet. Returns false
 // if the node is not part of the job.
-bool NodeZero::reattach(NodePlace node, const join::Join& message) {
+bool NodeZero::reattach(NodeIterator node, const join::Join& message) {
   const auto old = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& one) {
     return one.host >= 0 && one.rank == node->rank && one.process == node->process;
   });
@@ -263,27 +263,27 @@ bool NodeZero::reattach(NodePlace node, const join::Join& message) {
 }
 
 // Waits for the node to connect again: a connection may break while both ends are running. After
-// `patience` the node is gone.
-void NodeZero::await_reconnection(NodePlace node, milliseconds patience) {
+// `timeout` the node is gone.
+void NodeZero::await_reconnection(NodeIterator node, milliseconds timeout) {
   node->stream->stop();
-  node->absence = std::make_unique<boost::asio::steady_timer>(loop_, patience);
+  node->absence = std::make_unique<boost::asio::steady_timer>(loop_, timeout);
   node->absence->async_wait([this, node](const error_code& error) {
     if (error) return;
-    hosts_->mark_gone(node->name);
+    hosts_->mark_closed(node->name);
     forget(node);
     check_all_closed();
   });
 }
 
-void NodeZero::check_gathered(bool is_time_up) {
+void NodeZero::check_gathered(bool timed_out) {
   if (!on_gathered_) return;
-  if (node_list_.is_complete() || (is_time_up && node_list_.is_enough())) return begin_job();
-  if (is_time_up)
+  if (node_list_.is_complete() || (timed_out && node_list_.is_enough())) return begin_job();
+  if (timed_out)
     std::exchange(on_gathered_, nullptr)(nodes_missing(
         node_list_, hosts_->listening_text(), command_for_others(options_, node_list_.count())));
 }
 
-void NodeZero::refuse(const Diagnostic& why, std::function<void()> on_sent) {
+void NodeZero::reject(const Diagnostic& why, std::function<void()> on_sent) {
   on_gathered_ = nullptr;
   for (Node& node : nodes_) node.send(notice_of(render(why)));
   end(why.exit_code, std::move(on_sent));
@@ -301,11 +301,11 @@ void NodeZero::begin_job() {
   const auto names = node_list_.names();
   for (const auto& [rank, name] : names) begin.add_hosts(name);
   for (Node& node : nodes_) {
-    const auto place = std::find_if(names.begin(), names.end(),
+    const auto found = std::find_if(names.begin(), names.end(),
                                     [&](const auto& one) { return one.first == node.rank; });
-    if (place == names.end() || node.name.empty()) continue;
-    node.host = static_cast<int>(place - names.begin());
-    node.name = place->second;
+    if (found == names.end() || node.name.empty()) continue;
+    node.host = static_cast<int>(found - names.begin());
+    node.name = found->second;
     begin.set_host(static_cast<std::uint32_t>(node.host));
     node.send(message);
   }
@@ -325,8 +325,8 @@ std::vector<Host> NodeZero::host_list() const {
 
 bool NodeZero::is_new_interrupt(int rank) {
   const int count = ++interrupts_[rank];
-  if (count <= most_interrupts_) return false;
-  most_interrupts_ = count;
+  if (count <= max_interrupts_) return false;
+  max_interrupts_ = count;
   return true;
 }
 
@@ -339,7 +339,7 @@ void NodeZero::interrupt(Node& node, const join::Interrupt& message) {
 }
 
 // May be called by an event of the node's stream, so the stream is destroyed in a later turn.
-void NodeZero::forget(NodePlace node) {
+void NodeZero::forget(NodeIterator node) {
   node->stream->stop();
   const std::shared_ptr<DialBackStream> kept = node->stream;
   boost::asio::post(loop_, [kept] {});
@@ -347,7 +347,7 @@ void NodeZero::forget(NodePlace node) {
   nodes_.erase(node);
 }
 
-void NodeZero::leave(NodePlace node) {
+void NodeZero::leave(NodeIterator node) {
   const bool was_awaited = on_gathered_ && !node->name.empty() && node->rank > 0;
   if (was_awaited) {
     node_list_.leave(node->rank);
@@ -377,7 +377,7 @@ NodeZero::Node* NodeZero::node_of_host(int host) {
   return found == nodes_.end() ? nullptr : &*found;
 }
 
-OutputElsewhere& NodeZero::elsewhere(JoinedNodesEvents& job) {
+RemoteOutput& NodeZero::remote_output(JoinedNodesEvents& job) {
   job_ = &job;
   return *this;
 }
@@ -431,12 +431,12 @@ void NodeZero::end(int exit_code, std::function<void()> done) {
   line_timer_.cancel();
   if (nodes_.empty()) return done();
   on_ended_ = std::move(done);
-  for (NodePlace node = nodes_.begin(); node != nodes_.end(); ++node) {
+  for (NodeIterator node = nodes_.begin(); node != nodes_.end(); ++node) {
     node->send(end_of(exit_code));
     node->is_done = true;
-    if (node->absence) await_reconnection(node, kReturnPatience);
+    if (node->absence) await_reconnection(node, kReturnTimeout);
   }
-  end_timer_.expires_after(kEndPatience);
+  end_timer_.expires_after(kEndTimeout);
   end_timer_.async_wait([this](const error_code& error) {
     if (!error && on_ended_) std::exchange(on_ended_, nullptr)();
   });

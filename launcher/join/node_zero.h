@@ -32,11 +32,11 @@
 
 namespace ivy {
 
-class NodeZero : public JoinedNodes, private OutputElsewhere, private DialBackListenerEvents {
+class NodeZero : public JoinedNodes, private RemoteOutput, private DialBackListenerEvents {
  public:
   // Called with nothing once enough nodes have joined and hosts() can serve them, or else with the
   // reason why the job cannot start.
-  using Gathered = std::function<void(const std::optional<Diagnostic>& refusal)>;
+  using Gathered = std::function<void(const std::optional<Diagnostic>& rejection)>;
 
   // Starts to listen. An error names the port.
   static Result<std::unique_ptr<NodeZero>> open(boost::asio::io_context& loop,
@@ -52,7 +52,7 @@ class NodeZero : public JoinedNodes, private OutputElsewhere, private DialBackLi
   // Returns the hosts of the job by rank. Call after gather() has finished.
   std::vector<Host> host_list() const;
   // Sends all nodes the reason why the job will not start, and calls on_sent when they have it.
-  void refuse(const Diagnostic& why, std::function<void()> on_sent);
+  void reject(const Diagnostic& why, std::function<void()> on_sent);
 
   // Counts an interrupt of the ivyrun of this node by its user. A scheduler may send the same
   // signal to every node, so it counts as a second interrupt only from a node that has sent the
@@ -60,13 +60,13 @@ class NodeZero : public JoinedNodes, private OutputElsewhere, private DialBackLi
   bool is_new_interrupt(int rank);
 
   std::shared_ptr<DialBackHosts> hosts() override { return hosts_; }
-  OutputElsewhere& elsewhere(JoinedNodesEvents& job) override;
+  RemoteOutput& remote_output(JoinedNodesEvents& job) override;
   void begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) override;
   void end(int exit_code, std::function<void()> done) override;
 
  private:
   struct Node;
-  using NodePlace = std::list<Node>::iterator;
+  using NodeIterator = std::list<Node>::iterator;
 
   NodeZero(boost::asio::io_context& loop, const JobRequest& request);
   Result<void> listen(const JoinKey& key);
@@ -77,21 +77,21 @@ class NodeZero : public JoinedNodes, private OutputElsewhere, private DialBackLi
   void signal_reported(const DialGreeting&) override {}
   void node_dialled(std::uint32_t rank, std::shared_ptr<DialBackStream> stream) override;
   void peer_rejected(const std::string& address, const std::string& why) override;
-  void take_bytes(NodePlace node, std::string_view bytes);
+  void take_bytes(NodeIterator node, std::string_view bytes);
   // Handles one message. Returns false to drop the connection.
-  bool take(NodePlace node, const join::NodeMessage& message);
+  bool take(NodeIterator node, const join::NodeMessage& message);
   // A node joins, or reconnects (reattach()).
-  void admit(NodePlace node, const join::Join& message);
-  bool reattach(NodePlace node, const join::Join& message);
-  void await_reconnection(NodePlace node, std::chrono::milliseconds patience);
+  void admit(NodeIterator node, const join::Join& message);
+  bool reattach(NodeIterator node, const join::Join& message);
+  void await_reconnection(NodeIterator node, std::chrono::milliseconds timeout);
   void check_all_closed();
   void interrupt(Node& node, const join::Interrupt& message);
-  void leave(NodePlace node);   // The node's connection has closed.
-  void forget(NodePlace node);  // Removes the node.
-  void check_gathered(bool is_time_up);
+  void leave(NodeIterator node);   // The node's connection has closed.
+  void forget(NodeIterator node);  // Removes the node.
+  void check_gathered(bool timed_out);
   void begin_job();  // Sends Begin to all nodes.
   void schedule_waiting_line();
-  // OutputElsewhere
+  // RemoteOutput
   bool holds(int host_index) const override { return host_index > 0; }
   void show(const OutputSource& source, std::string_view bytes, bool end) override;
   void show_message(std::string_view text) override;
@@ -108,7 +108,7 @@ class NodeZero : public JoinedNodes, private OutputElsewhere, private DialBackLi
   Gathered on_gathered_;   // Set by gather() until it is called.
   std::int64_t gathers_until_ns_ = 0;
   std::map<int, int> interrupts_;  // Interrupts of each node.
-  int most_interrupts_ = 0;        // Interrupts of the node with the most: interrupts of the job.
+  int max_interrupts_ = 0;         // Interrupts of the node with the most: interrupts of the job.
   JoinedNodesEvents* job_ = nullptr;  // Null before the job.
   std::function<void()> on_ended_;    // Set by end() until it is called.
   boost::asio::steady_timer start_timer_, line_timer_, end_timer_;

@@ -77,10 +77,10 @@ void look_up_addresses(asio::io_context& loop, asio::thread_pool& resolvers,
 Awaitable<Result<Addresses>> addresses_of(Sequence& sequence, asio::thread_pool& resolvers,
                                           std::string name) {
   if (is_numeric_address(name)) co_return Addresses{name};
-  const auto ask = [&](const Arrival<Result<Addresses>>& arrive) {
+  const auto start = [&](const Arrival<Result<Addresses>>& arrive) {
     look_up_addresses(sequence.loop(), resolvers, name, arrive);
   };
-  co_return co_await sequence.wait<Result<Addresses>>(ask);
+  co_return co_await sequence.wait<Result<Addresses>>(start);
 }
 
 bool is_numeric_address(const std::string& name) {

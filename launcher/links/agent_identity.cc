@@ -14,7 +14,9 @@ std::string renew_user(const CertificateIdentity& self) {
   return "ivy-agent renew --user " + self.name;
 }
 
-bool is_ours(const struct stat& status) { return status.st_uid == geteuid() || status.st_uid == 0; }
+bool is_owned(const struct stat& status) {
+  return status.st_uid == geteuid() || status.st_uid == 0;
+}
 
 // In /tmp, any user could create a socket at that path.
 bool is_safe_socket(const std::string& path) {
@@ -22,11 +24,11 @@ bool is_safe_socket(const std::string& path) {
   struct stat socket {};
   const std::size_t slash = path.rfind('/');
   const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash);
-  if (lstat(path.c_str(), &socket) != 0 || !S_ISSOCK(socket.st_mode) || !is_ours(socket)) {
+  if (lstat(path.c_str(), &socket) != 0 || !S_ISSOCK(socket.st_mode) || !is_owned(socket)) {
     return false;
   }
   if (stat(parent.empty() ? "/" : parent.c_str(), &directory) != 0) return false;
-  return is_ours(directory) && (directory.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  return is_owned(directory) && (directory.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
 }  // namespace
@@ -37,21 +39,21 @@ Result<std::string> find_agent_socket(const Environment& environment) {
     return Error{Code::kNotFound, "IVY_AGENT_SOCKET is empty", "unset it"};
   }
   const std::string user = own_account().empty() ? std::to_string(geteuid()) : own_account();
-  std::string looked;
-  for (const std::string& place : agent_socket_places(environment, user, geteuid())) {
-    if (is_safe_socket(place)) return place;
-    looked += (looked.empty() ? "" : ", ") + place;
+  std::string searched;
+  for (const std::string& path : agent_socket_paths(environment, user, geteuid())) {
+    if (is_safe_socket(path)) return path;
+    searched += (searched.empty() ? "" : ", ") + path;
   }
   return Error{Code::kNotFound,
-               "your agent does not run on this host: there is no socket at " + looked,
+               "your agent does not run on this host: there is no socket at " + searched,
                "start one: systemctl start ivy-agent@" + user + ", or: ivy-agent serve"};
 }
 
-std::string own_expiry_warning(const AgentIdentity& us, std::int64_t now_unix_s) {
-  const std::string when = expiry_warning(us.self.not_after, now_unix_s);
+std::string own_expiry_warning(const AgentIdentity& own_identity, std::int64_t now_unix_s) {
+  const std::string when = expiry_warning(own_identity.self.not_after, now_unix_s);
   if (when.empty()) return {};
-  return "your certificate user/" + us.self.name + " " + when +
-         "; renew it: " + renew_user(us.self);
+  return "your certificate user/" + own_identity.self.name + " " + when +
+         "; renew it: " + renew_user(own_identity.self);
 }
 
 std::string host_expiry_warning(const std::string& host, std::int64_t expires_at,

@@ -36,8 +36,8 @@ void LocalLink::make_pump(Descriptor our_end) {
 Result<Descriptor> LocalLink::make_pair() {
   DescriptorPair ends = make_stream_pair();
   if (!ends) return errno_error(Code::kResourceExhausted, "socket pair for the supervisor", errno);
-  make_pump(std::move(ends.ours));
-  return std::move(ends.theirs);
+  make_pump(std::move(ends.first));
+  return std::move(ends.second);
 }
 
 Result<void> LocalLink::start_warden() {
@@ -50,7 +50,7 @@ Result<void> LocalLink::start_warden() {
   const Descriptor far_end = IVY_TRY(make_pair());
   ChildRequest child;
   child.third_fd = far_end.get();
-  child.arguments = warden_words(order);
+  child.arguments = warden_arguments(order);
   return start(child);
 }
 

@@ -45,7 +45,7 @@ class LocalLink : public SequencedLink, public DescriptorPumpEvents {
   const NodeProgram node_;
   std::shared_ptr<DescriptorPump> pump_;
   std::shared_ptr<ChildProcess> warden_;
-  RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};
+  RemoteGreeting greeting_{RemoteGreeting::Sender::kRelay};
 };
 
 }  // namespace ivy

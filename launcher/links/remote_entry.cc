@@ -77,9 +77,9 @@ std::optional<LinkStep> RemoteEntry::sending(std::size_t unsent) {
 
 // Handles the marker `need`. asked: "x86_64", or "x86_64 damaged" if files of the copy there are
 // missing or too short.
-void RemoteEntry::need(const std::string& asked, Step& step) {
-  const std::string architecture = asked.substr(0, asked.find(' '));
-  const bool is_damaged = architecture.size() < asked.size();
+void RemoteEntry::need(const std::string& requested, Step& step) {
+  const std::string architecture = requested.substr(0, requested.find(' '));
+  const bool is_damaged = architecture.size() < requested.size();
   if (request_.reattach && !is_damaged) {
     // The build is no longer on that host, so neither is a supervisor of this build.
     step.failed = LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""};

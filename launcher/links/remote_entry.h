@@ -51,13 +51,13 @@ class RemoteEntry {
 
  private:
   void apply(const GreetingEvent& event, Step& step);
-  void need(const std::string& asked, Step& step);
+  void need(const std::string& requested, Step& step);
   void send_from(const std::string& offset, Step& step);
   LinkDown failure(const std::string& text) const;
 
   const OpenRequest request_;
   const std::string host_;
-  RemoteGreeting greeting_{RemoteGreeting::Speaker::kShell};
+  RemoteGreeting greeting_{RemoteGreeting::Sender::kShell};
   std::string needed_;
   std::optional<NodeBundle> bundle_;
   std::optional<UploadProgress> sending_;  // Set while a bundle is being sent.

@@ -51,7 +51,7 @@ bool RemoteGreeting::step(std::vector<GreetingEvent>& events) {
     buffer_.clear();
     return false;
   }
-  return speaker_ == Speaker::kShell ? shell_step(events) : relay_step(events);
+  return sender_ == Sender::kShell ? shell_step(events) : relay_step(events);
 }
 
 bool RemoteGreeting::shell_step(std::vector<GreetingEvent>& events) {
@@ -79,7 +79,7 @@ bool RemoteGreeting::shell_step(std::vector<GreetingEvent>& events) {
     return true;
   }
   buffer_.erase(0, end + 1);
-  if (events.back().kind == GreetingEvent::Kind::kReady) speaker_ = Speaker::kRelay;
+  if (events.back().kind == GreetingEvent::Kind::kReady) sender_ = Sender::kRelay;
   return true;
 }
 

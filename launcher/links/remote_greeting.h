@@ -30,8 +30,8 @@ class RemoteGreeting {
  public:
   // kShell: a login shell speaks first. kRelay: there is no shell, and the first byte is the
   // relay's.
-  enum class Speaker { kShell, kRelay };
-  explicit RemoteGreeting(Speaker first) : speaker_(first) {}
+  enum class Sender { kShell, kRelay };
+  explicit RemoteGreeting(Sender first) : sender_(first) {}
 
   std::vector<GreetingEvent> feed(std::string_view bytes);
   // True if all further bytes are the relay's: feed() is no longer needed.
@@ -52,7 +52,7 @@ class RemoteGreeting {
   bool relay_step(std::vector<GreetingEvent>& events);
   void keep_noise(std::size_t count);
 
-  Speaker speaker_;
+  Sender sender_;
   bool past_ = false;
   std::string buffer_;
   std::string noise_;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kTransportFd = 3;
 // How long to wait for an unused copy to exit. Its connection closes, which it detects immediately.
-constexpr int kPatienceMs = 1000;
+constexpr int kTimeoutMs = 1000;
 constexpr int kReapTries = 50;
 
 // Moves a descriptor above the standard streams: if one of those is closed, its number is free, and
@@ -31,8 +31,8 @@ void leave_standard_streams(Descriptor& end) {
 
 // Gives the copy the process state that an exec would have made, as far as the warden does not do
 // that itself.
-[[noreturn]] void go_on(const WardenOrder& order, int transport, WardenCopy::Main main,
-                        bool has_reaper) noexcept {
+[[noreturn]] void run_warden(const WardenOrder& order, int transport, WardenCopy::Main main,
+                             bool has_reaper) noexcept {
   setsid();
   dup2(transport, kTransportFd);
   // The descriptor may have had this number already, and would then close on exec.
@@ -43,15 +43,15 @@ void leave_standard_streams(Descriptor& end) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  std::vector<std::string> words = warden_words(order);
+  std::vector<std::string> words = warden_arguments(order);
   if (has_reaper) words.insert(words.end(), {"--reaper", "parent"});
   set_process_title(words);
-  _exit(main(static_cast<int>(words.size()), exec_words(words).data()));
+  _exit(main(static_cast<int>(words.size()), exec_array(words).data()));
 }
 
 }  // namespace
 
-std::vector<std::string> warden_words(const WardenOrder& order) {
+std::vector<std::string> warden_arguments(const WardenOrder& order) {
   return {order.program,    "warden",
           "--job",          order.job_id,
           "--host",         std::to_string(order.host),
@@ -66,17 +66,17 @@ std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main mai
   if (main == nullptr || __libc_single_threaded == 0) return nullptr;
   DescriptorPair ends = make_stream_pair();
   if (!ends) return nullptr;
-  leave_standard_streams(ends.ours);
-  leave_standard_streams(ends.theirs);
-  if (!ends.ours || !ends.theirs) return nullptr;
+  leave_standard_streams(ends.first);
+  leave_standard_streams(ends.second);
+  if (!ends.first || !ends.second) return nullptr;
   const bool has_reaper = reaps && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
   const pid_t pid = fork();
-  if (pid == 0) go_on(order, ends.theirs.get(), main, has_reaper);
+  if (pid == 0) run_warden(order, ends.second.get(), main, has_reaper);
   if (pid < 0) {
     if (has_reaper) prctl(PR_SET_CHILD_SUBREAPER, 0);
     return nullptr;
   }
-  return std::shared_ptr<WardenCopy>(new WardenCopy(order, {pid, std::move(ends.ours)}));
+  return std::shared_ptr<WardenCopy>(new WardenCopy(order, {pid, std::move(ends.first)}));
 }
 
 WardenCopy::~WardenCopy() {
@@ -86,7 +86,7 @@ WardenCopy::~WardenCopy() {
   parts_->transport.reset();
   pollfd ended{open_pidfd(parts_->pid), POLLIN, 0};
   const Descriptor process(ended.fd);
-  if (poll(&ended, 1, kPatienceMs) != 1) return;
+  if (poll(&ended, 1, kTimeoutMs) != 1) return;
   // The descriptor may be readable some milliseconds before the process can be reaped.
   for (int i = 0; i < kReapTries && waitpid(parts_->pid, nullptr, WNOHANG) == 0; ++i)
     poll(nullptr, 0, static_cast<int>(kReapPause.count()));

@@ -24,7 +24,7 @@ struct WardenOrder {
 };
 
 // Returns the arguments of `ivy-node warden` for a connection on descriptor 3.
-std::vector<std::string> warden_words(const WardenOrder& order);
+std::vector<std::string> warden_arguments(const WardenOrder& order);
 
 class WardenCopy {
  public:

@@ -62,18 +62,18 @@ std::optional<std::string> listed_environment(const std::string& name, const Env
 
 Result<std::string> conda_prefix(const std::string& name, const Environment& caller) {
   if (name.find('/') != std::string::npos) return absolute(name);
-  std::vector<std::string> places;
+  std::vector<std::string> directories;
   const std::string folders = value(caller, "CONDA_ENVS_PATH");
   std::string_view rest = folders;
-  while (!rest.empty()) places.push_back(std::string(take_part(rest, ':')) + "/" + name);
+  while (!rest.empty()) directories.push_back(std::string(take_part(rest, ':')) + "/" + name);
   for (const std::string& root : conda_roots(caller))
-    places.push_back(name == "base" ? root : root + "/envs/" + name);
-  places.push_back(value(caller, "HOME") + "/.conda/envs/" + name);
-  for (const std::string& place : places)
-    if (has_python(place)) return place;
+    directories.push_back(name == "base" ? root : root + "/envs/" + name);
+  directories.push_back(value(caller, "HOME") + "/.conda/envs/" + name);
+  for (const std::string& directory : directories)
+    if (has_python(directory)) return directory;
   if (const std::optional<std::string> listed = listed_environment(name, caller)) return *listed;
   return Error{Code::kNotFound,
-               "there is no conda environment \"" + name + "\" in " + joined(places, ", "),
+               "there is no conda environment \"" + name + "\" in " + joined(directories, ", "),
                "give its directory: --activate conda:/path/to/" + name};
 }
 

@@ -125,8 +125,8 @@ Result<AppRole> role_of(const toml::table& table, const std::string& path) {
   Reader reader(table, path);
   AppRole role;
   role.name = reader.text("name");
-  constexpr AppPlace kPlaces[] = {AppPlace::kEvery, AppPlace::kFirst, AppPlace::kOthers};
-  role.place = kPlaces[reader.choice("on", {"every", "first", "others"})];
+  constexpr RoleHosts kRoleHosts[] = {RoleHosts::kEvery, RoleHosts::kFirst, RoleHosts::kOthers};
+  role.hosts = kRoleHosts[reader.choice("on", {"every", "first", "others"})];
   role.command = reader.words("command");
   role.ports = reader.number("ports", kMaxPortsOfRole);
   role.ready = reader.text("ready");
@@ -161,8 +161,8 @@ std::string known_apps(const std::vector<std::string>& directories) {
 
 std::vector<std::string> app_directories(const Environment& environment) {
   std::vector<std::string> directories;
-  const ConfigPlaces places = config_places(environment);
-  for (const std::string& file : {places.user, places.system})
+  const ConfigPaths paths = config_paths(environment);
+  for (const std::string& file : {paths.user, paths.system})
     if (!file.empty()) directories.push_back(file.substr(0, file.rfind('/')) + "/apps");
   directories.push_back(program_directory() + "/../share/ivyrun/apps");
   return directories;

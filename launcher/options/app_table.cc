@@ -9,7 +9,7 @@
 namespace ivy {
 namespace {
 
-using enum AppPlace;
+using enum RoleHosts;
 
 Error wrong_role(std::string_view text, const std::string& why) {
   return usage_error("\"" + std::string(text) + "\" is not a valid role: " + why,
@@ -29,17 +29,17 @@ Result<AppRole> parse_role(std::string_view text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string_view::npos) return wrong_role(text, "it has no command");
   std::string_view name = text.substr(0, equals);
-  std::string_view place = "every";
+  std::string_view hosts_name = "every";
   if (const std::size_t at = name.find('@'); at != std::string_view::npos) {
-    place = name.substr(at + 1);
+    hosts_name = name.substr(at + 1);
     name = name.substr(0, at);
   }
   if (!is_env_name(name)) return wrong_role(text, "a name may have only letters, digits and _");
   AppRole role;
   role.name = name;
-  if (place != "first" && place != "others" && place != "every")
+  if (hosts_name != "first" && hosts_name != "others" && hosts_name != "every")
     return wrong_role(text, "after @, write first, others or every");
-  role.place = place == "first" ? kFirst : place == "others" ? kOthers : kEvery;
+  role.hosts = hosts_name == "first" ? kFirst : hosts_name == "others" ? kOthers : kEvery;
   Result<std::vector<std::string>> command = quoted_words(text.substr(equals + 1));
   if (!command.ok()) return wrong_role(text, command.error().message);
   role.command = std::move(command).value();
@@ -56,7 +56,7 @@ AppSpec app_of_roles(std::vector<AppRole> roles) {
   AppSpec app;
   app.name = "roles";
   for (const AppRole& role : roles) {
-    if (role.place != AppPlace::kFirst) continue;
+    if (role.hosts != RoleHosts::kFirst) continue;
     std::string name = "IVY_ROLE_" + role.name;
     std::transform(name.begin(), name.end(), name.begin(), [](char c) {
       return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;

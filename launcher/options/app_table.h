@@ -25,13 +25,13 @@
 
 namespace ivy {
 
-enum class AppPlace { kFirst, kOthers, kEvery };
+enum class RoleHosts { kFirst, kOthers, kEvery };
 // Ranks on which the user's program runs: the first, every one, or none.
 enum class AppClient { kFirst, kEvery, kNone };
 
 struct AppRole {
   std::string name;
-  AppPlace place = AppPlace::kFirst;
+  RoleHosts hosts = RoleHosts::kFirst;
   std::vector<std::string> command;
   int ports = 0;
   // Readiness check: none (""), "port" (its first port accepts connections), or a path that its

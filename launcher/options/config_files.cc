@@ -38,20 +38,20 @@ Result<OptionSpelling> flag_of(const TomlEntry& entry) {
                             "keys are ivyrun's flags without the dashes: ivyrun --help all");
   if (is_among(kNeverInFiles, spelling->entry->name))
     return Error{Code::kInvalidArgument,
-                 entry.place + ": " + entry.key + " is not allowed in a config file",
+                 entry.origin + ": " + entry.key + " is not allowed in a config file",
                  "write it on the command line"};
   return *spelling;
 }
 
 Error wrong_kind(const TomlEntry& entry, const std::string& wanted) {
-  return Error{Code::kInvalidArgument, entry.place + ": " + entry.key + " is " + wanted,
+  return Error{Code::kInvalidArgument, entry.origin + ": " + entry.key + " is " + wanted,
                "ivyrun --help " + dashed(entry.key)};
 }
 
 // Adds the settings of one line. A switch that is off only keeps later files from turning it on.
 Result<void> add_entry(const TomlEntry& entry, const OptionSpelling& spelling, Scanned& scanned) {
-  Setting setting{spelling.entry, "true", entry.key + " (" + entry.place + ")"};
-  setting.origin = entry.place;
+  Setting setting{spelling.entry, "true", entry.key + " (" + entry.origin + ")"};
+  setting.origin = entry.origin;
   const bool is_switch = !spelling.takes_value();
   if (is_switch && spelling.entry->kind == OptionKind::kHonoured) {
     const bool is_joinable = !spelling.entry->joined_value.empty() &&
@@ -59,7 +59,7 @@ Result<void> add_entry(const TomlEntry& entry, const OptionSpelling& spelling, S
     if (entry.kind != TomlEntry::Kind::kSwitch && !is_joinable)
       return wrong_kind(entry, "a switch: write true or false");
     if (entry.values.front() == "false") {
-      scanned.switched_off.push_back({spelling.entry, entry.place});
+      scanned.switched_off.push_back({spelling.entry, entry.origin});
       return {};
     }
     setting.value =
@@ -99,20 +99,20 @@ const Setting* config_setting(const Scanned& scanned) {
 
 }  // namespace
 
-ConfigPlaces config_places(const Environment& environment) {
-  ConfigPlaces places;
+ConfigPaths config_paths(const Environment& environment) {
+  ConfigPaths paths;
   const std::string* const config_home = find_variable(environment, "XDG_CONFIG_HOME");
   const std::string* const home = find_variable(environment, "HOME");
   // According to the XDG specification, a relative path counts as unset.
   if (config_home != nullptr && config_home->starts_with('/')) {
-    places.user = *config_home + "/ivyrun/config.toml";
+    paths.user = *config_home + "/ivyrun/config.toml";
   } else if (home != nullptr && !home->empty()) {
-    places.user = *home + "/.config/ivyrun/config.toml";
+    paths.user = *home + "/.config/ivyrun/config.toml";
   }
-  return places;
+  return paths;
 }
 
-Result<void> add_config_files(const ConfigPlaces& places, Scanned& scanned) {
+Result<void> add_config_files(const ConfigPaths& paths, Scanned& scanned) {
   if (const Setting* named = config_setting(scanned)) {
     if (named->value == "none") return {};
     const std::string path = named->value;
@@ -124,7 +124,7 @@ Result<void> add_config_files(const ConfigPlaces& places, Scanned& scanned) {
                    "--config FILE needs a TOML file of flags; --config none reads no file"};
     IVY_CHECK(add_file(path, **text, scanned));
   }
-  for (const std::string& path : {places.user, places.system}) {
+  for (const std::string& path : {paths.user, paths.system}) {
     if (path.empty()) continue;
     const std::optional<std::string> text = IVY_TRY(read_settings_file(path, FileOwner::kAny));
     if (text) IVY_CHECK(add_file(path, *text, scanned));

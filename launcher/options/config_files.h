@@ -13,16 +13,16 @@
 
 namespace ivy {
 
-struct ConfigPlaces {
+struct ConfigPaths {
   std::string system = "/etc/ivyrun/config.toml";
   std::string user;  // Empty if there is no home directory.
   std::string policy = "/etc/ivyrun/policy.toml";
 };
 // Returns the locations. The user's file is in ~/.config/ivyrun, or below XDG_CONFIG_HOME.
-ConfigPlaces config_places(const Environment& environment);
+ConfigPaths config_paths(const Environment& environment);
 
 // Adds the settings of the files for flags that are not set yet; --config none reads no file. The
 // message of InvalidArgument contains file, line, and the key that was probably meant.
-Result<void> add_config_files(const ConfigPlaces& places, Scanned& scanned);
+Result<void> add_config_files(const ConfigPaths& paths, Scanned& scanned);
 
 }  // namespace ivy

@@ -9,7 +9,7 @@ namespace {
 // Linux rejects a longer "NAME=value" (MAX_ARG_STRLEN, including the final NUL).
 constexpr std::size_t kMaxVariableBytes = (128u << 10) - 1;
 
-Error refused_name(const std::string& name) {
+Error rejected_name(const std::string& name) {
   std::string fix = "leave it out";
   if (name == "MASTER_ADDR") fix = "use --master-addr ADDRESS";
   if (name == "MASTER_PORT") fix = "use --master-port PORT";
@@ -20,7 +20,7 @@ Result<void> add_checked(Environment& out, const std::string& name, std::string 
   if (!is_env_name(name))
     return Error{Code::kInvalidArgument, "\"" + name + "\" is not a valid variable name",
                  "write NAME or NAME=VALUE, and one flag per variable"};
-  if (env_rule(name) == EnvRule::kSet) return refused_name(name);
+  if (env_rule(name) == EnvRule::kSet) return rejected_name(name);
   if (value.find('\0') != std::string::npos)
     return Error{Code::kInvalidArgument, "the value of " + name + " contains a NUL byte"};
   if (name.size() + 1 + value.size() > kMaxVariableBytes)

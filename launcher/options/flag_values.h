@@ -33,11 +33,11 @@ void add_flag_value(CLI::App& app, const std::string& flag, const std::string& s
   app.add_option_function<std::string>(flag, checked)->take_last();
 }
 
-// Returns a function that stores the result of parse() in `place`.
+// Returns a function that stores the result of parse() in `target`.
 template <class T, class Parse>
-auto stored_in(T& place, Parse parse) {
-  return [&place, parse](const std::string& text) -> Result<void> {
-    place = IVY_TRY(parse(text));
+auto stored_in(T& target, Parse parse) {
+  return [&target, parse](const std::string& text) -> Result<void> {
+    target = IVY_TRY(parse(text));
     return {};
   };
 }

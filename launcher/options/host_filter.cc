@@ -11,23 +11,24 @@ namespace ivy {
 namespace {
 
 // More than the slots of the largest host.
-constexpr int kMaxPlace = 8191;
+constexpr int kMaxDevice = 8191;
 
 bool is_numeric(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789-") == std::string_view::npos;
 }
 
 // Parses a place or a range of places: "3" or "0-3".
-Result<void> add_places(std::string_view text, std::vector<int>& places) {
+Result<void> add_devices(std::string_view text, std::vector<int>& devices) {
   const std::size_t dash = text.find('-');
-  const Result<int> first = parse_number(text.substr(0, dash), 0, kMaxPlace);
+  const Result<int> first = parse_number(text.substr(0, dash), 0, kMaxDevice);
   const Result<int> last =
-      dash == std::string_view::npos ? first : parse_number(text.substr(dash + 1), 0, kMaxPlace);
+      dash == std::string_view::npos ? first : parse_number(text.substr(dash + 1), 0, kMaxDevice);
   if (!first.ok() || !last.ok() || *last < *first)
     return usage_error("\"" + std::string(text) + "\" is not a slot number or a range of slots",
                        "slots are numbered from 0: 'node01:0,2' or 'node01:0-3'");
-  for (int place = *first; place <= *last; ++place)
-    if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+  for (int device = *first; device <= *last; ++device)
+    if (std::find(devices.begin(), devices.end(), device) == devices.end())
+      devices.push_back(device);
   return {};
 }
 
@@ -43,7 +44,7 @@ Result<HostPick> parse_pick(std::string_view text) {
   const std::size_t colon = colon_of(text);
   for (const Host& host : IVY_TRY(parse_host_list(text.substr(0, colon), "hosts")))
     pick.names.push_back(host.name);
-  if (colon != std::string_view::npos) IVY_CHECK(add_places(text.substr(colon + 1), pick.places));
+  if (colon != std::string_view::npos) IVY_CHECK(add_devices(text.substr(colon + 1), pick.devices));
   return pick;
 }
 
@@ -57,13 +58,13 @@ Result<Picked> by_name(const std::vector<HostPick>& picks, const std::vector<Hos
     for (const std::string& name : pick.names) {
       const auto has_name = [&](const Host& host) { return host.name == name; };
       if (std::none_of(hosts.begin(), hosts.end(), has_name)) unknown.push_back(name);
-      const auto [found, is_new] = picked.try_emplace(name, pick.places);
+      const auto [found, is_new] = picked.try_emplace(name, pick.devices);
       if (is_new) continue;
       // A whole host includes all of its places.
-      if (pick.places.empty() || found->second.empty())
+      if (pick.devices.empty() || found->second.empty())
         found->second.clear();
       else
-        found->second.insert(found->second.end(), pick.places.begin(), pick.places.end());
+        found->second.insert(found->second.end(), pick.devices.begin(), pick.devices.end());
     }
   }
   if (unknown.empty()) return picked;
@@ -75,21 +76,21 @@ Result<Picked> by_name(const std::vector<HostPick>& picks, const std::vector<Hos
                "write the names as they appear in the list of hosts"};
 }
 
-Result<void> check_places(const Host& host, const std::vector<int>& places) {
+Result<void> check_devices(const Host& host, const std::vector<int>& devices) {
   if (!host.slots) return {};
-  for (const int place : places)
-    if (place >= *host.slots)
-      return usage_error(host.name + " has no slot " + std::to_string(place) + ": it has " +
+  for (const int device : devices)
+    if (device >= *host.slots)
+      return usage_error(host.name + " has no slot " + std::to_string(device) + ": it has " +
                              counted(static_cast<std::size_t>(*host.slots), "slot"),
                          "slots are numbered from 0");
   return {};
 }
 
-void keep_places(std::vector<int> places, Host& host) {
-  std::sort(places.begin(), places.end());
-  places.erase(std::unique(places.begin(), places.end()), places.end());
-  host.slots = static_cast<int>(places.size());
-  host.only_places = std::move(places);
+void select_devices(std::vector<int> devices, Host& host) {
+  std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  host.slots = static_cast<int>(devices.size());
+  host.only_devices = std::move(devices);
 }
 
 }  // namespace
@@ -102,11 +103,11 @@ Result<std::vector<HostPick>> parse_host_filter(std::string_view text) {
     bool may_continue = false;
     for (const TextPiece& piece : cut_at_commas(TextPiece{part}, true)) {
       if (may_continue && is_numeric(piece.text)) {
-        IVY_CHECK(add_places(piece.text, picks.back().places));
+        IVY_CHECK(add_devices(piece.text, picks.back().devices));
         continue;
       }
       picks.push_back(IVY_TRY(parse_pick(piece.text)));
-      may_continue = !picks.back().places.empty();
+      may_continue = !picks.back().devices.empty();
     }
   }
   if (ends_open)
@@ -122,8 +123,8 @@ Result<std::vector<Host>> included_hosts(const std::vector<HostPick>& picks,
     const auto found = picked.find(host.name);
     if (found == picked.end()) continue;
     kept.push_back(host);
-    IVY_CHECK(check_places(host, found->second));
-    if (!found->second.empty()) keep_places(found->second, kept.back());
+    IVY_CHECK(check_devices(host, found->second));
+    if (!found->second.empty()) select_devices(found->second, kept.back());
   }
   return kept;
 }
@@ -137,19 +138,19 @@ Result<std::vector<Host>> hosts_without(const std::vector<HostPick>& picks,
     if (found != picked.end() && found->second.empty()) continue;
     kept.push_back(host);
     if (found == picked.end()) continue;
-    IVY_CHECK(check_places(host, found->second));
+    IVY_CHECK(check_devices(host, found->second));
     if (!host.slots) {
-      kept.back().without_places = found->second;
+      kept.back().excluded_devices = found->second;
       continue;
     }
     std::vector<int> left;
-    for (int place = 0; place < *host.slots; ++place)
-      if (std::find(found->second.begin(), found->second.end(), place) == found->second.end())
-        left.push_back(place);
+    for (int device = 0; device < *host.slots; ++device)
+      if (std::find(found->second.begin(), found->second.end(), device) == found->second.end())
+        left.push_back(device);
     if (left.empty())
       kept.pop_back();
     else
-      keep_places(std::move(left), kept.back());
+      select_devices(std::move(left), kept.back());
   }
   if (kept.empty()) return usage_error("the filter leaves no hosts", "exclude fewer hosts");
   return kept;

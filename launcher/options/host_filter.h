@@ -16,7 +16,7 @@ namespace ivy {
 // whole host.
 struct HostPick {
   std::vector<std::string> names;
-  std::vector<int> places;
+  std::vector<int> devices;
 };
 
 // Parses DeepSpeed's form "h1@h2:0,2", and lists with ranges as in -H: "node[01-08],node17:0-3". A

@@ -31,10 +31,10 @@ struct Origin {
   std::size_t line = 0;  // 0 for a list without lines.
 
   Error error(std::size_t column, const std::string& what, const std::string& fix = {}) const {
-    const std::string place =
+    const std::string position =
         line == 0 ? name + ", column " + std::to_string(column)
                   : name + ":" + std::to_string(line) + ":" + std::to_string(column);
-    return Error{Code::kInvalidArgument, place + ": " + what, fix};
+    return Error{Code::kInvalidArgument, position + ": " + what, fix};
   }
   std::string text() const { return line == 0 ? name : name + ":" + std::to_string(line); }
 };
@@ -311,10 +311,10 @@ Result<void> parse_line(TextPiece line, const Origin& origin, std::vector<Host>&
 
 Result<std::vector<Host>> parse_host_list(std::string_view text, const std::string& origin) {
   if (text.size() > kMaxHostListBytes) return too_long(origin);
-  const Origin place{origin, 0};
-  if (trimmed(TextPiece{text}).text.empty()) return place.error(1, "the list of hosts is empty");
+  const Origin position{origin, 0};
+  if (trimmed(TextPiece{text}).text.empty()) return position.error(1, "the list of hosts is empty");
   std::vector<Host> hosts;
-  IVY_CHECK(parse_entries(TextPiece{text}, place, hosts));
+  IVY_CHECK(parse_entries(TextPiece{text}, position, hosts));
   return merged(hosts, origin);
 }
 

@@ -22,8 +22,8 @@ struct Host {
   std::optional<int> max_slots = {};  // max_slots=4: more workers than this are rejected.
   // --include h:0,2 and --exclude h:1: only these places of the host, or all others. They are
   // numbers of its accelerators, if it has any.
-  std::vector<int> only_places = {};
-  std::vector<int> without_places = {};
+  std::vector<int> only_devices = {};
+  std::vector<int> excluded_devices = {};
   std::optional<int> fake;  // --fake-hosts: number of this simulated host, 0..N-1.
   bool joins = false;       // torchrun mode: the host joins through its own ivyrun.
   std::string origin;       // "-H", or "file:line", for messages.

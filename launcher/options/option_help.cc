@@ -72,7 +72,7 @@ constexpr ExitCodeRow kExitCodes[] = {
     {kExitPreempted, "stopped before the end of the Slurm job"},
     {kExitHostsNotUp, "hosts not reachable"},
     {kExitHostLost, "host or supervisor lost"},
-    {kExitRefused, "rejected by a check"},
+    {kExitRejected, "rejected by a check"},
     {kExitStalled, "no progress (--on-stall stop)"},
     {kExitTimeout, "--timeout reached"},
     {kExitInternal, "internal error of ivyrun"},

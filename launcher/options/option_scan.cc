@@ -129,14 +129,14 @@ Result<void> scan_letters(const std::vector<std::string>& arguments, std::size_t
         return unknown_flag(token.substr(0, token.find('=')));
     }
     // The error for "-mpkg" must not be about a flag -p, which was not typed.
-    if (i > 1 && spelling->entry->kind == OptionKind::kRefused)
+    if (i > 1 && spelling->entry->kind == OptionKind::kRejected)
       return unknown_flag(token.substr(0, token.find('=')));
     IVY_CHECK(add_setting(*spelling, typed, rest, arguments, at, out));
     // srun's "-K1": a number after a switch without effect belongs to the switch.
     if (spelling->entry->kind == OptionKind::kIgnored && i + 1 < token.size() &&
         token.find_first_not_of("0123456789", i + 1) == std::string::npos)
       break;
-    if (spelling->takes_value() || spelling->entry->kind == OptionKind::kRefused) break;
+    if (spelling->takes_value() || spelling->entry->kind == OptionKind::kRejected) break;
   }
   return {};
 }
@@ -283,7 +283,7 @@ void note_unknown_variables(const Environment& environment, std::vector<std::str
 Result<void> drop_flags_without_effect(Scanned& scanned, std::vector<std::string>& notes) {
   for (const Setting& setting : scanned.settings) {
     const OptionEntry& entry = *setting.entry;
-    if (entry.kind == OptionKind::kRefused)
+    if (entry.kind == OptionKind::kRejected)
       return usage_error(setting.spelling + " is not a flag of ivyrun", std::string(entry.text));
     if (entry.kind == OptionKind::kIgnored && !entry.text.empty())
       notes.push_back(setting.spelling + " is ignored: " + std::string(entry.text));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table itself comes first and is most of the file: one row per flag, grouped as in the help.
-// refused(), ignored() and torchruns() make the rows of other launchers' flags. find_option() and
+// rejected(), ignored() and torchruns() make the rows of other launchers' flags. find_option() and
 // nearest_option() search the table.
 #include "launcher/options/option_table.h"
 
@@ -18,15 +18,15 @@ using enum OptionKind;
 using enum OptionOrigin;
 
 // Another launcher's flag that does not exist here; `instead` names the alternative.
-constexpr OptionEntry refused(std::string_view name, std::string_view aliases,
-                              std::string_view instead) {
-  return {name, aliases, "", kDiagnosis, kRefused, kOurs, instead};
+constexpr OptionEntry rejected(std::string_view name, std::string_view aliases,
+                               std::string_view instead) {
+  return {name, aliases, "", kDiagnosis, kRejected, kIvyrun, instead};
 }
 
 // Another launcher's switch that has no effect here, with a note.
 constexpr OptionEntry ignored(std::string_view name, std::string_view aliases,
                               std::string_view note) {
-  return {name, aliases, "", kDiagnosis, kIgnored, kOurs, note};
+  return {name, aliases, "", kDiagnosis, kIgnored, kIvyrun, note};
 }
 
 // A flag of torchrun that has no effect here, with the name of its value.
@@ -37,12 +37,12 @@ constexpr OptionEntry torchruns(std::string_view name, std::string_view value,
 
 constexpr OptionEntry kTable[] = {
     // clang-format off
-    {"hosts", "-H --host -host", "LIST", kPlacement, kHonoured, kOurs,
+    {"hosts", "-H --host -host", "LIST", kPlacement, kHonoured, kIvyrun,
      "hosts in rank order: 'h1:4,user@h2,node[01-08],[::1]:2' (quote the brackets, or your shell expands them); "
      "@FILE reads a hostfile"},
     {"hostfile", "-hostfile --machinefile -machinefile --deepspeed-hostfile", "FILE", kPlacement,
-     kHonoured, kOurs, "hosts from a file (- is standard input): one `host[:slots]` or `host slots=N` per line"},
-    {"num-proc", "-n -np --np --num-processes --ntasks", "N", kPlacement, kHonoured, kOurs,
+     kHonoured, kIvyrun, "hosts from a file (- is standard input): one `host[:slots]` or `host slots=N` per line"},
+    {"num-proc", "-n -np --np --num-processes --ntasks", "N", kPlacement, kHonoured, kIvyrun,
      "number of workers in total"},
     {"nproc-per-node", "--npernode -npernode --ppn -ppn --ntasks-per-node --num-gpus "
      "--slots-per-host", "N|auto|gpu|xpu|cpu", kPlacement, kHonoured, kTorchrun,
@@ -50,50 +50,50 @@ constexpr OptionEntry kTable[] = {
     {"nnodes", "--num-nodes --num-machines --nodes", "N|MIN:MAX", kPlacement, kHonoured, kTorchrun,
      "use the first N hosts; MIN:MAX: start with at least MIN of the first MAX if the others do not come up "
      "within --start-timeout, and continue without hosts that are lost"},
-    {"fake-hosts", "", "N", kPlacement, kHonoured, kOurs,
+    {"fake-hosts", "", "N", kPlacement, kHonoured, kIvyrun,
      "simulate N hosts on this machine, for testing"},
-    refused("-N", "-N", "-N means different things to mpirun and srun: use --nnodes N or --nproc-per-node N"),
-    {"include", "", "HOSTS", kPlacement, kHonoured, kOurs,
+    rejected("-N", "-N", "-N means different things to mpirun and srun: use --nnodes N or --nproc-per-node N"),
+    {"include", "", "HOSTS", kPlacement, kHonoured, kIvyrun,
      "use only these hosts: 'node[01-08],node17', or only some slots (GPUs) of them, in DeepSpeed's form: 'h1@h2:0,2'"},
-    {"exclude", "", "HOSTS", kPlacement, kHonoured, kOurs,
+    {"exclude", "", "HOSTS", kPlacement, kHonoured, kIvyrun,
      "leave out these hosts, or these slots of them: 'h2@h3:1'"},
-    {"map-by", "-map-by", "host|nvlink|switch", kPlacement, kHonoured, kOurs,
+    {"map-by", "-map-by", "host|nvlink|switch", kPlacement, kHonoured, kIvyrun,
      "rank order: `host` as in -H (default); `nvlink`: hosts of one NVLink domain follow each other; `switch`: hosts "
      "behind one network switch (SLURM_TOPOLOGY_ADDR), and accelerators behind one PCI switch; --dry-run shows it"},
     {"bind-to", "-bind-to --numa-binding --cpu-bind --bind-cores-to-rank=core --enable-cpu-affinity=numa",
-     "core|l3|numa|socket|none", kPlacement, kHonoured, kOurs,
+     "core|l3|numa|socket|none", kPlacement, kHonoured, kIvyrun,
      "pin workers to CPU cores: core (an equal share of the cores for each), l3, numa or socket (all cores of one), "
      "none; default: near its GPUs if it has any, else none"},
-    {"report-bindings", "-report-bindings", "", kPlacement, kHonoured, kOurs,
+    {"report-bindings", "-report-bindings", "", kPlacement, kHonoured, kIvyrun,
      "report the cores that each rank is pinned to"},
-    {"visible", "--virtual-local-rank=own", "all|own", kPlacement, kHonoured, kOurs,
+    {"visible", "--virtual-local-rank=own", "all|own", kPlacement, kHonoured, kIvyrun,
      "which GPUs a worker sees: `all` of its host's (select by LOCAL_RANK; default for torch and jax) or only its "
      "`own` (always device 0; default for the other backends and with --gpus-per-proc)"},
     {"gpus-per-proc", "-gpus-per-proc --gpus-per-task --gpus-per-process --devices-per-proc", "K", kPlacement, kHonoured,
-     kOurs, "GPUs of each worker (default 1); without -n, each host runs as many workers as its GPUs allow"},
-    {"cpu-devices", "", "K", kPlacement, kHonoured, kOurs,
+     kIvyrun, "GPUs of each worker (default 1); without -n, each host runs as many workers as its GPUs allow"},
+    {"cpu-devices", "", "K", kPlacement, kHonoured, kIvyrun,
      "JAX: give each worker K simulated CPU devices and no others, for testing"},
-    {"oversubscribe", "-oversubscribe", "", kPlacement, kHonoured, kOurs,
+    {"oversubscribe", "-oversubscribe", "", kPlacement, kHonoured, kIvyrun,
      "let workers share GPUs if --visible own, --gpus-per-proc or --nproc-per-node gpu needs more GPUs than exist"},
-    {"device-env", "", "NAME", kPlacement, kHonoured, kOurs,
+    {"device-env", "", "NAME", kPlacement, kHonoured, kIvyrun,
      "also set this variable to a worker's devices, for vendors that ivyrun does not know, such as "
      "ASCEND_RT_VISIBLE_DEVICES; may be repeated"},
-    refused("wal", "--store-wal", "the store keeps nothing on disk; use --max-restarts N to restart the job with a new store if the store is lost"),
-    refused("store-proxy", "", "leave it out: workers connect to the store directly"),
+    rejected("wal", "--store-wal", "the store keeps nothing on disk; use --max-restarts N to restart the job with a new store if the store is lost"),
+    rejected("store-proxy", "", "leave it out: workers connect to the store directly"),
     ignored("use-env", "", "LOCAL_RANK is always set"),
-    {"mpi", "", "", kDiagnosis, kIgnored, kOurs, "MPI programs find each other through PMI or PMIx (docs/mpi.md)", "KIND"},
-    refused("page", "", "use `ivyctl top` to see the ranks, or --metrics-file FILE for Prometheus"),
-    refused("workers", "--num-workers --nprocs --ranks --processes --gpus",
+    {"mpi", "", "", kDiagnosis, kIgnored, kIvyrun, "MPI programs find each other through PMI or PMIx (docs/mpi.md)", "KIND"},
+    rejected("page", "", "use `ivyctl top` to see the ranks, or --metrics-file FILE for Prometheus"),
+    rejected("workers", "--num-workers --nprocs --ranks --processes --gpus",
             "use -n N for N workers in total, or --nproc-per-node N for N on each host"),
-    refused("gres", "--gpus-per-node -G", "ivyrun finds the GPUs of a host itself: use --nproc-per-node N for N workers on each "
+    rejected("gres", "--gpus-per-node -G", "ivyrun finds the GPUs of a host itself: use --nproc-per-node N for N workers on each "
             "host, or --gpus-per-proc K for K GPUs per worker"),
-    refused("world-size", "--rank --local-rank", "ivyrun sets rank and world size for every worker; use -n N for N "
+    rejected("world-size", "--rank --local-rank", "ivyrun sets rank and world size for every worker; use -n N for N "
             "workers"),
-    refused("nodelist", "-w --nodefile", "use -H h1,h2,... or --hostfile FILE"),
-    refused("-f", "-f", "use --hostfile FILE"),
-    refused("partition", "-p --account -A --qos --job-name -J --mem --exclusive",
+    rejected("nodelist", "-w --nodefile", "use -H h1,h2,... or --hostfile FILE"),
+    rejected("-f", "-f", "use --hostfile FILE"),
+    rejected("partition", "-p --account -A --qos --job-name -J --mem --exclusive",
             "allocate hosts with sbatch or salloc and run ivyrun inside; for an SSH port use --ssh-port PORT"),
-    refused("cpus-per-task", "-c --num-cpu-threads-per-process",
+    rejected("cpus-per-task", "-c --num-cpu-threads-per-process",
      "use --bind-to core for an equal share of the cores per worker, or -x OMP_NUM_THREADS=N to limit threads; for Python "
      "code: ivyrun ... python3 -c CODE"),
 
@@ -101,168 +101,168 @@ constexpr OptionEntry kTable[] = {
      "the program is a Python module, as in python -m"},
     {"no-python", "", "", kCommand, kHonoured, kTorchrun,
      "run the program directly even if its name ends in .py"},
-    {"python", "", "PATH", kCommand, kHonoured, kOurs,
+    {"python", "", "PATH", kCommand, kHonoured, kIvyrun,
      "Python for scripts and modules (default: IVY_PYTHON, the active environment, python3)"},
-    {"wdir", "-wdir --chdir --cwd --workdir --working-dir --working-directory", "DIR", kCommand, kHonoured, kOurs,
+    {"wdir", "-wdir --chdir --cwd --workdir --working-dir --working-directory", "DIR", kCommand, kHonoured, kIvyrun,
      "working directory on every host (default: this one)"},
-    {"export", "-x", "K[=V]", kCommand, kHonoured, kOurs,
+    {"export", "-x", "K[=V]", kCommand, kHonoured, kIvyrun,
      "set a variable for the workers; K* passes all variables that start with K; may be repeated"},
-    {"env-file", "", "FILE", kCommand, kHonoured, kOurs,
+    {"env-file", "", "FILE", kCommand, kHonoured, kIvyrun,
      "set the variables of a file for the workers: NAME, NAME=VALUE, NAME='VALUE' or NAME=\"VALUE\" per "
      "line, `export` and # comments allowed; may be repeated"},
     {"env", "--genvall=all -genvall=all -envall=all --envall=all -genvnone=none -envnone=none", "safe|all|none", kCommand,
-     kHonoured, kOurs,
+     kHonoured, kIvyrun,
      "which of your variables workers on other hosts get: those that frameworks read (safe, the default), or all; "
      "none: workers get a login environment plus -x and --env-file"},
-    {"wrap", "", "COMMAND", kCommand, kHonoured, kOurs,
+    {"wrap", "", "COMMAND", kCommand, kHonoured, kIvyrun,
      "run each worker under COMMAND, such as 'nsys profile -o trace.%r' or 'numactl -l'; placeholders as in --output"},
-    {"wrap-ranks", "", "RANKS", kCommand, kHonoured, kOurs,
+    {"wrap-ranks", "", "RANKS", kCommand, kHonoured, kIvyrun,
      "with --wrap: only for these ranks, such as 0,8 or first-per-host"},
-    {"activate", "", "VENV|conda:NAME", kCommand, kHonoured, kOurs,
+    {"activate", "", "VENV|conda:NAME", kCommand, kHonoured, kIvyrun,
      "run workers in this virtual environment, with its python, PATH and variables"},
-    {"stdin", "", "0|all|none", kCommand, kHonoured, kOurs,
+    {"stdin", "", "0|all|none", kCommand, kHonoured, kIvyrun,
      "which rank reads standard input (default 0); all: every rank gets a full copy"},
     {"role", "", "NAME=COMMAND", kCommand, kHonoured, kTorchrun,
      "also run COMMAND on every host (NAME@first: on the first one, NAME@others: on the others) until the program "
      "exits; may be repeated (docs/apps.md)"},
-    {"backend", "-B -backend", "torch|jax|tensorflow|numpy|cupy|paddle|horovod|mlx|lightgbm|mpi", kCommand, kHonoured, kOurs,
+    {"backend", "-B -backend", "torch|jax|tensorflow|numpy|cupy|paddle|horovod|mlx|lightgbm|mpi", kCommand, kHonoured, kIvyrun,
      "framework of the workers: torch (default), jax, tensorflow, numpy, cupy, paddle, horovod, mlx, lightgbm, mpi; it "
      "decides --visible, and some read variables of their own (docs/frameworks.md); mpi: every worker has to join the MPI world (docs/mpi.md); without it a worker may"},
-    {"allow-singletons", "", "", kCommand, kHonoured, kOurs,
+    {"allow-singletons", "", "", kCommand, kHonoured, kIvyrun,
      "start Horovod's programs without -B horovod, or MPI programs as worlds of one: "
      "each worker is rank 0 of 1; without this flag, that is an error if there is more than one worker"},
-    refused("genv", "-genv -env -genvlist -envlist", "use -x NAME=VALUE, or -x NAME for a variable that is set here"),
-    refused("container", "--container-image",
+    rejected("genv", "-genv -env -genvlist -envlist", "use -x NAME=VALUE, or -x NAME for a variable that is set here"),
+    rejected("container", "--container-image",
             "start the container as the program: ivyrun ... apptainer exec --nv IMAGE python3 train.py"),
-    {"app", "", "NAME|FILE", kCommand, kHonoured, kOurs,
+    {"app", "", "NAME|FILE", kCommand, kHonoured, kIvyrun,
      "also run the servers that the program needs: dask, ray, sglang, tf-ps, vllm, xgboost, or those of a TOML file "
      "(docs/apps.md); jax-service: JAX's coordination service in a separate process on the first host"},
-    {"app-args", "", "WORDS", kCommand, kHonoured, kOurs,
+    {"app-args", "", "WORDS", kCommand, kHonoured, kIvyrun,
      "additional arguments for the app's servers, such as --app-args '--num-cpus 4'; may be repeated"},
-    {"tf-roles", "", "TYPE[:N],...", kCommand, kHonoured, kOurs,
+    {"tf-roles", "", "TYPE[:N],...", kCommand, kHonoured, kIvyrun,
      "-B tensorflow: the TF_CONFIG task of each rank, in rank order, such as chief,ps:2,worker (default: worker)"},
-    refused("mca", "-mca", "pass Open MPI's parameters as variables: --mca NAME VALUE is -x OMPI_MCA_NAME=VALUE"),
-    refused("mixed-precision", "--use-fsdp --use-deepspeed --deepspeed --dynamo-backend",
+    rejected("mca", "-mca", "pass Open MPI's parameters as variables: --mca NAME VALUE is -x OMPI_MCA_NAME=VALUE"),
+    rejected("mixed-precision", "--use-fsdp --use-deepspeed --deepspeed --dynamo-backend",
             "pass training options to the script, or set ACCELERATE_* variables"),
-    refused("config-file", "", "use --config FILE for flags in TOML; instead of num_processes in accelerate's file use -n, and "
+    rejected("config-file", "", "use --config FILE for flags in TOML; instead of num_processes in accelerate's file use -n, and "
             "for machines use -H"),
     ignored("multi-gpu", "", "one worker per accelerator is the default"),
 
     {"label", "-l=rank --tag-output=rank -tag-output=rank --label-io=rank -prepend-rank=rank",
-     "auto|none|rank|host|TEMPLATE", kOutput, kHonoured, kOurs,
+     "auto|none|rank|host|TEMPLATE", kOutput, kHonoured, kIvyrun,
      "label of each output line: auto (default), none, rank, host, or a template of %r rank, %R padded, %h host, %l local "
      "rank, %s stream, %a attempt, %j job, %%; -l alone: rank"},
     {"timestamps", "--timestamp-output -timestamp-output --prefix-output-with-timestamp", "",
      kOutput,
-     kHonoured, kOurs, "put the time before each line"},
-    {"show-ranks", "", "RANKS", kOutput, kHonoured, kOurs,
+     kHonoured, kIvyrun, "put the time before each line"},
+    {"show-ranks", "", "RANKS", kOutput, kHonoured, kIvyrun,
      "ranks shown on the console: 0,8-15, first-per-host, or failed: show only the last output of a rank that fails "
      "(log files always get everything)"},
     {"local-ranks-filter", "", "RANKS", kOutput, kHonoured, kTorchrun,
      "local ranks shown on the console"},
     {"log-dir", "--enable-each-rank-log", "DIR", kOutput, kHonoured, kTorchrun,
      "write each rank's output to files below DIR"},
-    {"output", "-o", "PATTERN", kOutput, kHonoured, kOurs,
+    {"output", "-o", "PATTERN", kOutput, kHonoured, kIvyrun,
      "also write each rank's output to a file of this name, such as 'logs/%h-%r.log': %j job, %r or %t rank, %h host, "
      "%n number of the host, %l local rank, %a attempt; %s out or err, else both streams share it; %4r pads"},
-    {"log-to", "", "head|node|both", kOutput, kHonoured, kOurs,
+    {"log-to", "", "head|node|both", kOutput, kHonoured, kIvyrun,
      "where these files are written (default: head)"},
     {"redirects", "-r", "0..3|MAP", kOutput, kHonoured, kTorchrun,
      "send these streams only to the files of --log-dir and --output: 1 standard output, 2 standard error, 3 both; "
      "MAP: for these local ranks, such as 0:3,1:2"},
     {"tee", "-t", "0..3|MAP", kOutput, kHonoured, kTorchrun,
      "also show these streams on the console, despite --redirects"},
-    {"dedup", "", "", kOutput, kHonoured, kOurs,
+    {"dedup", "", "", kOutput, kHonoured, kIvyrun,
      "show equal lines of several ranks once, with their ranks in the label: [0-7] (default on a terminal; "
      "--dedup=false turns it off; log files get everything)"},
-    {"raw", "", "", kOutput, kHonoured, kOurs, "pass terminal escape sequences through unchanged"},
-    {"color", "--colour", "auto|always|never", kOutput, kHonoured, kOurs,
+    {"raw", "", "", kOutput, kHonoured, kIvyrun, "pass terminal escape sequences through unchanged"},
+    {"color", "--colour", "auto|always|never", kOutput, kHonoured, kIvyrun,
      "colour labels (default: on terminals)"},
-    {"console-overflow", "", "block|drop", kOutput, kHonoured, kOurs,
+    {"console-overflow", "", "block|drop", kOutput, kHonoured, kIvyrun,
      "if the console is not read: make workers wait, or drop lines (default: block)"},
-    {"name", "", "NAME", kOutput, kHonoured, kOurs,
+    {"name", "", "NAME", kOutput, kHonoured, kIvyrun,
      "name of the job, for `ivyctl logs NAME`; also used in `ivyctl ps`, events and attempt.json"},
-    {"events", "", "FILE|fd:N|-", kOutput, kHonoured, kOurs,
+    {"events", "", "FILE|fd:N|-", kOutput, kHonoured, kIvyrun,
      "append events as JSON lines: plan, start, first_output, exit, restart, verdict (docs/machine-output.md)"},
-    {"metrics-file", "", "FILE", kOutput, kHonoured, kOurs,
+    {"metrics-file", "", "FILE", kOutput, kHonoured, kIvyrun,
      "write metrics of the job to FILE for Prometheus (node_exporter's textfile collector) every 15 s"},
-    {"summary", "", "auto|off|json", kOutput, kHonoured, kOurs,
+    {"summary", "", "auto|off|json", kOutput, kHonoured, kIvyrun,
      "end-of-job summary: text if there is something to report (auto), none (off), or one JSON line as the last line "
      "of standard error"},
-    {"quiet", "-q", "", kOutput, kHonoured, kOurs, "print only errors"},
-    {"verbose", "-v", "", kOutput, kHonoured, kOurs, "print more; -vv for debugging"},
-    refused("output-filename", "-output-filename",
+    {"quiet", "-q", "", kOutput, kHonoured, kIvyrun, "print only errors"},
+    {"verbose", "-v", "", kOutput, kHonoured, kIvyrun, "print more; -vv for debugging"},
+    rejected("output-filename", "-output-filename",
             "use --output 'DIR/%r.%s' (%h host, %r rank, %s out or err), or --log-dir DIR"),
-    refused("error", "-e", "use --output 'run-%r.%s' to write both streams of every rank to separate files"),
+    rejected("error", "-e", "use --output 'run-%r.%s' to write both streams of every rank to separate files"),
     ignored("unbuffered", "-u", "output is shown immediately"),
 
-    {"start-timeout", "", "TIME", kLifecycle, kHonoured, kOurs,
+    {"start-timeout", "", "TIME", kLifecycle, kHonoured, kIvyrun,
      "time limit for reaching all hosts (default 120s)"},
-    {"timeout", "-timeout", "TIME", kLifecycle, kHonoured, kOurs,
+    {"timeout", "-timeout", "TIME", kLifecycle, kHonoured, kIvyrun,
      "stop the job after TIME, such as 90, 30m, 1h30m or 01:30:00; 0: never"},
     {"shutdown-timeout", "--term-timeout --workers-stop-timeout", "TIME", kLifecycle, kHonoured,
      kTorchrun,
      "time from the first signal to SIGKILL (default: 5s after a failure, 30s if you stop the job). Ctrl-C sends "
      "SIGINT and SIGTERM one second later; any other stop sends SIGTERM immediately"},
-    {"lease", "", "TIME", kLifecycle, kHonoured, kOurs,
+    {"lease", "", "TIME", kLifecycle, kHonoured, kIvyrun,
      "stop the workers if they lose contact with ivyrun for TIME (default: 10s, 60s in batch)"},
     {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun,
      "if a worker fails, restart all of them, at most N times (default 0; lost hosts of --nnodes MIN:MAX do not "
      "count); with --on-failure replace: replace at most N workers (default 3)"},
-    {"on-failure", "", "restart|shrink|replace", kLifecycle, kHonoured, kOurs,
+    {"on-failure", "", "restart|shrink|replace", kLifecycle, kHonoured, kIvyrun,
      "if a worker fails: stop all workers and restart them as --max-restarts allows (restart, the default), "
      "continue without it (shrink), or restart only it (replace); with shrink and replace the program repairs "
      "its groups itself"},
-    {"min-workers", "", "N", kLifecycle, kHonoured, kOurs,
+    {"min-workers", "", "N", kLifecycle, kHonoured, kIvyrun,
      "with --on-failure shrink: stop the job if fewer than N workers are left (default 1)"},
     torchruns("monitor-interval", "S", "the kernel reports a worker's exit immediately"),
     ignored("kill-on-bad-exit", "-K", "the first failure always stops the job"),
-    refused("time", "", "use --timeout TIME, such as 30m"),
-    {"stop-before-end", "", "TIME", kLifecycle, kHonoured, kOurs,
+    rejected("time", "", "use --timeout TIME, such as 30m"),
+    {"stop-before-end", "", "TIME", kLifecycle, kHonoured, kIvyrun,
      "in a Slurm job: send --preempt-signal to the ranks once, TIME before the job ends; exit code 75 after they exit"},
-    {"preempt-signal", "", "SIGNAL", kLifecycle, kHonoured, kOurs,
+    {"preempt-signal", "", "SIGNAL", kLifecycle, kHonoured, kIvyrun,
      "signal that warns the ranks of the end of the Slurm job (default TERM)"},
-    {"requeue", "", "", kLifecycle, kHonoured, kOurs,
+    {"requeue", "", "", kLifecycle, kHonoured, kIvyrun,
      "requeue the Slurm job if its time limit stopped it (exit code 75)"},
-    {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kOurs,
+    {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kIvyrun,
      "after TIME without progress, report where the ranks are and which ranks they wait for"},
-    {"on-stall", "", "report|stop", kLifecycle, kHonoured, kOurs,
+    {"on-stall", "", "report|stop", kLifecycle, kHonoured, kIvyrun,
      "with --stall-timeout: only report (the default), or also stop the workers: --max-restarts N restarts them, else "
      "the exit code is 123"},
-    {"no-python-hook", "", "", kLifecycle, kHonoured, kOurs,
+    {"no-python-hook", "", "", kLifecycle, kHonoured, kIvyrun,
      "do not put ivyrun's sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb and has no "
      "flight record of torch, a script that sets MASTER_PORT itself needs --no-store, and JAX needs -B jax"},
-    {"nccl-profiler", "", "WHAT", kLifecycle, kHonoured, kOurs,
+    {"nccl-profiler", "", "WHAT", kLifecycle, kHonoured, kIvyrun,
      "what NCCL reports to `ivyctl why` and `ivyctl stack`: off, calls (default) or kernels, which adds GPU activity "
      "and costs more"},
-    {"detach", "", "", kLifecycle, kHonoured, kOurs,
+    {"detach", "", "", kLifecycle, kHonoured, kIvyrun,
      "continue in the background once all workers run: output goes to the files of --log-dir (default ./ivyrun-JOB); "
      "use ivyctl to follow and stop the job"},
 
-    {"iface", "--network-interface --network-interfaces", "NAME", kNetwork, kHonoured, kOurs,
+    {"iface", "--network-interface --network-interfaces", "NAME", kNetwork, kHonoured, kIvyrun,
      "network interface that workers use (default: by route)"},
     {"master-addr", "--master-address --main-process-ip", "ADDRESS", kNetwork, kHonoured, kTorchrun,
      "MASTER_ADDR of the workers: an address or a name of the first host (default: chosen and "
      "tested)"},
     {"master-port", "--main-process-port", "PORT", kNetwork, kHonoured, kTorchrun,
      "MASTER_PORT of the workers (default: reserved on the first host)"},
-    {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "use only these ports, for firewalls"},
-    {"no-store", "", "", kNetwork, kHonoured, kOurs,
+    {"port-range", "", "A-B", kNetwork, kHonoured, kIvyrun, "use only these ports, for firewalls"},
+    {"no-store", "", "", kNetwork, kHonoured, kIvyrun,
      "do not start ivyrun's store; let rank 0's framework listen on MASTER_PORT"},
-    {"transport", "--launcher", "auto|local|agent|ssh|slurm", kNetwork, kHonoured, kOurs,
+    {"transport", "--launcher", "auto|local|agent|ssh|slurm", kNetwork, kHonoured, kIvyrun,
      "how to reach the hosts (default auto: srun inside a Slurm allocation, else their agents, else ssh)"},
-    {"ssh-port", "", "PORT", kNetwork, kHonoured, kOurs, "SSH port of hosts for which none is given"},
-    {"ssh-command", "", "COMMAND", kNetwork, kHonoured, kOurs,
+    {"ssh-port", "", "PORT", kNetwork, kHonoured, kIvyrun, "SSH port of hosts for which none is given"},
+    {"ssh-command", "", "COMMAND", kNetwork, kHonoured, kIvyrun,
      "use this OpenSSH client instead of the built-in one"},
-    {"ssh-args", "--launcher-args", "ARGS", kNetwork, kHonoured, kOurs,
+    {"ssh-args", "--launcher-args", "ARGS", kNetwork, kHonoured, kIvyrun,
      "arguments for the OpenSSH client"},
-    {"srun-args", "", "ARGS", kNetwork, kHonoured, kOurs,
+    {"srun-args", "", "ARGS", kNetwork, kHonoured, kIvyrun,
      "arguments for the srun that starts the hosts of a Slurm allocation"},
-    {"fanout", "", "N", kNetwork, kHonoured, kOurs, "SSH handshakes at the same time (default 64)"},
+    {"fanout", "", "N", kNetwork, kHonoured, kIvyrun, "SSH handshakes at the same time (default 64)"},
     {"node-rank", "--machine-rank", "R", kNetwork, kHonoured, kTorchrun,
      "with --nnodes N and without -H: start only this node's part of a job whose other nodes are started "
      "elsewhere. Node 0 listens at --master-port (default 29500); the others connect to --master-addr"},
-    {"join-secret-file", "", "FILE", kNetwork, kHonoured, kOurs,
+    {"join-secret-file", "", "FILE", kNetwork, kHonoured, kIvyrun,
      "with --node-rank: a secret of at least 16 bytes, the same on all nodes (or IVY_JOIN_SECRET); without one, anyone "
      "who can reach node 0's port can join"},
     torchruns("standalone", "", "ivyrun chooses address and port"),
@@ -275,28 +275,28 @@ constexpr OptionEntry kTable[] = {
     torchruns("rdzv-conf", "CONF", "use --start-timeout to limit the wait for hosts, --lease to limit the silence of one"),
     torchruns("local-addr", "ADDRESS", "ivyrun tests addresses itself; use --iface to choose the interface"),
     ignored("allow-run-as-root", "-allow-run-as-root", ""),
-    refused("-i", "-i --ssh-identity-file", "for an ssh key use IdentityFile in ~/.ssh/config or --ssh-args '-i FILE'; for input use --stdin 0|all|none to choose the ranks that "
+    rejected("-i", "-i --ssh-identity-file", "for an ssh key use IdentityFile in ~/.ssh/config or --ssh-args '-i FILE'; for input use --stdin 0|all|none to choose the ranks that "
      "read it"),
 
-    {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,
+    {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kIvyrun,
      "connect, check and print the plan, but start nothing; --dry-run=json: as an object for programs", "json"},
-    {"config", "", "FILE|none", kDiagnosis, kHonoured, kOurs,
+    {"config", "", "FILE|none", kDiagnosis, kHonoured, kIvyrun,
      "defaults of flags from this file, before ~/.config/ivyrun/config.toml and /etc/ivyrun/config.toml; `none` reads "
      "no file (`ivyctl config --origin` shows where values come from)"},
-    {"help", "-h", "", kDiagnosis, kHonoured, kOurs,
+    {"help", "-h", "", kDiagnosis, kHonoured, kIvyrun,
      "common flags; --help all: every flag; --help TOPIC: placement, program, output, endings, network, "
      "diagnosis, or one flag", "TOPIC"},
-    {"version", "-V", "", kDiagnosis, kHonoured, kOurs, "the version; with -v also the build"},
+    {"version", "-V", "", kDiagnosis, kHonoured, kIvyrun, "the version; with -v also the build"},
     {"display", "--display-map=map -display-map=map --display-allocation=map", "map|bindings|map,bindings", kDiagnosis,
-     kHonoured, kOurs, "before the workers start, print the plan of --dry-run (map), or the report of --report-bindings"},
-    {"doctor", "--network-check --preflight", "", kDiagnosis, kHonoured, kOurs,
+     kHonoured, kIvyrun, "before the workers start, print the plan of --dry-run (map), or the report of --report-bindings"},
+    {"doctor", "--network-check --preflight", "", kDiagnosis, kHonoured, kIvyrun,
      "check the hosts and report problems and fixes, but start nothing; needs no program; exit code 1 if a check failed; "
      "--doctor=json: as an object for programs", "json"},
-    {"check-module", "", "NAME", kDiagnosis, kHonoured, kOurs,
+    {"check-module", "", "NAME", kDiagnosis, kHonoured, kIvyrun,
      "with --doctor: a Python module that the workers need, such as torch"},
-    {"healthy-hostfile", "", "FILE", kDiagnosis, kHonoured, kOurs,
+    {"healthy-hostfile", "", "FILE", kDiagnosis, kHonoured, kIvyrun,
      "with --doctor: write the hosts that passed all checks to FILE, for --hostfile"},
-    {"explain-env", "", "", kDiagnosis, kHonoured, kOurs,
+    {"explain-env", "", "", kDiagnosis, kHonoured, kIvyrun,
      "like --dry-run, but print the workers' variables: who reads each, and where its value comes from"},
     // clang-format on
 };

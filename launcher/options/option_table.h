@@ -23,11 +23,11 @@ enum class OptionGroup : std::uint8_t {
 enum class OptionKind : std::uint8_t {
   kHonoured,  // Works as documented; listed in the help.
   kIgnored,   // Another launcher's flag that changes nothing here: accepted, with a note.
-  kRefused,   // Another launcher's flag that does not exist here: rejected, with the alternative.
+  kRejected,  // Another launcher's flag that does not exist here: rejected, with the alternative.
 };
 
 // The launcher that defines a flag: torchrun's flags also take their default from PET_<NAME>.
-enum class OptionOrigin : std::uint8_t { kOurs, kTorchrun };
+enum class OptionOrigin : std::uint8_t { kIvyrun, kTorchrun };
 
 struct OptionEntry {
   std::string_view name;     // Canonical, with '-' and without the two leading dashes.

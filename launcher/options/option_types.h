@@ -11,7 +11,7 @@ namespace ivy {
 
 enum class ProgramKind { kAuto, kScript, kModule, kExecutable };
 enum class ColorChoice { kAuto, kAlways, kNever };
-enum class LogPlace { kHead, kNode, kBoth };
+enum class LogLocation { kHead, kNode, kBoth };
 enum class OverflowChoice { kBlock, kDrop };
 // --visible: the accelerators of its host that a worker sees. kAuto: as its framework expects.
 enum class VisibleChoice { kAuto, kAll, kOwn };

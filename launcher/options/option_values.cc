@@ -255,7 +255,7 @@ Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_vie
                    static_cast<std::uint16_t>(range->second));
 }
 
-Result<std::string> parse_event_place(const std::string& text) {
+Result<std::string> parse_event_target(const std::string& text) {
   if (text.starts_with("fd:")) {
     const Result<int> number = parse_number(text.substr(3), 0, 1 << 20);
     if (!number.ok()) return number.error();
@@ -266,10 +266,10 @@ Result<std::string> parse_event_place(const std::string& text) {
     return text;
   }
   if (text == "-") return std::string("fd:1");
-  return parse_file_place(text);
+  return parse_log_location(text);
 }
 
-Result<std::string> parse_file_place(const std::string& text) {
+Result<std::string> parse_log_location(const std::string& text) {
   if (text.empty()) return usage_error("the file name is missing");
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(text, error);

@@ -66,10 +66,10 @@ Result<std::string> parse_output_pattern(std::string_view text);
 Result<StreamChoice> parse_streams(std::string_view text);
 
 // --events: parses "fd:N" for an open descriptor, or the path of a file, which is made absolute.
-Result<std::string> parse_event_place(const std::string& text);
+Result<std::string> parse_event_target(const std::string& text);
 
 // Makes the path of a file that ivyrun will write absolute.
-Result<std::string> parse_file_place(const std::string& text);
+Result<std::string> parse_log_location(const std::string& text);
 
 // Splits a text at blanks outside quotes, and removes the quotes.
 Result<std::vector<std::string>> quoted_words(std::string_view text);

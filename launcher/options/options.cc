@@ -32,7 +32,7 @@ namespace ivy {
 namespace {
 
 // How long --doctor waits for hosts.
-constexpr std::chrono::seconds kDoctorPatience{20};
+constexpr std::chrono::seconds kDoctorTimeout{20};
 
 // Values that depend on several flags.
 struct Raw {
@@ -71,28 +71,28 @@ class Binder {
     if (is_wanted(name)) add_flag_value(app_, "--" + name, spellings_[name], take);
   }
 
-  // Binds a flag whose value is parsed and stored in `place`.
+  // Binds a flag whose value is parsed and stored in `target`.
   template <class T, class Parse>
-  void parsed(const std::string& name, T& place, Parse parse) {
-    value(name, stored_in(place, parse));
+  void parsed(const std::string& name, T& target, Parse parse) {
+    value(name, stored_in(target, parse));
   }
 
-  void text(const std::string& name, std::string& place) {
-    if (is_wanted(name)) app_.add_option("--" + name, place)->take_last();
+  void text(const std::string& name, std::string& target) {
+    if (is_wanted(name)) app_.add_option("--" + name, target)->take_last();
   }
-  void list(const std::string& name, std::vector<std::string>& place) {
-    if (is_wanted(name)) app_.add_option("--" + name, place)->allow_extra_args(false)->take_all();
+  void list(const std::string& name, std::vector<std::string>& target) {
+    if (is_wanted(name)) app_.add_option("--" + name, target)->allow_extra_args(false)->take_all();
   }
-  void on(const std::string& name, bool& place) {
-    if (is_wanted(name)) app_.add_flag("--" + name, place);
+  void on(const std::string& name, bool& target) {
+    if (is_wanted(name)) app_.add_flag("--" + name, target);
   }
-  void count(const std::string& name, int& place) {
-    if (is_wanted(name)) app_.add_flag("--" + name, place);
+  void count(const std::string& name, int& target) {
+    if (is_wanted(name)) app_.add_flag("--" + name, target);
   }
 
   template <class T>
-  void choice(const std::string& name, T& place, std::vector<std::pair<std::string, T>> choices) {
-    parsed(name, place, one_of<T>(std::move(choices)));
+  void choice(const std::string& name, T& target, std::vector<std::pair<std::string, T>> choices) {
+    parsed(name, target, one_of<T>(std::move(choices)));
   }
 
   Result<void> run() {
@@ -245,9 +245,9 @@ void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
   });
   binder.text("log-dir", options.log_dir);
   binder.parsed("output", options.output, parse_output_pattern);
-  binder.choice<LogPlace>(
+  binder.choice<LogLocation>(
       "log-to", options.log_to,
-      {{"head", LogPlace::kHead}, {"node", LogPlace::kNode}, {"both", LogPlace::kBoth}});
+      {{"head", LogLocation::kHead}, {"node", LogLocation::kNode}, {"both", LogLocation::kBoth}});
   binder.parsed("redirects", options.redirects, parse_streams);
   binder.parsed("tee", options.tee, parse_streams);
   binder.on("raw", options.raw);
@@ -259,10 +259,10 @@ void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
                                {{"auto", SummaryChoice::kAuto},
                                 {"off", SummaryChoice::kOff},
                                 {"json", SummaryChoice::kJson}});
-  binder.parsed("events", options.events, parse_event_place);
+  binder.parsed("events", options.events, parse_event_target);
   binder.parsed("name", options.name, parse_job_name);
   binder.on("dedup", raw.dedup);
-  binder.parsed("metrics-file", options.metrics_file, parse_file_place);
+  binder.parsed("metrics-file", options.metrics_file, parse_log_location);
 }
 
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
@@ -365,7 +365,7 @@ void bind_diagnosis(Binder& binder, DiagnosisOptions& options, Raw& raw) {
   binder.on("doctor", options.doctor);
   options.doctor_json = binder.value_of("doctor") == "json";
   binder.text("check-module", options.check_module);
-  binder.parsed("healthy-hostfile", options.healthy_hostfile, parse_file_place);
+  binder.parsed("healthy-hostfile", options.healthy_hostfile, parse_log_location);
   binder.on("explain-env", options.explain_env);
   binder.on("help", raw.wants_help);
   binder.on("version", raw.wants_version);
@@ -461,8 +461,8 @@ std::string hostfile_in(const std::string& text) {
   return !looks_like_list && std::filesystem::is_regular_file(text, ignored) ? text : "";
 }
 
-Result<void> settle_hosts(const Binder& binder, const Raw& raw, const HostfileReader& read,
-                          Options& options) {
+Result<void> resolve_hosts(const Binder& binder, const Raw& raw, const HostfileReader& read,
+                           Options& options) {
   std::vector<std::string> sources;
   if (!raw.hosts.empty()) sources.push_back(binder.spelling("hosts"));
   if (!raw.hostfile.empty()) sources.push_back(binder.spelling("hostfile"));
@@ -593,7 +593,7 @@ Result<void> check_wrap(const Binder& binder, const Options& options) {
   return {};
 }
 
-Result<void> settle_command(const Binder& binder, const Raw& raw, Options& options) {
+Result<void> resolve_command(const Binder& binder, const Raw& raw, Options& options) {
   if (options.command.front().empty()) return usage_error("the program name is empty");
   IVY_CHECK(check_wrap(binder, options));
   // The command line counts most: a typed --activate overrides IVY_PYTHON and config files.
@@ -642,13 +642,13 @@ Result<void> check_contradictions(const Binder& binder, const Options& options) 
   return {};
 }
 
-Result<void> settle_output(const Binder& binder, Options& options) {
+Result<void> resolve_output(const Binder& binder, Options& options) {
   if (options.show_ranks.failed && (options.detach || options.node_rank))
     return usage_error(binder.spelling("show-ranks") + " failed cannot be used with " +
                            binder.spelling(options.detach ? "detach" : "node-rank"),
                        "use --log-dir DIR to keep the output of every rank");
   if (!options.log_dir.empty()) return {};
-  if (options.log_to != LogPlace::kHead)
+  if (options.log_to != LogLocation::kHead)
     return usage_error(binder.spelling("log-to") + " needs --log-dir DIR");
   if (!options.output.empty()) return {};
   if (options.redirects.has_any())
@@ -731,7 +731,7 @@ Result<void> check_join(const Binder& binder, const Raw& raw, const Options& opt
 }
 
 // torchrun mode: --node-rank with a number of nodes but without a list of hosts.
-Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options) {
+Result<void> resolve_join(const Binder& binder, const Raw& raw, Options& options) {
   const bool is_join = raw.node_rank && options.hosts.empty() && options.num_nodes.value_or(1) > 1;
   const auto without_effect = [&](std::string_view flag, const std::string& why) {
     if (binder.is_given(flag))
@@ -758,7 +758,7 @@ Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options)
 }
 
 // Rejects flags that conflict with a range of hosts.
-Result<void> settle_range(const Binder& binder, const Options& options) {
+Result<void> resolve_node_range(const Binder& binder, const Options& options) {
   if (!options.min_nodes) return {};
   if (options.num_proc)
     return usage_error(binder.spelling("num-proc") + " fixes the number of ranks, but " +
@@ -782,7 +782,7 @@ Result<void> settle_range(const Binder& binder, const Options& options) {
 }
 
 // Rejects flags that conflict with `--on-failure shrink` or `replace`.
-Result<void> settle_failure(const Binder& binder, Options& options) {
+Result<void> resolve_failure_flags(const Binder& binder, Options& options) {
   if (options.on_stall == OnStall::kStop && options.stall_timeout.count() == 0)
     return usage_error(binder.spelling("on-stall") + " stop needs --stall-timeout TIME",
                        "such as --stall-timeout 10m, the longest time without progress");
@@ -819,7 +819,7 @@ Result<void> settle_failure(const Binder& binder, Options& options) {
   return {};
 }
 
-Result<void> settle_devices(const Binder& binder, const DeviceOptions& options) {
+Result<void> resolve_devices(const Binder& binder, const DeviceOptions& options) {
   for (const std::string& name : options.device_env) {
     if (!is_env_name(name))
       return usage_error(binder.spelling("device-env") + ": \"" + name +
@@ -880,7 +880,7 @@ bool needs_jax_service(const Raw& raw, const Options& options) {
          !options.no_python_hook && options.on_failure == OnFailure::kReplace;
 }
 
-Result<void> settle_app(const Binder& binder, const Raw& raw, Options& options) {
+Result<void> resolve_app(const Binder& binder, const Raw& raw, Options& options) {
   IVY_CHECK(take_roles(binder, raw, options));
   if (!options.tf_roles.empty() && options.profile != Profile::kTensorflow)
     return usage_error(binder.spelling("tf-roles") + " needs -B tensorflow");
@@ -902,7 +902,7 @@ Result<void> settle_app(const Binder& binder, const Raw& raw, Options& options) 
 
 // A host that does not come up is a finding of --doctor, so it is not awaited for as long as by a
 // job.
-Result<void> settle_doctor(const Binder& binder, Options& options) {
+Result<void> resolve_doctor(const Binder& binder, Options& options) {
   if (!options.doctor) {
     for (const std::string_view flag : {"check-module", "healthy-hostfile"})
       if (binder.is_given(flag)) return usage_error(binder.spelling(flag) + " needs --doctor");
@@ -913,22 +913,22 @@ Result<void> settle_doctor(const Binder& binder, Options& options) {
       return usage_error(
           binder.spelling("doctor") + " cannot be used with " + binder.spelling(other),
           "leave it out");
-  if (!binder.is_given("start-timeout")) options.start_timeout = kDoctorPatience;
+  if (!binder.is_given("start-timeout")) options.start_timeout = kDoctorTimeout;
   return {};
 }
 
 // Settles values that depend on several flags, or on the program.
 Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& read,
                     Options& options) {
-  IVY_CHECK(settle_app(binder, raw, options));
-  IVY_CHECK(settle_command(binder, raw, options));
-  IVY_CHECK(settle_hosts(binder, raw, read, options));
-  IVY_CHECK(settle_join(binder, raw, options));
-  IVY_CHECK(settle_range(binder, options));
-  IVY_CHECK(settle_failure(binder, options));
-  IVY_CHECK(settle_output(binder, options));
-  IVY_CHECK(settle_devices(binder, options));
-  IVY_CHECK(settle_doctor(binder, options));
+  IVY_CHECK(resolve_app(binder, raw, options));
+  IVY_CHECK(resolve_command(binder, raw, options));
+  IVY_CHECK(resolve_hosts(binder, raw, read, options));
+  IVY_CHECK(resolve_join(binder, raw, options));
+  IVY_CHECK(resolve_node_range(binder, options));
+  IVY_CHECK(resolve_failure_flags(binder, options));
+  IVY_CHECK(resolve_output(binder, options));
+  IVY_CHECK(resolve_devices(binder, options));
+  IVY_CHECK(resolve_doctor(binder, options));
   options.dry_run = options.dry_run || options.explain_env || options.doctor;
   return {};
 }
@@ -945,14 +945,14 @@ Result<std::string> wanted_help(const Scanned& scanned) {
   return help_about("");
 }
 
-Result<void> settle_transports(const Policy& policy, Options& options) {
+Result<void> resolve_transports(const Policy& policy, Options& options) {
   if (!policy.transports) return {};
   const std::string allowed =
       "it allows " +
       (policy.transports->empty() ? "no other hosts" : joined(*policy.transports, ", "));
   if (options.node_rank && !policy.allows("join"))
     return forbidden(policy, "forbids --node-rank", allowed);
-  const std::string word = transport_word(options.transport);
+  const std::string word = transport_name(options.transport);
   if (needs_permission(options.transport) && !policy.allows(word))
     return forbidden(policy, "forbids --transport " + word, allowed);
   options.no_ssh = !policy.allows("ssh");
@@ -961,7 +961,7 @@ Result<void> settle_transports(const Policy& policy, Options& options) {
   return {};
 }
 
-Result<void> settle_interface(const Policy& policy, Options& options) {
+Result<void> resolve_interface(const Policy& policy, Options& options) {
   if (policy.interfaces.empty()) return {};
   if (options.interface.empty()) options.interface = policy.interfaces.front();
   if (std::find(policy.interfaces.begin(), policy.interfaces.end(), options.interface) !=
@@ -971,7 +971,7 @@ Result<void> settle_interface(const Policy& policy, Options& options) {
                    "it allows " + joined(policy.interfaces, ", "));
 }
 
-Result<void> settle_ports(const Policy& policy, Options& options) {
+Result<void> resolve_ports(const Policy& policy, Options& options) {
   if (!policy.ports) return {};
   const auto is_inside = [&](int port) {
     return port >= policy.ports->first && port <= policy.ports->second;
@@ -999,7 +999,7 @@ bool asks_for(const Scanned& scanned, std::string_view name) {
 }
 
 // Takes the program and its arguments, if they do not conflict with the flags.
-Result<void> settle_program(const Binder& binder, Scanned& scanned, Raw& raw, Options& options) {
+Result<void> resolve_program(const Binder& binder, Scanned& scanned, Raw& raw, Options& options) {
   if (scanned.command.empty() && options.doctor) {
     // Searches for the interpreter as for any module.
     scanned.command = {"site"};
@@ -1028,14 +1028,14 @@ Result<std::string> read_hostfile(const std::string& name) {
 
 Result<void> apply_policy(const Policy& policy, const Scanned& scanned, Options& options) {
   IVY_CHECK(check_flags(policy, scanned));
-  IVY_CHECK(settle_transports(policy, options));
-  IVY_CHECK(settle_interface(policy, options));
-  return settle_ports(policy, options);
+  IVY_CHECK(resolve_transports(policy, options));
+  IVY_CHECK(resolve_interface(policy, options));
+  return resolve_ports(policy, options);
 }
 
 Result<void> add_all_defaults(const Environment& environment, Scanned& scanned) {
   IVY_CHECK(add_defaults(environment, scanned));
-  return add_config_files(config_places(environment), scanned);
+  return add_config_files(config_paths(environment), scanned);
 }
 
 Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
@@ -1077,9 +1077,9 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
     parsed.text_to_print = version_text(options);
     return parsed;
   }
-  IVY_CHECK(settle_program(binder, scanned, raw, options));
+  IVY_CHECK(resolve_program(binder, scanned, raw, options));
   IVY_CHECK(settle(binder, raw, read, options));
-  if (const auto policy = IVY_TRY(read_policy(config_places(environment).policy)))
+  if (const auto policy = IVY_TRY(read_policy(config_paths(environment).policy)))
     IVY_CHECK(apply_policy(*policy, scanned, options));
   return parsed;
 }

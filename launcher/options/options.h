@@ -91,7 +91,7 @@ struct OutputOptions {
   StreamChoice redirects;  // --redirects: these streams go only to files,
   StreamChoice tee;        // --tee: except that these go to the console as well.
   std::string log_dir;     // --log-dir; empty for no such files.
-  LogPlace log_to = LogPlace::kHead;
+  LogLocation log_to = LogLocation::kHead;
   std::string output;  // --output: a pattern of file names; empty for no such files.
   bool raw = false;
   bool timestamps = false;

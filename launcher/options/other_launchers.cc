@@ -85,7 +85,7 @@ std::string meaning_of(std::string_view flag) {
   if (!spelling) return {};
   const OptionEntry& entry = *spelling->entry;
   const std::string text(entry.text);
-  if (entry.kind == OptionKind::kRefused) return "rejected: " + text;
+  if (entry.kind == OptionKind::kRejected) return "rejected: " + text;
   if (entry.kind == OptionKind::kIgnored)
     return text.empty() ? "accepted, but has no effect" : "ignored: " + text;
   const std::string own = "--" + std::string(entry.name);

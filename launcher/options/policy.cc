@@ -19,7 +19,7 @@ Result<void> take_transports(const TomlEntry& entry, Policy& policy) {
   const std::vector<std::string> words = policy_words();
   for (const std::string& transport : entry.values)
     if (std::find(words.begin(), words.end(), transport) == words.end())
-      return usage_error(entry.place + ": \"" + transport + "\" is not a transport",
+      return usage_error(entry.origin + ": \"" + transport + "\" is not a transport",
                          "the transports are " + joined(words, ", "));
   policy.transports = entry.values;
   return {};
@@ -29,9 +29,9 @@ Result<void> take_forbidden(const TomlEntry& entry, Policy& policy) {
   for (const std::string& flag : entry.values) {
     const std::optional<OptionSpelling> spelling = find_option("--" + flag);
     if (!spelling)
-      return usage_error(entry.place + ": \"" + flag + "\" is not a flag of ivyrun",
+      return usage_error(entry.origin + ": \"" + flag + "\" is not a flag of ivyrun",
                          "write flags without their dashes: ivyrun --help all");
-    policy.forbidden.emplace_back(spelling->entry->name, entry.place);
+    policy.forbidden.emplace_back(spelling->entry->name, entry.origin);
   }
   return {};
 }
@@ -45,7 +45,7 @@ Result<void> take_policy_key(const TomlEntry& entry, Policy& policy) {
   }
   if (entry.key == "ports") {
     const auto range = parse_port_range(entry.values.empty() ? "" : entry.values.front());
-    if (!range.ok()) return range.error().context(entry.place + ": ports");
+    if (!range.ok()) return range.error().context(entry.origin + ": ports");
     policy.ports = *range;
     return {};
   }
@@ -76,10 +76,10 @@ Result<std::optional<Policy>> read_policy(const std::string& path) {
 
 Result<void> check_flags(const Policy& policy, const Scanned& scanned) {
   for (const Setting& setting : scanned.settings)
-    for (const auto& [flag, place] : policy.forbidden)
+    for (const auto& [flag, origin] : policy.forbidden)
       if (setting.entry->name == flag)
         return Error{Code::kPermissionDenied,
-                     "the policy of this host (" + place + ") forbids " + setting.spelling, kAsk};
+                     "the policy of this host (" + origin + ") forbids " + setting.spelling, kAsk};
   return {};
 }
 

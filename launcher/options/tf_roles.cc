@@ -22,9 +22,9 @@ Result<TfRole> parse_task_role(std::string_view word) {
   role.type = word.substr(0, colon);
   const bool is_known = is_single(role.type) || role.type == "worker" || role.type == "ps";
   if (!is_known) return wrong(word, "TensorFlow has no such task type");
-  constexpr int kMost = 65536;
+  constexpr int kMax = 65536;
   if (colon != std::string_view::npos)
-    role.count = IVY_TRY(parse_number(word.substr(colon + 1), 1, kMost));
+    role.count = IVY_TRY(parse_number(word.substr(colon + 1), 1, kMax));
   if (is_single(role.type) && role.count.value_or(1) != 1)
     return wrong(word, "there can be only one " + role.type);
   if (is_single(role.type)) role.count = 1;
@@ -51,7 +51,7 @@ Result<std::vector<TfRole>> parse_tf_roles(std::string_view text) {
   return roles;
 }
 
-int least_ranks(const std::vector<TfRole>& roles) {
+int min_ranks(const std::vector<TfRole>& roles) {
   int least = 0;
   for (const TfRole& role : roles) least += role.count.value_or(1);
   return least;

@@ -32,6 +32,6 @@ Result<std::vector<TfRole>> parse_tf_roles(std::string_view text);
 std::vector<TfTask> tf_tasks(const std::vector<TfRole>& roles, int world_size);
 
 // Returns the minimum number of ranks for these roles.
-int least_ranks(const std::vector<TfRole>& roles);
+int min_ranks(const std::vector<TfRole>& roles);
 
 }  // namespace ivy

@@ -21,14 +21,14 @@ namespace {
 // Size limit of a file of settings, which normally has a few dozen lines.
 constexpr std::size_t kMaxSettingsBytes = 64 * 1024;
 
-std::string place_of(const toml::source_region& source, const std::string& path) {
+std::string origin_of(const toml::source_region& source, const std::string& path) {
   return path + ":" + std::to_string(source.begin.line);
 }
 
 Error toml_error(const toml::source_region& source, const std::string& path,
                  const std::string& what, std::string fix) {
   return Error{Code::kInvalidArgument,
-               place_of(source, path) + ":" + std::to_string(source.begin.column) + ": " + what,
+               origin_of(source, path) + ":" + std::to_string(source.begin.column) + ": " + what,
                std::move(fix)};
 }
 
@@ -45,7 +45,7 @@ std::optional<std::string> scalar_text(const toml::node& node) {
 Result<TomlEntry> entry_of(const toml::key& key, const toml::node& node, const std::string& path) {
   TomlEntry entry;
   entry.key = std::string(key.str());
-  entry.place = place_of(key.source(), path);
+  entry.origin = origin_of(key.source(), path);
   if (node.is_table())
     return toml_error(key.source(), path, "unexpected table \"" + entry.key + "\"",
                       "tables are not supported: write NAME = VALUE, such as nproc-per-node = 8");
@@ -112,7 +112,7 @@ Result<std::optional<std::string>> read_settings_file(const std::string& path, F
 }
 
 Error unknown_toml_key(const TomlEntry& entry, const std::string& meant, const std::string& known) {
-  return Error{Code::kInvalidArgument, entry.place + ": unknown key \"" + entry.key + "\"",
+  return Error{Code::kInvalidArgument, entry.origin + ": unknown key \"" + entry.key + "\"",
                meant.empty() ? known : "did you mean " + meant + "?"};
 }
 

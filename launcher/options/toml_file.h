@@ -15,7 +15,7 @@ struct TomlEntry {
   std::string key;
   Kind kind = Kind::kText;
   std::vector<std::string> values;  // "true" or "false" for a switch; several for a list.
-  std::string place;                // File and line: "/etc/ivyrun/config.toml:3".
+  std::string origin;               // File and line: "/etc/ivyrun/config.toml:3".
 };
 
 // Returns the entries in the order of the lines. InvalidArgument reads "PATH:LINE:COLUMN: what".

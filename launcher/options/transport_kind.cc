@@ -55,7 +55,7 @@ std::vector<std::pair<std::string, TransportChoice>> transport_choices() {
   return choices;
 }
 
-std::string transport_word(TransportChoice choice) { return std::string(row_of(choice).word); }
+std::string transport_name(TransportChoice choice) { return std::string(row_of(choice).word); }
 
 bool ignores_allocation(TransportChoice choice) { return row_of(choice).ignores_allocation; }
 

@@ -17,7 +17,7 @@ enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
 
 // Returns {"auto", kAuto}, {"local", kLocal}, ...
 std::vector<std::pair<std::string, TransportChoice>> transport_choices();
-std::string transport_word(TransportChoice choice);
+std::string transport_name(TransportChoice choice);
 // Returns true if the transport reaches hosts outside the allocation in which ivyrun was started.
 bool ignores_allocation(TransportChoice choice);
 // Returns true if a host's policy (policy.h) may forbid the transport.

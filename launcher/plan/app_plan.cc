@@ -27,8 +27,8 @@ struct AppRank {
 };
 
 bool runs_on(const PlannedHost& host, const AppRole& role) {
-  return role.place == AppPlace::kEvery ||
-         (role.place == AppPlace::kFirst) == (host.node_rank == 0);
+  return role.hosts == RoleHosts::kEvery ||
+         (role.hosts == RoleHosts::kFirst) == (host.node_rank == 0);
 }
 
 // Returns the elements of a JSON list. `port`: index of the port among those that each host
@@ -50,7 +50,7 @@ void name_ports(AppRank& rank) {
   int first = 0;
   for (const AppRole& role : rank.inputs.options->app_spec.roles) {
     const PlannedHost& host =
-        role.place == AppPlace::kFirst ? rank.inputs.plan->hosts.front() : rank.host;
+        role.hosts == RoleHosts::kFirst ? rank.inputs.plan->hosts.front() : rank.host;
     const HostFacts& facts = rank.inputs.facts(host);
     for (int i = 0; i < role.ports && first + i < facts.worker_ports_size(); ++i) {
       const std::string port = std::to_string(facts.worker_ports(first + i));
@@ -136,12 +136,12 @@ void add_server(const AppRank& rank, const AppRole& role, AppPlan& plan) {
     server.add_arguments(std::move(word));
   copy_environment(rank, role.environment, server.mutable_environment());
   server.set_may_end(role.may_end);
-  server.set_is_first(role.place == AppPlace::kFirst);
+  server.set_is_first(role.hosts == RoleHosts::kFirst);
   // Without a client, the servers' output is the only output of the job.
   server.set_is_shown(rank.inputs.options->app_spec.client == AppClient::kNone ||
                       rank.inputs.options->verbose > 0);
   if (role.ready.empty()) return;
-  const std::string host = role.place == AppPlace::kFirst ? "{head}" : "{address}";
+  const std::string host = role.hosts == RoleHosts::kFirst ? "{head}" : "{address}";
   const std::string address = replaced(rank, host);
   const auto port = rank.names.find(role.name + ".port");
   if (port == rank.names.end()) return;
@@ -162,7 +162,7 @@ void check_app_plan(PlanContext& context) {
   if (options.app != App::kRoles || !needs_python(options.app_spec)) return;
   for (const PlannedHost& host : context.plan.hosts) {
     if (!context.facts(host).interpreter().empty()) continue;
-    context.refuse(
+    context.reject(
         "IVY-P035", "--app " + options.app_spec.name + " needs a Python interpreter on every host",
         host.name,
         {"the program is not a Python script, so ivyrun did not look for an interpreter",
@@ -182,9 +182,9 @@ void add_app_plan(const EnvironmentInputs& inputs, const PlannedHost& host,
   plan.set_name(app.name);
   // First start the servers for which the other hosts wait.
   for (const AppRole& role : app.roles)
-    if (role.place == AppPlace::kFirst && runs_here(rank, role)) add_server(rank, role, plan);
+    if (role.hosts == RoleHosts::kFirst && runs_here(rank, role)) add_server(rank, role, plan);
   for (const AppRole& role : app.roles)
-    if (role.place != AppPlace::kFirst && runs_here(rank, role)) add_server(rank, role, plan);
+    if (role.hosts != RoleHosts::kFirst && runs_here(rank, role)) add_server(rank, role, plan);
   plan.set_ranks(static_cast<std::uint32_t>(inputs.plan->world_size));
   plan.set_start_seconds(static_cast<std::uint32_t>(
       std::chrono::ceil<std::chrono::seconds>(options.start_timeout).count()));

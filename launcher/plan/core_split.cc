@@ -25,13 +25,13 @@ std::map<int, std::vector<std::size_t>> workers_by_node(const std::map<int, Core
   for (const int node : near_nodes) ++(nodes.contains(node) ? counts[node] : without_node);
   std::vector<int> assigned;
   for (; without_node > 0; --without_node) {
-    const auto most_room =
+    const auto largest =
         std::max_element(nodes.begin(), nodes.end(), [&counts](const auto& one, const auto& other) {
           return one.second.size() * (counts[other.first] + 1) <
                  other.second.size() * (counts[one.first] + 1);
         });
-    ++counts[most_room->first];
-    assigned.push_back(most_room->first);
+    ++counts[largest->first];
+    assigned.push_back(largest->first);
   }
   std::sort(assigned.begin(), assigned.end());
   std::map<int, std::vector<std::size_t>> workers;

@@ -97,9 +97,9 @@ Environment worker_device_variables(const Options& options, const PlannedHost& h
   std::string addresses;
   std::string mask;
   for (std::size_t i = 0; i < worker.devices.size(); ++i) {
-    const int place = worker.devices[i];
-    const int index = host.devices[static_cast<std::size_t>(place)];
-    add_item(ordinals, std::to_string(host.sees_own ? static_cast<int>(i) : place));
+    const int device = worker.devices[i];
+    const int index = host.devices[static_cast<std::size_t>(device)];
+    add_item(ordinals, std::to_string(host.sees_own ? static_cast<int>(i) : device));
     add_item(mask, entry_of(facts, index, by_uuid));
     if (index >= facts.devices_size()) continue;
     const Accelerator& device = facts.devices(index);

@@ -56,15 +56,15 @@ Diagnostic text_of(const Hidden& hidden, const SlurmAllocation& allocation) {
   return text;
 }
 
-// Turns the message into a refusal: without --oversubscribe a shortage stops the job.
-Diagnostic refusal_of(Diagnostic text, const Hidden& hidden) {
+// Turns the message into a rejection: without --oversubscribe a shortage stops the job.
+Diagnostic rejection_of(Diagnostic text, const Hidden& hidden) {
   text.severity = Severity::kError;
   text.what = std::to_string(hidden.too_few->workers.size()) + " workers, but " + text.what;
   // One host suffices, since the same was requested on all of them.
   text.where = hidden.too_few->name;
   text.fix += "\nor --nproc-per-node " + std::to_string(hidden.visible) +
               "\nor use --oversubscribe to share the visible devices between workers";
-  text.exit_code = kExitRefused;
+  text.exit_code = kExitRejected;
   return text;
 }
 
@@ -76,7 +76,7 @@ void check_allocated_devices(PlanContext& context) {
   const SlurmAllocation& allocation = *context.options.allocation;
   const Hidden hidden = hidden_devices(allocation, context.answers, plan);
   if (hidden.too_few != nullptr && !context.options.oversubscribe)
-    return context.refusals.push_back(refusal_of(text_of(hidden, allocation), hidden));
+    return context.rejections.push_back(rejection_of(text_of(hidden, allocation), hidden));
   if (!hidden.names.empty()) plan.warnings.push_back(text_of(hidden, allocation));
   const bool has_devices =
       !allocation.gpus_requested.empty() || allocation.gpus_here.value_or(0) > 0;

@@ -2,7 +2,7 @@
 // plan_devices() at the end is the sequence, called by make_plan() (plan.cc) when the ranks are
 // numbered: it assigns each worker its accelerators, rejects plans that cannot work (check_*), adds
 // remarks for the user (note_*), and finally binds workers to cores near their accelerators
-// (bind_workers()). Slots are counted before that by device_places(), which plan.cc calls.
+// (bind_workers()). Slots are counted before that by device_slots(), which plan.cc calls.
 #include "launcher/plan/device_plan.h"
 
 #include <algorithm>
@@ -26,13 +26,13 @@ bool is_fake(const Options& options, std::size_t index) {
 }
 
 // Returns true if --include and --exclude select this place of the host.
-bool is_picked(const Options& options, std::size_t index, int place) {
+bool is_picked(const Options& options, std::size_t index, int device) {
   if (index >= options.hosts.size()) return true;
   const Host& host = options.hosts[index];
-  const auto has = [place](const std::vector<int>& places) {
-    return std::find(places.begin(), places.end(), place) != places.end();
+  const auto has = [device](const std::vector<int>& devices) {
+    return std::find(devices.begin(), devices.end(), device) != devices.end();
   };
-  return (host.only_places.empty() || has(host.only_places)) && !has(host.without_places);
+  return (host.only_devices.empty() || has(host.only_devices)) && !has(host.excluded_devices);
 }
 
 std::size_t devices_per_worker(const Options& options) {
@@ -40,7 +40,7 @@ std::size_t devices_per_worker(const Options& options) {
 }
 
 void add_note(PlanContext& context, std::string words) {
-  std::string& all = context.plan.device_words;
+  std::string& all = context.plan.device_text;
   all += (all.empty() ? "" : ", ") + std::move(words);
 }
 
@@ -136,15 +136,15 @@ std::string arithmetic(const PlanContext& context, const PlannedHost& host) {
          (host.devices.size() > 1 ? " are" : " is") + " visible";
 }
 
-void refuse_shortage(PlanContext& context, const Shortage& shortage) {
+void reject_shortage(PlanContext& context, const Shortage& shortage) {
   const PlannedHost& host = *shortage.first;
   const HostFacts& facts = context.facts(host);
-  const std::size_t places = host.devices.size() / devices_per_worker(context.options);
-  std::string fix = places > 0 ? "--nproc-per-node " + std::to_string(places) + "\n" : "";
+  const std::size_t slots = host.devices.size() / devices_per_worker(context.options);
+  std::string fix = slots > 0 ? "--nproc-per-node " + std::to_string(slots) + "\n" : "";
   fix += host.devices.empty() ? "use --oversubscribe to start them without accelerators"
                               : "use --oversubscribe to share accelerators between workers";
   fix += hidden_advice(facts, host.workers.size() * devices_per_worker(context.options));
-  context.refuse("IVY-P011", arithmetic(context, host), fold_host_names(shortage.names),
+  context.reject("IVY-P011", arithmetic(context, host), fold_host_names(shortage.names),
                  {hiding_reason(facts), fix});
 }
 
@@ -165,7 +165,7 @@ void check_shortage(PlanContext& context) {
   }
   for (const auto& [key, shortage] : shortages) {
     if (strict) {
-      refuse_shortage(context, shortage);
+      reject_shortage(context, shortage);
       continue;
     }
     if (context.options.oversubscribe) continue;
@@ -184,15 +184,15 @@ void check_instances(PlanContext& context) {
   for (const PlannedHost& host : context.plan.hosts) {
     const auto is_wrong = [&](const PlannedWorker& worker) {
       std::vector<int> devices;
-      for (const int place : worker.devices)
-        devices.push_back(host.devices[static_cast<std::size_t>(place)]);
+      for (const int device : worker.devices)
+        devices.push_back(host.devices[static_cast<std::size_t>(device)]);
       return devices.size() > 1 && has_instances(context.facts(host), devices);
     };
     if (std::any_of(host.workers.begin(), host.workers.end(), is_wrong)) names.push_back(host.name);
   }
   if (names.empty()) return;
   const std::string each = std::to_string(devices_per_worker(context.options));
-  context.refuse("IVY-P021", "--gpus-per-proc " + each + ": the accelerators are MIG instances",
+  context.reject("IVY-P021", "--gpus-per-proc " + each + ": the accelerators are MIG instances",
                  fold_host_names(names),
                  {"CUDA lets a process use only one MIG instance",
                   "use --gpus-per-proc 1, or larger instances, or no MIG (nvidia-smi mig)"});
@@ -203,15 +203,15 @@ void check_picked(PlanContext& context) {
   for (const PlannedHost& host : context.plan.hosts) {
     if (host.host_index >= context.options.hosts.size()) continue;
     const Host& written = context.options.hosts[host.host_index];
-    const bool includes = !written.only_places.empty();
-    const std::vector<int>& places = includes ? written.only_places : written.without_places;
+    const bool includes = !written.only_devices.empty();
+    const std::vector<int>& places = includes ? written.only_devices : written.excluded_devices;
     const int all = static_cast<int>(context.facts(host).accelerators());
     if (places.empty() || (all == 0 && includes) || is_fake(context.options, host.host_index))
       continue;
     const int largest = *std::max_element(places.begin(), places.end());
     if (largest < all && !host.devices.empty()) continue;
     const std::string number = std::to_string(largest);
-    context.refuse("IVY-P011",
+    context.reject("IVY-P011",
                    largest < all
                        ? "--exclude leaves no accelerators"
                        : "slot " + number + " does not exist" + ": " +
@@ -238,7 +238,7 @@ void check_masks(PlanContext& context) {
                                 " there, or set it to accelerators that exist: -x " + variable +
                                 "=0"};
     if (facts.accelerators() == 0)
-      context.refuse("IVY-P017", view.mask() + " lists no accelerator", fold_host_names(names),
+      context.reject("IVY-P017", view.mask() + " lists no accelerator", fold_host_names(names),
                      advice);
     else
       context.warn("IVY-P017",
@@ -267,8 +267,8 @@ void check_views(PlanContext& context) {
                      " of " + counted(all, "accelerator");
   });
   for (const auto& [text, names] : hidden)
-    // If there is a refusal, it already names this cause.
-    if (context.refusals.empty())
+    // If there is a rejection, it already names this cause.
+    if (context.rejections.empty())
       context.warn("IVY-P018", text, fold_host_names(names),
                    {"Slurm assigned accelerators to each task, and ivyrun runs as one of the tasks",
                     slurm_advice(first_facts(context, names))});
@@ -327,7 +327,7 @@ std::string gibibytes(std::uint64_t bytes) {
   return text;
 }
 
-// Nobody would read a longer list.
+// A longer list would not be read.
 constexpr std::size_t kMaxUsersShown = 4;
 
 void note_users(PlanContext& context) {
@@ -364,8 +364,8 @@ int near_node(const HostFacts& facts, const PlannedHost& host, const PlannedWork
 // processors.
 void bind_near_devices(const HostFacts& facts, const PlannedHost& host, PlannedWorker& worker) {
   CoreList near;
-  for (const int place : worker.devices) {
-    const int index = host.devices[static_cast<std::size_t>(place)];
+  for (const int device : worker.devices) {
+    const int index = host.devices[static_cast<std::size_t>(device)];
     if (index >= facts.devices_size()) return;
     const CoreList cores = parse_core_list(facts.devices(index).cores());
     // A device with unknown cores counts as near to all.
@@ -448,8 +448,8 @@ std::vector<int> devices_of_host(const Options& options, const std::vector<HostA
   return devices;
 }
 
-int device_places(const Options& options, const std::vector<HostAnswer>& answers,
-                  std::size_t index) {
+int device_slots(const Options& options, const std::vector<HostAnswer>& answers,
+                 std::size_t index) {
   return static_cast<int>(devices_of_host(options, answers, index).size() /
                           devices_per_worker(options));
 }
@@ -468,12 +468,12 @@ std::string hiding_reason(const HostFacts& facts) {
 }
 
 void plan_devices(PlanContext& context) {
-  context.plan.device_words.clear();
+  context.plan.device_text.clear();
   assign_devices(context);
   check_picked(context);
   check_masks(context);
   check_instances(context);
-  if (context.refusals.empty()) check_shortage(context);
+  if (context.rejections.empty()) check_shortage(context);
   check_views(context);
   note_visibility(context);
   note_sharing(context);

@@ -17,8 +17,7 @@ std::vector<int> devices_of_host(const Options& options, const std::vector<HostA
 
 // Returns the number of workers that can have separate accelerators on this host: devices_of_host()
 // divided by --gpus_per_proc.
-int device_places(const Options& options, const std::vector<HostAnswer>& answers,
-                  std::size_t index);
+int device_slots(const Options& options, const std::vector<HostAnswer>& answers, std::size_t index);
 
 // Fills in the members of the plan that job_plan.h attributes to this file, for hosts whose workers
 // are placed and numbered. May reject the plan (IVY-P011, P017, P021) or warn (P011, P017, P018).

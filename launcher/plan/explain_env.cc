@@ -185,8 +185,8 @@ Environment environment_of_spec(const HostPlan& plan, const WorkerSpec& spec) {
   return environment;
 }
 
-// Variables that the host's supervisor adds if MPI is served (agent/node/workers/mpi_place.h). The
-// reasons say where a setting of the user is kept.
+// Variables that the host's supervisor adds if MPI is served (agent/node/workers/mpi_identity.h).
+// The reasons say where a setting of the user is kept.
 struct MpiRow {
   const char* name;
   const char* reader;
@@ -326,9 +326,9 @@ Result<std::string> explain_environment(const EnvironmentInputs& inputs) {
     if (out.empty()) out = first_worker(inputs, exports, plan, host.name);
     add_differences(plan, host.name, differences);
   }
-  const bool is_here = hosts.front().transport == Transport::kLocal;
-  out += is_here ? "and everything else that this shell exports\n"
-                 : "and everything else that a login there sets\n";
+  const bool is_present = hosts.front().transport == Transport::kLocal;
+  out += is_present ? "and everything else that this shell exports\n"
+                    : "and everything else that a login there sets\n";
   out += removed_line(inputs);
   const std::string not_passed = not_passed_line(inputs);
   if (!not_passed.empty()) out += not_passed + "\n";

@@ -17,13 +17,13 @@ FailureDecision FailurePolicy::decide(const FailureFacts& facts) {
   if (limits_.on_failure == OnFailure::kRestart || !facts.job_runs) return end_of_job();
   if (facts.could_not_start)
     return end_of_job("it could not be started, and a retry would fail the same way");
-  if (facts.living == 0) return end_of_job("no other worker is left");
+  if (facts.live == 0) return end_of_job("no other worker is left");
   const bool replaces = limits_.on_failure == OnFailure::kReplace && !facts.is_preempted;
   return replaces ? replace(facts) : shrink(facts);
 }
 
 FailureDecision FailurePolicy::shrink(const FailureFacts& facts) const {
-  const int left = facts.living + facts.done;
+  const int left = facts.live + facts.done;
   if (left < limits_.min_workers)
     return end_of_job(std::to_string(left) + (left == 1 ? " worker is" : " workers are") +
                       " left, and --min-workers is " + std::to_string(limits_.min_workers));
@@ -37,7 +37,7 @@ FailureDecision FailurePolicy::replace(const FailureFacts& facts) {
     return end_of_job(
         std::to_string(replacements_) + (replacements_ == 1 ? " worker was" : " workers were") +
         " replaced, and --max-restarts is " + std::to_string(limits_.max_replacements));
-  quick_failures_ = facts.lived >= limits_.quick ? 0 : quick_failures_ + 1;
+  quick_failures_ = facts.run_time >= limits_.quick ? 0 : quick_failures_ + 1;
   if (quick_failures_ >= limits_.max_quick_failures)
     return end_of_job(std::to_string(quick_failures_) + " workers in a row failed within " +
                       std::to_string(limits_.quick / std::chrono::seconds(1)) +

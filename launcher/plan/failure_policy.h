@@ -34,10 +34,10 @@ struct FailureFacts {
   bool job_runs = false;         // The job is otherwise healthy: no stop has started.
   bool could_not_start = false;  // Its program was never executed.
   bool is_preempted = false;     // The ranks know that the allocation is ending.
-  int living = 0;                // Other workers that are running or about to be restarted,
+  int live = 0;                  // Other workers that are running or about to be restarted,
   int survivors = 0;             // the number of these that have the job's state,
   int done = 0;                  // and other workers that exited successfully.
-  std::chrono::milliseconds lived{0};
+  std::chrono::milliseconds run_time{0};
 };
 
 enum class FailureAction { kEndJob, kContinue, kReplace };

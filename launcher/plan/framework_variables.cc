@@ -19,16 +19,16 @@ constexpr const char* kMlxFile = "mlx-hosts.json";
 constexpr const char* kPaddleBackend = "PADDLE_DISTRI_BACKEND";
 
 // Horovod and DeepSpeed number the hosts that have a worker with the same local rank.
-std::pair<int, int> cross_place(const JobPlan& plan, const PlannedHost& host,
-                                const PlannedWorker& worker) {
-  int place = 0;
+std::pair<int, int> cross_rank_of(const JobPlan& plan, const PlannedHost& host,
+                                  const PlannedWorker& worker) {
+  int rank_on_axis = 0;
   int size = 0;
   for (const PlannedHost& other : plan.hosts) {
     if (static_cast<int>(other.workers.size()) <= worker.local_rank) continue;
-    if (other.node_rank < host.node_rank) ++place;
+    if (other.node_rank < host.node_rank) ++rank_on_axis;
     ++size;
   }
-  return {place, size};
+  return {rank_on_axis, size};
 }
 
 Environment paddle_variables(const EnvironmentInputs& inputs, const PlannedWorker& worker) {
@@ -58,7 +58,7 @@ Environment lightgbm_variables(const EnvironmentInputs& inputs, const PlannedWor
 
 Environment horovod_variables(const EnvironmentInputs& inputs, const PlannedHost& host,
                               const PlannedWorker& worker) {
-  const auto [cross_rank, cross_size] = cross_place(*inputs.plan, host, worker);
+  const auto [cross_rank, cross_size] = cross_rank_of(*inputs.plan, host, worker);
   return {{"HOROVOD_RANK", std::to_string(worker.rank)},
           {"HOROVOD_SIZE", std::to_string(inputs.plan->world_size)},
           {"HOROVOD_LOCAL_RANK", std::to_string(worker.local_rank)},
@@ -124,7 +124,7 @@ Environment framework_variables(const EnvironmentInputs& inputs, const PlannedHo
 
 Environment framework_rank_variables(const EnvironmentInputs& inputs, const PlannedHost& host,
                                      const PlannedWorker& worker) {
-  const auto [cross_rank, cross_size] = cross_place(*inputs.plan, host, worker);
+  const auto [cross_rank, cross_size] = cross_rank_of(*inputs.plan, host, worker);
   Environment variables = {{"CROSS_RANK", std::to_string(cross_rank)},
                            {"CROSS_SIZE", std::to_string(cross_size)},
                            {"PJRT_LOCAL_PROCESS_RANK", std::to_string(worker.local_rank)}};

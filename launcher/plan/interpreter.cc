@@ -31,18 +31,18 @@ std::vector<std::string> all_in_path(const std::string& name, const Environment&
 
 // Returns true for the virtual environment into which only ivyrun was installed. Its activation is
 // meant for ivyrun and does not select the program's Python.
-bool is_only_ours(const std::string& bin) {
+bool is_users_directory(const std::string& bin) {
   if (bin != program_directory()) return false;
   const std::string prefix = bin.substr(0, bin.rfind('/'));
   if (access((prefix + "/pyvenv.cfg").c_str(), R_OK) != 0) return false;
   for (const std::string& python : names_in(prefix + "/lib")) {
     for (const std::string& name : names_in(prefix + "/lib/" + python + "/site-packages")) {
-      constexpr std::string_view kOurs[] = {
+      constexpr std::string_view kIvyrunNames[] = {
           "ivyrun",          "ivycomm",     "pip",
           "setuptools",      "wheel",       "pkg_resources",
           "_distutils_hack", "__pycache__", "distutils-precedence.pth"};
-      const auto is_ours = [&](std::string_view own) { return name.starts_with(own); };
-      if (std::none_of(std::begin(kOurs), std::end(kOurs), is_ours)) return false;
+      const auto is_ivyruns = [&](std::string_view own) { return name.starts_with(own); };
+      if (std::none_of(std::begin(kIvyrunNames), std::end(kIvyrunNames), is_ivyruns)) return false;
     }
   }
   return true;
@@ -70,12 +70,12 @@ std::vector<std::string> interpreter_candidates(const Options& options, const En
   for (const char* name : {"python3", "python"}) {
     for (const std::string& found : all_in_path(name, caller)) {
       candidates.push_back(found);
-      if (!is_only_ours(found.substr(0, found.rfind('/')))) break;
+      if (!is_users_directory(found.substr(0, found.rfind('/')))) break;
     }
   }
   // ivyrun's own environment comes last.
   std::stable_partition(candidates.begin(), candidates.end(), [](const std::string& path) {
-    return !is_only_ours(path.substr(0, path.rfind('/')));
+    return !is_users_directory(path.substr(0, path.rfind('/')));
   });
   if (candidates.empty()) return {"python3", "python"};
   return candidates;

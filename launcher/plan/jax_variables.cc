@@ -31,7 +31,7 @@ void check_jax_service(PlanContext& context) {
   const PlannedHost& first = context.plan.hosts.front();
   const bool is_module = context.options.program_kind == ProgramKind::kModule;
   if (is_module || context.facts(first.host_index).program_is_script()) return;
-  context.refuse(
+  context.reject(
       "IVY-P034",
       "--app jax-service needs a Python program, and " + context.plan.program + " is not one",
       first.name,

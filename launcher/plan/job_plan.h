@@ -18,8 +18,8 @@ namespace ivy {
 
 // The connection to one host, and the facts that it reported.
 struct HostAnswer {
-  bool is_here = true;  // If false, it takes no part (--nnodes MIN:MAX): only `name` is set.
-  std::string name;     // Label of the host in every message.
+  bool is_present = true;  // If false, it takes no part (--nnodes MIN:MAX): only `name` is set.
+  std::string name;        // Label of the host in every message.
   Transport transport = Transport::kLocal;
   std::string peer_address;   // Numeric address to which the launcher connected; empty for local.
   std::string local_address;  // Our address on that connection; empty for local.
@@ -70,7 +70,7 @@ struct JobPlan {
   std::vector<std::string> arguments;
   std::string rule;  // The rule that decided the number of workers, for the plan line.
   MapChoice map_by = MapChoice::kHost;
-  std::string device_words;  // About accelerators and cores, for that line; often empty.
+  std::string device_text;  // About accelerators and cores, for that line; often empty.
   std::vector<Diagnostic> warnings;
   MpiChoice mpi;
   bool same_local_size = true;  // Every host has the same number of workers.

@@ -40,7 +40,7 @@ bool is_name_of(const HostAnswer& host, const std::string& name) {
 std::string address_lines(const HostFacts& facts) {
   std::string lines;
   for (const Address& address : facts.addresses())
-    if (!is_unreachable_elsewhere(address.address()))
+    if (!is_unreachable_from_other_hosts(address.address()))
       lines += (lines.empty() ? "" : "\n") + address.interface() + " " + address.address();
   return lines;
 }
@@ -70,7 +70,7 @@ std::vector<std::string> written_addresses(const Options& options) {
   return addresses;
 }
 
-void refuse_other_host(PlanContext& context, const std::vector<std::string>& addresses) {
+void reject_other_host(PlanContext& context, const std::vector<std::string>& addresses) {
   const PlannedHost& first = context.plan.hosts.front();
   const std::string& name = context.options.master_addr;
   PlanAdvice advice{"", "leave out --master-addr: ivyrun chooses an address of " + first.name +
@@ -87,12 +87,12 @@ void refuse_other_host(PlanContext& context, const std::vector<std::string>& add
     advice.cause = name == addresses.front() ? "" : name + " is " + addresses.front() + "\n";
     advice.cause += first.name + " has:\n" + address_lines(context.facts(first));
   }
-  context.refuse("IVY-P022", what, first.name, advice);
+  context.reject("IVY-P022", what, first.name, advice);
 }
 
 }  // namespace
 
-bool is_unreachable_elsewhere(const std::string& address) {
+bool is_unreachable_from_other_hosts(const std::string& address) {
   return is_loopback(address) || address.starts_with("fe80:");
 }
 
@@ -113,18 +113,18 @@ std::optional<std::string> written_master(PlanContext& context) {
   const HostAnswer& first = context.answers[context.plan.hosts.front().host_index];
   const std::vector<std::string> addresses = written_addresses(options);
   const bool is_numeric = !addresses.empty() && addresses.front() == options.master_addr;
-  const bool is_alone = is_one_machine(context.answers, context.plan);
+  const bool is_single = is_one_machine(context.answers, context.plan);
   for (const std::string& address : addresses) {
     // On many machines the own name resolves to a loopback address, which the user did not request.
-    const bool is_asked = is_alone || is_numeric || options.master_addr == "localhost" ||
-                          !is_unreachable_elsewhere(address);
+    const bool is_asked = is_single || is_numeric || options.master_addr == "localhost" ||
+                          !is_unreachable_from_other_hosts(address);
     if (is_asked && has_address(first.facts, address)) return address;
   }
   if (is_name_of(first, options.master_addr)) return std::nullopt;
-  const bool is_elsewhere =
+  const bool is_on_other_host =
       host_with(options.master_addr, addresses, context.answers, context.plan) != nullptr;
-  if (options.no_store && !addresses.empty() && !is_elsewhere) return addresses.front();
-  refuse_other_host(context, addresses);
+  if (options.no_store && !addresses.empty() && !is_on_other_host) return addresses.front();
+  reject_other_host(context, addresses);
   return "";
 }
 
@@ -148,7 +148,7 @@ void check_master(PlanContext& context) {
   // The check between hosts cannot detect this: such a host reaches itself.
   if (const PlannedHost* other = other_owner(context.answers, plan, plan.master_address)) {
     const std::string& first = plan.hosts.front().name;
-    context.refuse("IVY-P023",
+    context.reject("IVY-P023",
                    "MASTER_ADDR would be " + plan.master_address + ", which " + other->name +
                        " also has: its workers could not reach " + first,
                    other->name,
@@ -157,12 +157,13 @@ void check_master(PlanContext& context) {
                     "or neither: ivyrun chooses an address and tests it from every host"});
     return;
   }
-  if (!is_unreachable_elsewhere(plan.master_address) || is_one_machine(context.answers, plan))
+  if (!is_unreachable_from_other_hosts(plan.master_address) ||
+      is_one_machine(context.answers, plan))
     return;
   const PlannedHost& first = plan.hosts.front();
   const std::string lines = address_lines(context.facts(first));
   const Options& options = context.options;
-  context.refuse("IVY-P023",
+  context.reject("IVY-P023",
                  "MASTER_ADDR would be " + plan.master_address +
                      ", at which other hosts cannot reach " + first.name,
                  !options.master_addr.empty() ? "--master-addr " + options.master_addr

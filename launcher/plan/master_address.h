@@ -23,7 +23,7 @@ std::optional<std::string> written_master(PlanContext& context);
 // Returns true for addresses that a check from another host would wrongly accept: a loopback
 // address, which reaches the host itself, and a link-local IPv6 address, whose scope is a name
 // local to each host. (Link-local IPv4 is routed like any other address and can be checked.)
-bool is_unreachable_elsewhere(const std::string& address);
+bool is_unreachable_from_other_hosts(const std::string& address);
 // Returns true if all hosts of the plan are one machine, as simulated hosts are.
 bool is_one_machine(const std::vector<HostAnswer>& answers, const JobPlan& plan);
 

@@ -27,9 +27,9 @@ bool has_two_families(const std::string& libraries) {
   return families.size() > 1;
 }
 
-void refuse_two(PlanContext& context, const std::string& libraries,
+void reject_two(PlanContext& context, const std::string& libraries,
                 const std::vector<std::string>& names) {
-  context.refuse("IVY-P025", context.plan.program + " is linked with two MPI libraries",
+  context.reject("IVY-P025", context.plan.program + " is linked with two MPI libraries",
                  fold_host_names(names),
                  {program_path(context, names) + " needs " + libraries,
                   "link it with the mpicc of one of them: ldd shows which library of it needs the "
@@ -37,7 +37,7 @@ void refuse_two(PlanContext& context, const std::string& libraries,
 }
 
 // Rejects libraries that differ in family or major version, because they cannot form one world.
-void refuse_different(PlanContext& context, const HostsByText& groups) {
+void reject_different(PlanContext& context, const HostsByText& groups) {
   std::string cause;
   for (const auto& [libraries, names] : groups)
     cause += (cause.empty() ? "" : "\n") + libraries + " on " + fold_host_names(names);
@@ -45,14 +45,14 @@ void refuse_different(PlanContext& context, const HostsByText& groups) {
   for (const PlannedHost& host : context.plan.hosts)
     if (context.facts(host).program_library().empty()) without.push_back(host.name);
   if (!without.empty()) cause += "\nno MPI library on " + fold_host_names(without);
-  context.refuse("IVY-P025", "the MPI of " + context.plan.program + " differs between hosts", "",
+  context.reject("IVY-P025", "the MPI of " + context.plan.program + " differs between hosts", "",
                  {cause, "build it with the same MPI everywhere, or use a shared directory"});
 }
 
 // Rejects an MPI library that neither server is known to serve; -B mpi tries both.
-void refuse_unknown(PlanContext& context, const std::string& libraries,
+void reject_unknown(PlanContext& context, const std::string& libraries,
                     const std::vector<std::string>& names) {
-  context.refuse(
+  context.reject(
       "IVY-P024",
       context.plan.program + " links an MPI library that ivyrun does not support: each of the " +
           std::to_string(context.plan.world_size) + " workers could be a world of one",
@@ -62,15 +62,15 @@ void refuse_unknown(PlanContext& context, const std::string& libraries,
            std::string(kSingletons)});
 }
 
-void refuse_without_store(PlanContext& context) {
-  context.refuse(
+void reject_without_store(PlanContext& context) {
+  context.reject(
       "IVY-P026", "MPI across hosts needs the job's store", "",
       {"--no-store disables it, and the MPI servers of the hosts exchange data through it",
        "leave out --no-store"});
 }
 
-void refuse_to_lose_ranks(PlanContext& context) {
-  context.refuse(
+void reject_to_lose_ranks(PlanContext& context) {
+  context.reject(
       "IVY-P027", "an MPI world cannot lose a rank", "",
       {context.plan.program + " links MPI, but --on-failure lets single ranks exit",
        "leave out --on-failure; --max-restarts N restarts all ranks\n" + std::string(kSingletons)});
@@ -96,20 +96,20 @@ void plan_mpi(PlanContext& context) {
       hosts_by_text(context, [](const HostFacts& facts) { return facts.program_library(); });
   std::size_t count = 0;
   for (const auto& [libraries, names] : groups) {
-    if (has_two_families(libraries)) return refuse_two(context, libraries, names);
+    if (has_two_families(libraries)) return reject_two(context, libraries, names);
     count += names.size();
   }
   if (groups.size() > 1 || (!groups.empty() && count < context.plan.hosts.size()))
-    return refuse_different(context, groups);
+    return reject_different(context, groups);
   const MpiFamily family = groups.empty() ? MpiFamily::kNone : mpi_family_of(groups.begin()->first);
   const bool is_asked = context.options.profile == Profile::kMpi;
   if (family == MpiFamily::kUnknown && !is_asked)
-    return refuse_unknown(context, groups.begin()->first, groups.begin()->second);
+    return reject_unknown(context, groups.begin()->first, groups.begin()->second);
   choose(context, family);
   const bool is_mpi = context.plan.mpi.pmi || context.plan.mpi.pmix;
-  if (is_mpi && context.options.on_failure != OnFailure::kRestart) refuse_to_lose_ranks(context);
+  if (is_mpi && context.options.on_failure != OnFailure::kRestart) reject_to_lose_ranks(context);
   if (is_mpi && context.plan.hosts.size() > 1 && context.options.no_store)
-    refuse_without_store(context);
+    reject_without_store(context);
 }
 
 }  // namespace ivy

@@ -16,13 +16,13 @@ std::string_view first_label(std::string_view name) { return name.substr(0, name
 // any of its names, or the same machine with or without its domain. Returns null if it is not in
 // the allocation.
 const std::string* name_in(const Allocation& allocation, const std::string& written,
-                           const std::function<bool(const std::string&)>& is_here) {
+                           const std::function<bool(const std::string&)>& is_present) {
   const std::vector<std::string>& hosts = allocation.hosts;
   const auto same = std::find(hosts.begin(), hosts.end(), written);
   if (same != hosts.end()) return &*same;
-  if (is_here(written)) {
+  if (is_present(written)) {
     if (allocation.own) return &hosts[*allocation.own];
-    const auto here = std::find_if(hosts.begin(), hosts.end(), is_here);
+    const auto here = std::find_if(hosts.begin(), hosts.end(), is_present);
     return here == hosts.end() ? nullptr : &*here;
   }
   const auto alike = std::find_if(hosts.begin(), hosts.end(), [&](const std::string& host) {
@@ -44,7 +44,8 @@ Error not_allocated(const Allocation& allocation, const Options& options,
 }
 
 Result<void> take_subset(const Allocation& allocation,
-                         const std::function<bool(const std::string&)>& is_here, Options& options) {
+                         const std::function<bool(const std::string&)>& is_present,
+                         Options& options) {
   std::vector<std::string> unknown;
   std::set<std::string> taken;
   for (Host& host : options.hosts) {
@@ -54,7 +55,7 @@ Result<void> take_subset(const Allocation& allocation,
                        (host.port != 0 ? "a port" : "a user") + ", which only SSH supports; in " +
                        allocation.name + " Slurm starts ivyrun on the hosts",
                    "write only its name, or add --transport ssh"};
-    const std::string* name = name_in(allocation, host.name, is_here);
+    const std::string* name = name_in(allocation, host.name, is_present);
     if (name == nullptr) {
       unknown.push_back(host.name);
       continue;
@@ -80,11 +81,11 @@ bool ignores_allocation(const Options& options) {
 }
 
 Result<void> place_in_allocation(const Allocation& allocation,
-                                 const std::function<bool(const std::string&)>& is_here,
+                                 const std::function<bool(const std::string&)>& is_present,
                                  Options& options) {
   options.allocation = allocation.slurm;
   if (!allocation.slurm) options.batch_job = allocation.name;
-  if (!options.hosts.empty()) return take_subset(allocation, is_here, options);
+  if (!options.hosts.empty()) return take_subset(allocation, is_present, options);
   options.host_source = allocation.name;
   for (const std::string& name : allocation.hosts) {
     Host host;

@@ -19,10 +19,10 @@ bool ignores_allocation(const Options& options);
 
 // Sets options.hosts to the allocation's hosts, or to those that -H or a hostfile names; sets
 // options.allocation or batch_job, and options.host_source. Keeps slots that were written; never
-// uses a scheduler's counts. is_here tells whether a name is this machine. Returns InvalidArgument
-// if a named host is not in the allocation or is to be reached in another way.
+// uses a scheduler's counts. is_present tells whether a name is this machine. Returns
+// InvalidArgument if a named host is not in the allocation or is to be reached in another way.
 Result<void> place_in_allocation(const Allocation& allocation,
-                                 const std::function<bool(const std::string& name)>& is_here,
+                                 const std::function<bool(const std::string& name)>& is_present,
                                  Options& options);
 
 // Returns the error for an ivyrun that was started as one of several tasks of a step (`srun -n 8

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // make_plan() at the end is the sequence, which the job runs when all hosts have sent their facts:
 // place_workers() decides how many workers each host gets and remembers the rule; check_max_slots()
-// and limit_places() apply limits; number_workers() gives out the ranks. With the ranks known,
+// and limit_slots() apply limits; number_workers() gives out the ranks. With the ranks known,
 // plan_checks.cc checks the program, choose_master() picks rank 0's address, and device_plan.cc
-// assigns accelerators and cores. Problems become refusals in the PlanContext, so that one run
+// assigns accelerators and cores. Problems become rejections in the PlanContext, so that one run
 // reports all of them.
 #include "launcher/plan/plan.h"
 
@@ -30,12 +30,12 @@ constexpr int kMaxWorkersPerHost = 4096;
 
 // The number of workers that each host offers, and the rule that decided it.
 struct Offer {
-  std::vector<int> places;  // One number per host, for the first --nnodes hosts.
-  bool bounded = false;     // The user specified these numbers, so -n may not exceed their sum.
+  std::vector<int> slots;  // One number per host, for the first --nnodes hosts.
+  bool bounded = false;    // The user specified these numbers, so -n may not exceed their sum.
   std::string rule;
 };
 
-int places_on(const PerHost& per_host, int accelerators, int cores) {
+int slots_on(const PerHost& per_host, int accelerators, int cores) {
   switch (per_host.kind) {
     case PerHost::Kind::kNumber:
       return per_host.number;
@@ -55,7 +55,7 @@ int counted_devices(const PlanContext& context, std::size_t host) {
   const DeviceVendor* const vendor = find_device_vendor(context.facts(host).accelerator_source());
   const bool is_other = context.options.per_host.kind == PerHost::Kind::kXpu &&
                         (vendor == nullptr || !vendor->is_xpu);
-  return is_other ? 0 : device_places(context.options, context.answers, host);
+  return is_other ? 0 : device_slots(context.options, context.answers, host);
 }
 
 std::string kind_name(const PerHost& per_host) {
@@ -81,17 +81,17 @@ Offer offer_per_host(PlanContext& context, std::size_t host_count) {
   std::vector<std::string> without;
   std::string reason;
   for (std::size_t i = 0; i < host_count; ++i) {
-    const bool is_here = context.answers[i].is_here;
-    offer.places.push_back(is_here ? places_on(per_host, counted_devices(context, i),
-                                               static_cast<int>(context.facts(i).cores()))
-                                   : 0);
-    if (!is_here || offer.places.back() > 0) continue;
+    const bool is_present = context.answers[i].is_present;
+    offer.slots.push_back(is_present ? slots_on(per_host, counted_devices(context, i),
+                                                static_cast<int>(context.facts(i).cores()))
+                                     : 0);
+    if (!is_present || offer.slots.back() > 0) continue;
     without.push_back(context.answers[i].name);
     if (reason.empty()) reason = hiding_reason(context.facts(i));
   }
   offer.rule = "--nproc-per-node " + kind_name(per_host);
   if (!without.empty())
-    context.refuse("IVY-P010",
+    context.reject("IVY-P010",
                    offer.rule + ", but no accelerator" +
                        (per_host.kind == PerHost::Kind::kXpu ? " by Intel" : "") + " was found",
                    fold_host_names(without),
@@ -107,12 +107,12 @@ Offer offer_of(PlanContext& context, std::size_t host_count) {
   bool any_hidden = false;
   for (std::size_t i = 0; i < host_count; ++i) {
     const bool is_written = i < options.hosts.size() && options.hosts[i].slots.has_value();
-    const int accelerators = device_places(context.options, context.answers, i);
+    const int accelerators = device_slots(context.options, context.answers, i);
     offer.bounded = offer.bounded || is_written;
     any_accelerator = any_accelerator || accelerators > 0;
     any_hidden = any_hidden || context.facts(i).device_view().present() > 0;
-    const int places = is_written ? *options.hosts[i].slots : std::max(1, accelerators);
-    offer.places.push_back(context.answers[i].is_here ? places : 0);
+    const int slots = is_written ? *options.hosts[i].slots : std::max(1, accelerators);
+    offer.slots.push_back(context.answers[i].is_present ? slots : 0);
   }
   const int each = options.gpus_per_proc.value_or(1);
   offer.rule = offer.bounded                 ? "slots written for the hosts"
@@ -125,33 +125,33 @@ Offer offer_of(PlanContext& context, std::size_t host_count) {
 
 // -n without other numbers: distributes blocks over the hosts; the first hosts get the remainder.
 void spread_blocks(int workers, Offer& offer) {
-  const int hosts = static_cast<int>(offer.places.size());
+  const int hosts = static_cast<int>(offer.slots.size());
   for (int i = 0; i < hosts; ++i)
-    offer.places[static_cast<std::size_t>(i)] = workers / hosts + (i < workers % hosts ? 1 : 0);
+    offer.slots[static_cast<std::size_t>(i)] = workers / hosts + (i < workers % hosts ? 1 : 0);
   offer.rule = "-n " + std::to_string(workers);
 }
 
 // Returns "node01:8 node02:8"; truncates long lists, because the sum is shown too.
-std::string places_text(const PlanContext& context, const Offer& offer) {
+std::string slots_text(const PlanContext& context, const Offer& offer) {
   constexpr std::size_t kShown = 16;
   std::string text;
-  for (std::size_t i = 0; i < offer.places.size() && i < kShown; ++i)
-    text += (i == 0 ? "" : " ") + context.answers[i].name + ":" + std::to_string(offer.places[i]);
-  if (offer.places.size() > kShown)
-    text += " and " + std::to_string(offer.places.size() - kShown) + " more";
+  for (std::size_t i = 0; i < offer.slots.size() && i < kShown; ++i)
+    text += (i == 0 ? "" : " ") + context.answers[i].name + ":" + std::to_string(offer.slots[i]);
+  if (offer.slots.size() > kShown)
+    text += " and " + std::to_string(offer.slots.size() - kShown) + " more";
   return text;
 }
 
 // -n in addition to written slots: takes the first N of them.
 void take_first(PlanContext& context, int workers, Offer& offer) {
   long total = 0;
-  for (const int places : offer.places) total += places;
+  for (const int slots : offer.slots) total += slots;
   if (workers > total) {
-    context.refuse(
+    context.reject(
         "IVY-P001",
         "-n " + std::to_string(workers) + " exceeds the " +
             counted(static_cast<std::size_t>(total), "slot") + " of the hosts (" +
-            places_text(context, offer) + ")",
+            slots_text(context, offer) + ")",
         "",
         {"",
          "-n " + std::to_string(total) +
@@ -161,9 +161,9 @@ void take_first(PlanContext& context, int workers, Offer& offer) {
     return;
   }
   int left = workers;
-  for (int& places : offer.places) {
-    places = std::min(places, left);
-    left -= places;
+  for (int& slots : offer.slots) {
+    slots = std::min(slots, left);
+    left -= slots;
   }
   offer.rule = "-n " + std::to_string(workers) + ", " + offer.rule;
 }
@@ -189,7 +189,7 @@ Offer place_workers(PlanContext& context) {
     if (wanted > host_count && !options.min_nodes) {
       std::vector<std::string> names;
       for (const HostAnswer& answer : context.answers) names.push_back(answer.name);
-      context.refuse(
+      context.reject(
           "IVY-P002",
           "--nnodes " + std::to_string(wanted) + " needs " + counted(wanted, "host") +
               ", but only " + std::to_string(host_count) +
@@ -208,17 +208,17 @@ Offer place_workers(PlanContext& context) {
 }
 
 // Rejected hosts keep the maximum number of workers, so that the plan remains small.
-void limit_places(PlanContext& context, Offer& offer) {
+void limit_slots(PlanContext& context, Offer& offer) {
   std::vector<std::string> names;
   int most = 0;
-  for (std::size_t i = 0; i < offer.places.size(); ++i) {
-    if (offer.places[i] <= kMaxWorkersPerHost) continue;
+  for (std::size_t i = 0; i < offer.slots.size(); ++i) {
+    if (offer.slots[i] <= kMaxWorkersPerHost) continue;
     names.push_back(context.answers[i].name);
-    most = std::max(most, offer.places[i]);
-    offer.places[i] = kMaxWorkersPerHost;
+    most = std::max(most, offer.slots[i]);
+    offer.slots[i] = kMaxWorkersPerHost;
   }
   if (names.empty()) return;
-  context.refuse("IVY-P015",
+  context.reject("IVY-P015",
                  "requested " + std::to_string(most) + " processes on one host, but at most " +
                      std::to_string(kMaxWorkersPerHost) + " are possible",
                  fold_host_names(names),
@@ -228,12 +228,12 @@ void limit_places(PlanContext& context, Offer& offer) {
 // Rejects more workers than a hostfile's max_slots allows, whatever option requested them.
 void check_max_slots(PlanContext& context, const Offer& offer) {
   const std::vector<Host>& hosts = context.options.hosts;
-  for (std::size_t i = 0; i < offer.places.size() && i < hosts.size(); ++i) {
-    if (!hosts[i].max_slots || offer.places[i] <= *hosts[i].max_slots) continue;
-    context.refuse(
+  for (std::size_t i = 0; i < offer.slots.size() && i < hosts.size(); ++i) {
+    if (!hosts[i].max_slots || offer.slots[i] <= *hosts[i].max_slots) continue;
+    context.reject(
         "IVY-P001",
-        "requested " + std::to_string(offer.places[i]) +
-            (offer.places[i] == 1 ? " process on " : " processes on ") + context.answers[i].name +
+        "requested " + std::to_string(offer.slots[i]) +
+            (offer.slots[i] == 1 ? " process on " : " processes on ") + context.answers[i].name +
             ", which allows only " + std::to_string(*hosts[i].max_slots),
         hosts[i].origin,
         {"max_slots=" + std::to_string(*hosts[i].max_slots),
@@ -243,13 +243,13 @@ void check_max_slots(PlanContext& context, const Offer& offer) {
 
 void number_workers(PlanContext& context, const Offer& offer, JobPlan& plan) {
   for (const std::size_t i : host_order(context)) {
-    if (i >= offer.places.size() || offer.places[i] == 0) continue;
+    if (i >= offer.slots.size() || offer.slots[i] == 0) continue;
     PlannedHost host;
     host.name = context.answers[i].name;
     host.transport = context.answers[i].transport;
     host.node_rank = static_cast<int>(plan.hosts.size());
     host.host_index = i;
-    for (int local = 0; local < offer.places[i]; ++local) {
+    for (int local = 0; local < offer.slots[i]; ++local) {
       host.workers.emplace_back();
       host.workers.back().rank = plan.world_size++;
       host.workers.back().local_rank = local;
@@ -286,7 +286,7 @@ std::string interface_address(PlanContext& context, const PlannedHost& first) {
   std::string known;
   for (const Address& other : facts.addresses())
     known += (known.empty() ? "" : "\n") + other.interface() + " " + other.address();
-  context.refuse("IVY-P013", "no usable address on interface " + options.interface, first.name,
+  context.reject("IVY-P013", "no usable address on interface " + options.interface, first.name,
                  {known, "use --iface with one of these names"});
   return {};
 }
@@ -311,7 +311,7 @@ std::string choose_master_address(PlanContext& context, const JobPlan& plan) {
                                    : answer.peer_address;
   const bool is_usable =
       owns_address(answer.facts, reached) &&
-      (!is_unreachable_elsewhere(reached) || is_one_machine(context.answers, plan));
+      (!is_unreachable_from_other_hosts(reached) || is_one_machine(context.answers, plan));
   if (!reached.empty() && is_usable) return reached;
   // Through a jump host or the OpenSSH client, the launcher may not know an address; through a
   // forwarded port, the address belongs to a gateway or is our own loopback.
@@ -319,7 +319,7 @@ std::string choose_master_address(PlanContext& context, const JobPlan& plan) {
     return !a.loopback() && other_owner(context.answers, plan, a.address()) == nullptr;
   });
   if (address != nullptr) return address->address();
-  context.refuse("IVY-P014", "the first host has no known address", first.name,
+  context.reject("IVY-P014", "the first host has no known address", first.name,
                  {"", "use --master-addr ADDRESS, at which the other hosts can reach it"});
   return {};
 }
@@ -349,7 +349,7 @@ void check_same_machine(PlanContext& context) {
     const auto [known, is_new] = machines.try_emplace(machine, &host);
     if (is_new || !have_same_devices(context.facts(*known->second), facts)) continue;
     const std::string& first = known->second->name;
-    context.refuse("IVY-P038", first + " and " + host.name + " are the same machine", host.name,
+    context.reject("IVY-P038", first + " and " + host.name + " are the same machine", host.name,
                    {"their ranks would share its devices",
                     "list it only once, with its slots: -H " + first +
                         ":2\nto simulate two hosts use --fake-hosts 2"});
@@ -365,7 +365,7 @@ void choose_master(PlanContext& context, JobPlan& plan) {
   plan.coordinator_port = static_cast<std::uint16_t>(facts.coordinator_port());
   if (!context.options.no_store) plan.store_port = static_cast<std::uint16_t>(facts.store_port());
   if (plan.master_port == 0)
-    context.refuse("IVY-P009", "no port could be reserved for MASTER_PORT", first.name,
+    context.reject("IVY-P009", "no port could be reserved for MASTER_PORT", first.name,
                    {facts.reserved_port_error(), "use another --port-range or --master-port"});
 }
 
@@ -395,16 +395,16 @@ const PlannedHost& JobPlan::host_of_rank(int rank) const {
 
 Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
                           const std::vector<HostAnswer>& answers,
-                          std::vector<Diagnostic>& refusals) {
+                          std::vector<Diagnostic>& rejections) {
   IVY_ASSERT(!answers.empty() && !options.command.empty());
   JobPlan plan;
-  PlanContext context{options, answers, plan, refusals};
+  PlanContext context{options, answers, plan, rejections};
   plan.job_id = job_id;
   plan.program = options.command.front();
   plan.map_by = options.map_by;
   Offer offer = place_workers(context);
   check_max_slots(context, offer);
-  limit_places(context, offer);
+  limit_slots(context, offer);
   plan.rule = offer.rule;
   if (options.map_by != MapChoice::kHost)
     plan.rule += options.map_by == MapChoice::kNvlink ? ", by NVLink domain" : ", by switch";

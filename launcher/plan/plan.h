@@ -14,10 +14,10 @@ namespace ivy {
 
 // Checks everything that can be checked before a worker starts (working directory, program,
 // interpreter, equal script, enough slots) and reports all problems together. Any entry in
-// `refusals` stops the launch; the plan is then only as complete as possible.
+// `rejections` stops the launch; the plan is then only as complete as possible.
 Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
                           const std::vector<HostAnswer>& answers,
-                          std::vector<Diagnostic>& refusals);
+                          std::vector<Diagnostic>& rejections);
 
 // Returns argv of the workers of one host: the interpreter and the path of a script may differ
 // between hosts.

@@ -32,7 +32,7 @@ void check_directory(PlanContext& context) {
   for (const auto& [error, names] : groups) {
     const std::string user = first_facts(context, names).user();
     const bool is_denied = error.ends_with(std::strerror(EACCES));
-    context.refuse("IVY-P003", "the working directory cannot be entered", fold_host_names(names),
+    context.reject("IVY-P003", "the working directory cannot be entered", fold_host_names(names),
                    {error, is_denied ? "use --wdir DIR with a directory that " +
                                            (user.empty() ? "the user" : user) +
                                            " can enter there, such as --wdir /tmp"
@@ -122,14 +122,14 @@ void check_program(PlanContext& context) {
     if (facts.program_errno() == ENOENT || facts.program_errno() == ENOTDIR) {
       // The host may have found the intended program; its message then ends with that.
       const std::size_t advice = error.rfind(": write ");
-      context.refuse("IVY-P004", "program not found: " + context.plan.program, where,
+      context.reject("IVY-P004", "program not found: " + context.plan.program, where,
                      {error,
                       advice == std::string::npos ? not_found_fix(context.plan.program)
                                                   : error.substr(advice + 2),
                       kExitNotFound});
       continue;
     }
-    context.refuse("IVY-P005", "program cannot be run: " + context.plan.program, where,
+    context.reject("IVY-P005", "program cannot be run: " + context.plan.program, where,
                    {error, cannot_run_fix(facts, context.plan.program), kExitNotExecutable});
   }
 }
@@ -140,7 +140,7 @@ void check_interpreter(PlanContext& context) {
   for (const auto& [error, names] : missing) {
     // The host may have found another interpreter; its message then ends with that.
     const std::size_t advice = error.rfind(": write ");
-    context.refuse("IVY-P006", "no interpreter for " + context.plan.program, fold_host_names(names),
+    context.reject("IVY-P006", "no interpreter for " + context.plan.program, fold_host_names(names),
                    {error.substr(0, advice),
                     advice == std::string::npos
                         ? "install Python there, or choose an interpreter: --python PATH"
@@ -198,7 +198,7 @@ void check_script(PlanContext& context) {
     if (!hash.empty() && hash != right) others.push_back(host.name);
   }
   const std::string& name = context.plan.program;
-  context.refuse("IVY-P007",
+  context.reject("IVY-P007",
                  name.substr(name.rfind('/') + 1) + " differs on " + fold_host_names(others),
                  context.facts(context.plan.hosts.front()).program_path(),
                  {"its content differs from the copy on " + fold_host_names(hashes.at(right)),
@@ -210,7 +210,7 @@ void check_script(PlanContext& context) {
 void check_arguments(PlanContext& context) {
   for (std::size_t i = 0; i < context.plan.arguments.size(); ++i) {
     if (context.plan.arguments[i].size() <= kMaxStringBytes) continue;
-    context.refuse("IVY-P012",
+    context.reject("IVY-P012",
                    "argument " + std::to_string(i) + " has " +
                        std::to_string(context.plan.arguments[i].size()) +
                        " bytes, but Linux allows only " + std::to_string(kMaxStringBytes),
@@ -221,10 +221,10 @@ void check_arguments(PlanContext& context) {
 
 // Returns "there are no ranks 0-2,5" for {0,1,2,5} and "there is no rank 9" for {9}.
 std::string absent_text(const std::vector<int>& ranks) {
-  // Nobody would read a longer list.
-  constexpr std::size_t kMostBytes = 80;
+  // A longer list would not be read.
+  constexpr std::size_t kMaxBytes = 80;
   std::string text = folded_ranks(ranks);
-  if (text.size() > kMostBytes) text = text.substr(0, text.rfind(',', kMostBytes)) + ",...";
+  if (text.size() > kMaxBytes) text = text.substr(0, text.rfind(',', kMaxBytes)) + ",...";
   return (ranks.size() == 1 ? "there is no rank " : "there are no ranks ") + text;
 }
 
@@ -245,7 +245,7 @@ void check_named_ranks(PlanContext& context, const ShowRanks& wanted, const std:
                             std::to_string(count) + (wanted.local ? " local rank" : " rank") +
                             (count == 1 ? "" : "s") + (count == 1 ? ": 0" : ": 0-" + last);
   if (absent == wanted.ranks.begin()) {
-    context.refuse("IVY-P016", what, "", {cause, fix, kExitUsage});
+    context.reject("IVY-P016", what, "", {cause, fix, kExitUsage});
   } else {
     context.warn("IVY-P016", what, "", {cause, fix});
   }

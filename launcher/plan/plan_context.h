@@ -16,26 +16,26 @@
 
 namespace ivy {
 
-// The cause of a problem and what the user can do; exit_code is used for refusals.
+// The cause of a problem and what the user can do; exit_code is used for rejections.
 struct PlanAdvice {
   std::string cause;
   std::string fix;
-  int exit_code = kExitRefused;
+  int exit_code = kExitRejected;
 };
 
 struct PlanContext {
   const Options& options;
   const std::vector<HostAnswer>& answers;
   JobPlan& plan;
-  std::vector<Diagnostic>& refusals;
+  std::vector<Diagnostic>& rejections;
 
   const HostFacts& facts(std::size_t host_index) const { return answers[host_index].facts; }
   const HostFacts& facts(const PlannedHost& host) const { return facts(host.host_index); }
-  // Adds a refusal, which stops the launch after all steps have run.
-  void refuse(std::string id, std::string what, std::string where, PlanAdvice advice) {
-    refusals.push_back(Diagnostic{Severity::kError, std::move(id), std::move(what),
-                                  std::move(where), std::move(advice.cause), std::move(advice.fix),
-                                  advice.exit_code});
+  // Adds a rejection, which stops the launch after all steps have run.
+  void reject(std::string id, std::string what, std::string where, PlanAdvice advice) {
+    rejections.push_back(Diagnostic{Severity::kError, std::move(id), std::move(what),
+                                    std::move(where), std::move(advice.cause),
+                                    std::move(advice.fix), advice.exit_code});
   }
   void warn(std::string id, std::string what, std::string where, PlanAdvice advice) {
     plan.warnings.push_back(Diagnostic{Severity::kWarning, std::move(id), std::move(what),
@@ -52,7 +52,7 @@ HostsByText hosts_by_text(const PlanContext& context,
 const HostFacts& first_facts(const PlanContext& context, const std::vector<std::string>& names);
 
 // Rejects jobs that cannot work (working directory, program, interpreter, script, arguments, ranks
-// to show); hosts with the same problem share one refusal. Different versions of the interpreter,
+// to show); hosts with the same problem share one rejection. Different versions of the interpreter,
 // and some missing ranks to show, only cause warnings. plan.arguments and plan.hosts are final.
 void check_plan(PlanContext& context);
 

@@ -73,8 +73,8 @@ TextRow worker_row(const PlannedHost& host, const PlannedWorker& worker, const H
   std::string addresses;
   std::string uuids;
   std::string interfaces;
-  for (const int place : worker.devices) {
-    const int index = host.devices[static_cast<std::size_t>(place)];
+  for (const int device : worker.devices) {
+    const int index = host.devices[static_cast<std::size_t>(device)];
     if (index >= facts.devices_size()) {
       add_item(devices, std::to_string(index));
       continue;
@@ -99,8 +99,8 @@ TextRow worker_row(const PlannedHost& host, const PlannedWorker& worker, const H
 std::string switches_of(const PlannedHost& host, const PlannedWorker& worker,
                         const HostFacts& facts) {
   std::string switches;
-  for (const int place : worker.devices) {
-    const int index = host.devices[static_cast<std::size_t>(place)];
+  for (const int device : worker.devices) {
+    const int index = host.devices[static_cast<std::size_t>(device)];
     if (index >= facts.devices_size()) continue;
     add_new_item(switches, RemoteText(facts.devices(index).pci_switch()).line());
   }
@@ -185,7 +185,7 @@ std::string plan_line(const JobPlan& plan) {
     line += ", ";
   }
   return line + counted(static_cast<std::size_t>(plan.world_size), "rank") + " (" + plan.rule +
-         ")" + transports_text(plan) + (plan.device_words.empty() ? "" : ", " + plan.device_words);
+         ")" + transports_text(plan) + (plan.device_text.empty() ? "" : ", " + plan.device_text);
 }
 
 std::string plan_table(const Options& options, const JobPlan& plan,

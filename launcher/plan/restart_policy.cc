@@ -21,7 +21,7 @@ RestartDecision RestartPolicy::decide(const AttemptFacts& facts) {
   if (facts.could_not_start)
     return no_restart("a worker could not be started, and a retry would fail the same way");
   if (facts.has_leftovers) return no_restart("some processes of this attempt could not be killed");
-  if (facts.lived >= limits_.quick) {
+  if (facts.run_time >= limits_.quick) {
     quick_failures_ = 0;
   } else if (!facts.host_lost) {
     ++quick_failures_;

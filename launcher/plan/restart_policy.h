@@ -26,8 +26,8 @@ struct RestartLimits {
 
 // Facts about an attempt, after all of its processes have exited.
 struct AttemptFacts {
-  int restarts = 0;                    // Earlier restarts, without those after a lost host.
-  std::chrono::milliseconds lived{0};  // From its start to its first failure.
+  int restarts = 0;                       // Earlier restarts, without those after a lost host.
+  std::chrono::milliseconds run_time{0};  // From its start to its first failure.
   // The first cause is a worker (exit, signal, out of memory), a stall, or the lost store.
   bool worker_failed = false;
   bool host_lost = false;        // The first cause is a lost host, and enough hosts are left.

@@ -17,15 +17,15 @@ class FirstSeen {
  public:
   explicit FirstSeen(char separator) : separator_(separator) {}
 
-  std::vector<int> place_of(std::string_view path) {
-    std::vector<int> place;
+  std::vector<int> position_of(std::string_view path) {
+    std::vector<int> position;
     std::string prefix;
     while (!path.empty()) {
       prefix += separator_;
       prefix += take_part(path, separator_);
-      place.push_back(numbers_.emplace(prefix, static_cast<int>(numbers_.size())).first->second);
+      position.push_back(numbers_.emplace(prefix, static_cast<int>(numbers_.size())).first->second);
     }
-    return place;
+    return position;
   }
 
  private:
@@ -39,7 +39,7 @@ void group(std::vector<Item>& items, const std::vector<std::string>& paths, char
   FirstSeen seen(separator);
   std::vector<std::pair<std::vector<int>, Item>> keyed;
   for (std::size_t i = 0; i < items.size(); ++i)
-    keyed.emplace_back(seen.place_of(paths[i]), items[i]);
+    keyed.emplace_back(seen.position_of(paths[i]), items[i]);
   std::stable_sort(keyed.begin(), keyed.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (std::size_t i = 0; i < items.size(); ++i) items[i] = keyed[i].second;
@@ -81,7 +81,7 @@ std::vector<std::size_t> host_order(PlanContext& context) {
     if (!paths.back().empty()) continue;
     // A path that no other host has.
     paths.back() = "?" + std::to_string(paths.size());
-    if (answer.is_here) unknown.push_back(answer.name);
+    if (answer.is_present) unknown.push_back(answer.name);
   }
   if (!unknown.empty()) warn_of_unknown(context, unknown);
   group(order, paths, separator_of(choice));

@@ -386,7 +386,7 @@ void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPla
 // A relative path is below the directory in which ivyrun was started, as for ivyrun's own files.
 std::string node_log_directory(const EnvironmentInputs& inputs) {
   const Options& options = *inputs.options;
-  if (options.log_to == LogPlace::kHead || options.log_dir.empty()) return "";
+  if (options.log_to == LogLocation::kHead || options.log_dir.empty()) return "";
   if (options.log_dir.starts_with('/')) return options.log_dir;
   return inputs.started_in + "/" + options.log_dir;
 }

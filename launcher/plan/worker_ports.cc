@@ -27,9 +27,9 @@ bool is_written_as_ipv6(const std::string& address) {
 }
 
 void check_tf_roles(PlanContext& context) {
-  const int least = least_ranks(context.options.tf_roles);
+  const int least = min_ranks(context.options.tf_roles);
   if (context.plan.world_size >= least) return;
-  context.refuse(
+  context.reject(
       "IVY-P001",
       "--tf-roles lists " + counted(static_cast<std::size_t>(least), "task") + ", and " +
           (context.plan.world_size == 1
@@ -60,7 +60,7 @@ void check_worker_ports(PlanContext& context) {
     const std::size_t wanted = host.workers.size() * wish.each() + wish.more();
     const auto kept = static_cast<std::size_t>(facts.worker_ports_size());
     if (kept >= wanted) continue;
-    context.refuse(
+    context.reject(
         "IVY-P009",
         (context.options.app == App::kRoles ? "--app " + context.options.app_spec.name
                                             : "-B " + profile_name(context.options.profile)) +

@@ -24,7 +24,7 @@ constexpr std::uint64_t kMebibyte = 1u << 20;
 constexpr std::uint64_t kGibibyte = 1u << 30;
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 // A larger difference breaks certificates and makes logs hard to compare.
-constexpr std::int64_t kMostClockMs = 1'000;
+constexpr std::int64_t kMaxClockMs = 1'000;
 // Below the first limit a job cannot even write its first log; checkpoints need more than the
 // second.
 constexpr std::uint64_t kNoDisk = 64 * kMebibyte;
@@ -81,7 +81,7 @@ void check_reach(const ExaminedHost& host, Findings& findings) {
 }
 
 void check_clock(const ExaminedHost& host, Findings& findings) {
-  if (std::abs(host.clock_ms) <= kMostClockMs + host.clock_error_ms) return;
+  if (std::abs(host.clock_ms) <= kMaxClockMs + host.clock_error_ms) return;
   findings.warn(host, "clock", "its clock differs from this host's by " + seconds_of(host.clock_ms),
                 "start chrony or systemd-timesyncd there (timedatectl shows what runs)");
 }
@@ -247,11 +247,11 @@ std::vector<Finding> find_problems(const Examination& examined) {
   }
   for (const SharedProperty& property : shared_properties())
     check_property(property, examined.hosts, findings);
-  for (const Diagnostic& refusal : examined.refusals) {
+  for (const Diagnostic& rejection : examined.rejections) {
     ExaminedHost where;
-    where.name = refusal.where;
-    const std::string cause = refusal.cause.empty() ? "" : ": " + refusal.cause;
-    findings.fail(where, "start", refusal.what + cause, refusal.fix);
+    where.name = rejection.where;
+    const std::string cause = rejection.cause.empty() ? "" : ": " + rejection.cause;
+    findings.fail(where, "start", rejection.what + cause, rejection.fix);
   }
   return findings.take();
 }

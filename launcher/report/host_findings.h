@@ -39,7 +39,7 @@ struct Finding {
 struct Examination {
   std::string module;  // --check-module; empty if not given.
   std::vector<ExaminedHost> hosts;
-  std::vector<Diagnostic> refusals;  // Errors that would keep the job from starting.
+  std::vector<Diagnostic> rejections;  // Errors that would keep the job from starting.
 };
 
 // Returns the findings, failures before warnings. Hosts with the same problem share a finding.

@@ -10,8 +10,8 @@ namespace ivy {
 namespace {
 
 // Two rounds of the six colours that are readable on light and dark backgrounds.
-constexpr std::array<std::string_view, 12> kHues = {"36", "32", "33", "34", "35", "31",
-                                                    "96", "92", "93", "94", "95", "91"};
+constexpr std::array<std::string_view, 12> kColorCodes = {"36", "32", "33", "34", "35", "31",
+                                                          "96", "92", "93", "94", "95", "91"};
 // A longer host name is shown in full, but does not widen the other labels.
 constexpr std::size_t kMaxHostWidth = 24;
 
@@ -59,8 +59,9 @@ std::string make_label(const LabelStyle& style, const LabelSubject& subject, Col
   std::string label = is_template ? filled_template(choice, placeholder_values(style, subject))
                                   : bracketed(style, subject) + attempt_mark(style) + "]";
   if (colour == Colour::kOn) {
-    const std::string_view hue = kHues[static_cast<std::size_t>(subject.rank) % kHues.size()];
-    label = "\x1b[" + std::string(hue) + "m" + label + "\x1b[0m";
+    const std::string_view color_code =
+        kColorCodes[static_cast<std::size_t>(subject.rank) % kColorCodes.size()];
+    label = "\x1b[" + std::string(color_code) + "m" + label + "\x1b[0m";
   }
   // A template is used literally; other labels are followed by a blank.
   return is_template ? label : label + " ";

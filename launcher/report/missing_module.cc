@@ -69,10 +69,10 @@ constexpr std::pair<std::string_view, std::string_view> kDistributions[] = {
     {"yaml", "pyyaml"},
 };
 
-bool holds(const fs::path& place, const std::string& module) {
+bool holds(const fs::path& search, const std::string& module) {
   std::error_code ignored;
-  return fs::is_directory(place / module, ignored) ||
-         fs::is_regular_file(place / (module + ".py"), ignored);
+  return fs::is_directory(search / module, ignored) ||
+         fs::is_regular_file(search / (module + ".py"), ignored);
 }
 
 // Returns true if one of the directories in which the Python of PREFIX/bin searches for installed
@@ -128,10 +128,10 @@ std::string missing_environment(const Environment& caller) {
 }  // namespace
 
 std::string missing_module(const std::string& stderr_tail) {
-  constexpr std::string_view kSays = "ModuleNotFoundError: No module named '";
-  const std::size_t at = stderr_tail.rfind(kSays);
+  constexpr std::string_view kPrefix = "ModuleNotFoundError: No module named '";
+  const std::size_t at = stderr_tail.rfind(kPrefix);
   if (at == std::string::npos) return {};
-  const std::size_t begin = at + kSays.size();
+  const std::size_t begin = at + kPrefix.size();
   const std::size_t end = stderr_tail.find_first_not_of(
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", begin);
   // Python prints a dotted name only if the package itself exists.
@@ -157,36 +157,36 @@ std::string install_advice(const std::string& module, const std::string& interpr
   return interpreter + " -m pip install '" + name + "'";
 }
 
-std::string missing_module_text(const std::string& module, const MissingPlace& place) {
-  const std::string& program = place.facts->program_path();
+std::string missing_module_text(const std::string& module, const ModuleSearch& search) {
+  const std::string& program = search.facts->program_path();
   const bool is_python = program.substr(program.rfind('/') + 1).starts_with("python");
-  const std::string& interpreter = is_python ? program : place.facts->interpreter();
+  const std::string& interpreter = is_python ? program : search.facts->interpreter();
   if (module.empty() || interpreter.empty()) return {};
   Diagnostic note;
   note.severity = Severity::kNote;
   note.what = "the workers' Python has no module " + module;
-  note.where = place.hosts;
+  note.where = search.hosts;
   note.cause = interpreter;
   note.fix = install_advice(module, interpreter);
   const auto beside =
-      std::find_if(place.project_directories.begin(), place.project_directories.end(),
+      std::find_if(search.project_directories.begin(), search.project_directories.end(),
                    [&](const std::string& folder) { return holds(folder, module); });
-  if (place.has_safe_path && beside != place.project_directories.end()) {
+  if (search.has_safe_path && beside != search.project_directories.end()) {
     note.fix =
         "it is in " + *beside +
         ", which Python skips because of PYTHONSAFEPATH: unset it, or use -x PYTHONPATH=" + *beside;
     return render(note);
   }
-  const auto own = std::find_if(place.own_directories.begin(), place.own_directories.end(),
+  const auto own = std::find_if(search.own_directories.begin(), search.own_directories.end(),
                                 [&](const std::string& folder) { return holds(folder, module); });
-  if (own != place.own_directories.end()) {
+  if (own != search.own_directories.end()) {
     note.fix =
         "it is in " + *own + " on this host: copy it to the others, or use a shared directory";
     return render(note);
   }
-  if (place.caller == nullptr) return render(note);
-  note.cause += missing_environment(*place.caller);
-  for (const std::string& other : interpreters(*place.caller, place.project_directories)) {
+  if (search.caller == nullptr) return render(note);
+  note.cause += missing_environment(*search.caller);
+  for (const std::string& other : interpreters(*search.caller, search.project_directories)) {
     if (other == interpreter || !has_module(other, module)) continue;
     note.fix = "use --python " + other + " (it has " + module + ")";
     break;
@@ -197,9 +197,9 @@ std::string missing_module_text(const std::string& module, const MissingPlace& p
 // Matches "./hello: error while loading shared libraries: libmpich.so.12: cannot open shared object
 // file", and Python's "ImportError: libmpi.so.40: cannot open shared object file". Checks only the
 // last line, since some programs print this for optional libraries.
-std::string missing_library_text(const std::string& stderr_tail, const MissingPlace& place) {
-  constexpr std::string_view kSays = ": cannot open shared object file";
-  const std::size_t end = stderr_tail.rfind(kSays);
+std::string missing_library_text(const std::string& stderr_tail, const ModuleSearch& search) {
+  constexpr std::string_view kPrefix = ": cannot open shared object file";
+  const std::size_t end = stderr_tail.rfind(kPrefix);
   if (end == std::string::npos) return {};
   const std::size_t line_end = stderr_tail.find('\n', end);
   if (line_end != std::string::npos && line_end + 1 < stderr_tail.size()) return {};
@@ -209,7 +209,7 @@ std::string missing_library_text(const std::string& stderr_tail, const MissingPl
   Diagnostic note;
   note.severity = Severity::kNote;
   note.what = "the program cannot find the shared library " + RemoteText(library).line();
-  note.where = place.hosts;
+  note.where = search.hosts;
   note.fix =
       "install it there, as on the other hosts; if it is in a separate directory, use -x "
       "LD_LIBRARY_PATH=/DIRECTORY";

@@ -17,7 +17,7 @@ namespace ivy {
 std::string missing_module(const std::string& stderr_tail);
 
 // The hosts on which a module or library is missing, and where else it may be found.
-struct MissingPlace {
+struct ModuleSearch {
   std::string hosts;  // "node[2-3]"; empty if the job has one host.
   const HostFacts* facts = nullptr;
   const Environment* caller = nullptr;  // The launcher's, if it is the same machine.
@@ -36,10 +36,10 @@ std::string install_advice(const std::string& module, const std::string& interpr
 
 // Returns a note with advice about a module that a worker's Python lacks; empty if there is no
 // module, or if it is not known which Python that was.
-std::string missing_module_text(const std::string& module, const MissingPlace& place);
+std::string missing_module_text(const std::string& module, const ModuleSearch& search);
 
 // Returns a note about the shared library that is missing according to a worker's last output;
 // empty if there is none.
-std::string missing_library_text(const std::string& stderr_tail, const MissingPlace& place);
+std::string missing_library_text(const std::string& stderr_tail, const ModuleSearch& search);
 
 }  // namespace ivy

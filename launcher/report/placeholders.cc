@@ -29,22 +29,23 @@ Placeholder placeholder_at(std::string_view text, std::size_t percent) {
 }
 
 // The table of letters. Returns std::nullopt for an unknown one. The width applies to numbers only.
-std::optional<std::string> value_of(const Placeholder& asked, const PlaceholderValues& values) {
+std::optional<std::string> value_of(const Placeholder& placeholder,
+                                    const PlaceholderValues& values) {
   const auto number = [&](auto value, std::size_t width) {
     return zero_padded(static_cast<std::uint64_t>(value), width);
   };
-  switch (asked.letter) {
+  switch (placeholder.letter) {
     case 'r':
     case 't':  // Slurm's letter for the same.
-      return number(values.rank, asked.width);
+      return number(values.rank, placeholder.width);
     case 'R':  // Padded, so that names of files sort by rank.
-      return number(values.rank, std::max(asked.width, kFileRankDigits));
+      return number(values.rank, std::max(placeholder.width, kFileRankDigits));
     case 'n':  // The host's number in the job.
-      return number(values.host_index, asked.width);
+      return number(values.host_index, placeholder.width);
     case 'l':  // The rank's number on its host.
-      return number(values.local_rank, asked.width);
+      return number(values.local_rank, placeholder.width);
     case 'a':  // The attempt: 0, and one more after each restart.
-      return number(values.generation, asked.width);
+      return number(values.generation, placeholder.width);
     case 'h':
     case 'N':  // Slurm's letter for the same.
       return std::string(values.host);

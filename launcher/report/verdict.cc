@@ -110,8 +110,8 @@ int code_of(LauncherReason reason) {
     case LauncherReason::kSupervisorLost:
     case LauncherReason::kStoreLost:
       return kExitHostLost;
-    case LauncherReason::kRefused:
-      return kExitRefused;
+    case LauncherReason::kRejected:
+      return kExitRejected;
     case LauncherReason::kTimeout:
       return kExitTimeout;
     case LauncherReason::kStalled:

@@ -30,8 +30,8 @@ struct WorkerEnd {
   std::int64_t clock_error_ns = 0;  // Relative to other hosts; each host orders its own exits.
   std::string error_file;           // Content of TORCHELASTIC_ERROR_FILE.
   std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
-  bool is_just_shown = false;  // The end of stderr_tail is among the last lines on the console.
-  std::string cause;           // "by MPI_Abort(7)": the cause, if the exit status does not show it.
+  bool was_just_printed = false;  // The end of stderr_tail is among the last lines on the console.
+  std::string cause;  // "by MPI_Abort(7)": the cause, if the exit status does not show it.
   // "exec: No such file or directory: /x" if it never ran; `status` then has ivyrun's exit code.
   std::string exec_failure;
   StartStep failed_step = StartStep::kOther;  // The step and the errno of exec_failure.
@@ -50,7 +50,7 @@ enum class LauncherReason {
   kOutputClosed,
   kPreempted,  // The time of the Slurm allocation has expired.
   kHostsNotUp,
-  kRefused,
+  kRejected,
   kInternal
 };
 

@@ -90,7 +90,7 @@ class Console final : private ConsoleSinkEvents {
   void set_style(const ConsoleStyle& style);
   const ConsoleStyle& style() const { return style_; }
   // True if little text is unwritten, so that more lines may be formatted.
-  bool has_room() const { return sink_.backlog() < kMostAheadBytes; }
+  bool has_room() const { return sink_.backlog() < kMaxAheadBytes; }
   // True if all text has been written and no line is held.
   bool is_idle() const { return sink_.backlog() == 0 && fold_.is_empty(); }
   // Bytes of formatted text that have not been written.
@@ -135,7 +135,7 @@ class Console final : private ConsoleSinkEvents {
 
  private:
   // Limit of formatted text that waits: enough to keep a fast reader busy.
-  static constexpr std::size_t kMostAheadBytes = 256u << 10;
+  static constexpr std::size_t kMaxAheadBytes = 256u << 10;
   // Credit that a host gets back once the text made of its bytes has left.
   struct Grant {
     std::uint64_t end;  // Due when the sink has written this many bytes in total...

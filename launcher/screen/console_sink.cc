@@ -46,7 +46,7 @@ ConsoleSink::~ConsoleSink() {
 }
 
 void ConsoleSink::choose_method() {
-  most_at_once_ = kWriteBytes;
+  max_write_bytes_ = kWriteBytes;
   struct stat status {};
   if (fstat(fd_, &status) != 0) {
     failed_ = true;  // The caller closed it (">&-"), so no message is possible.
@@ -61,7 +61,7 @@ void ConsoleSink::choose_method() {
     own_fd_.reset(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     method_ = own_fd_ ? Method::kNonBlocking : Method::kPolled;
     if (method_ == Method::kPolled)
-      most_at_once_ = is_terminal ? kSureTerminalBytes : kSurePipeBytes;
+      max_write_bytes_ = is_terminal ? kSureTerminalBytes : kSurePipeBytes;
   } else if (S_ISREG(status.st_mode)) {
     method_ = Method::kFile;
   }
@@ -85,7 +85,7 @@ bool ConsoleSink::open_writer() {
 }
 
 long ConsoleSink::write_some(const char* bytes, std::size_t count) {
-  count = std::min(count, most_at_once_);
+  count = std::min(count, max_write_bytes_);
   switch (method_) {
     case Method::kDirect:
     case Method::kFile:

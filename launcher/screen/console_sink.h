@@ -70,7 +70,7 @@ class ConsoleSink {
   const int fd_;
   // Another file description of the same pipe or terminal, for Method::kNonBlocking.
   Descriptor own_fd_;
-  std::size_t most_at_once_ = 0;  // Limit of one write.
+  std::size_t max_write_bytes_ = 0;  // Limit of one write.
   Method method_ = Method::kDirect;
   bool has_reader_ = false;  // It is a pipe or a socket.
   ConsoleSinkEvents& owner_;

@@ -22,10 +22,10 @@ constexpr std::int64_t kMillisecond = 1'000'000;
 // where a user may have to answer a prompt. It is longer in a file or a pipe, so that the line of a
 // rank that gets no processor for a moment is not split in two.
 constexpr std::int64_t kPartialDelayOnTerminal = 200 * kMillisecond;
-constexpr std::int64_t kPartialDelayElsewhere = 1000 * kMillisecond;
+constexpr std::int64_t kPartialDelayOtherwise = 1000 * kMillisecond;
 // Period at which the newest state of a progress bar is shown on a terminal, and elsewhere.
 constexpr std::int64_t kStateDelayOnTerminal = 200 * kMillisecond;
-constexpr std::int64_t kStateDelayElsewhere = 5000 * kMillisecond;
+constexpr std::int64_t kStateDelayOtherwise = 5000 * kMillisecond;
 // Least time between two drawings of a terminal's footer: 10 Hz.
 constexpr std::int64_t kDrawDelay = 100 * kMillisecond;
 // --console-overflow=drop: lines are dropped while more than this waits for the reader.
@@ -36,7 +36,7 @@ constexpr std::size_t kSliceBytes = 64u << 10;
 // Formatted text is written without waiting for the end of the turn once there is this much of it.
 constexpr std::size_t kFlushBytes = 64u << 10;
 // A rank's line that was followed by at most this many lines is still visible on the console.
-constexpr std::uint64_t kJustShownLines = 3;
+constexpr std::uint64_t kJustPrintedLines = 3;
 
 std::uint64_t newlines_in(std::string_view bytes) {
   return static_cast<std::uint64_t>(std::count(bytes.begin(), bytes.end(), '\n'));
@@ -71,14 +71,14 @@ ConsoleStyle ConsoleStream::style() const {
   return style;
 }
 
-void ConsoleStream::begin(bool is_alone) {
+void ConsoleStream::begin(bool is_single) {
   while (!queue_.empty()) process_front();
   console_.forget_sources();
   waiting_.clear();
   sources_.clear();
   shown_count_[0] = shown_count_[1] = 0;
   ConsoleStyle next = style();
-  next.pass_through = is_alone && !next.timestamps;
+  next.pass_through = is_single && !next.timestamps;
   next.filters_moves = next.filters_moves && !next.pass_through;
   console_.set_style(next);
 }
@@ -94,7 +94,7 @@ void ConsoleStream::add(OutputSource& source) {
   source.number = static_cast<std::uint32_t>(sources_.size());
   sources_.push_back(&source);
   if (source.is_shown) ++shown_count_[source.stream == 2 ? 1 : 0];
-  console_.fold().set_everyone(std::max(shown_count_[0], shown_count_[1]));
+  console_.fold().set_rank_count(std::max(shown_count_[0], shown_count_[1]));
 }
 
 void ConsoleStream::accept(OutputSource& source, std::string_view bytes, bool end) {
@@ -217,17 +217,17 @@ void ConsoleStream::console_failed(int errno_value) {
   owner_.stream_failed(*this, errno_value);
 }
 
-bool ConsoleStream::is_just_shown(const OutputSource& source) const {
+bool ConsoleStream::was_just_printed(const OutputSource& source) const {
   return source.last_line && source.dropped_lines == 0 && queue_.empty() &&
-         !console_.has_failed() && lines_ - *source.last_line <= kJustShownLines;
+         !console_.has_failed() && lines_ - *source.last_line <= kJustPrintedLines;
 }
 
 std::int64_t ConsoleStream::state_delay() const {
-  return console_.style().is_terminal ? kStateDelayOnTerminal : kStateDelayElsewhere;
+  return console_.style().is_terminal ? kStateDelayOnTerminal : kStateDelayOtherwise;
 }
 
 std::int64_t ConsoleStream::partial_delay() const {
-  return console_.style().is_terminal ? kPartialDelayOnTerminal : kPartialDelayElsewhere;
+  return console_.style().is_terminal ? kPartialDelayOnTerminal : kPartialDelayOtherwise;
 }
 
 void ConsoleStream::await_partial(OutputSource& source) {

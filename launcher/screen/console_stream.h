@@ -45,9 +45,9 @@ class ConsoleStream final : private ConsoleEvents {
                 ConsoleStreamEvents& owner);
   ~ConsoleStream() { *alive_ = false; }
 
-  // Begins a generation: shows the queued bytes of the last one and forgets its sources. is_alone:
+  // Begins a generation: shows the queued bytes of the last one and forgets its sources. is_single:
   // only one rank is shown, without a label, and its bytes are not changed.
-  void begin(bool is_alone);
+  void begin(bool is_single);
   // Gives the source its number and its filter.
   void add(OutputSource& source);
   // Shows or queues bytes of a source. end: the source's stream ends with them.
@@ -65,7 +65,7 @@ class ConsoleStream final : private ConsoleEvents {
   std::uint64_t written() const { return console_.written(); }
   // True if the source's last output is among the last few lines of this console, where the user
   // can read it.
-  bool is_just_shown(const OutputSource& source) const;
+  bool was_just_printed(const OutputSource& source) const;
 
  private:
   // ConsoleEvents

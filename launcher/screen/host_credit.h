@@ -33,7 +33,7 @@ class HostCredit {
   void add(int host_index, std::uint64_t bytes) {
     bytes -= take_repeated(host_index, bytes);
     if (bytes == 0) return;
-    owed_[host_index] += bytes;
+    granted_later_[host_index] += bytes;
     if (std::exchange(is_scheduled_, true)) return;
     boost::asio::post(loop_, [this, alive = alive_] {
       if (*alive) report();
@@ -43,7 +43,7 @@ class HostCredit {
   void report() {
     is_scheduled_ = false;
     if (!may_grant_()) return;
-    const std::map<int, std::uint64_t> owed = std::exchange(owed_, {});
+    const std::map<int, std::uint64_t> owed = std::exchange(granted_later_, {});
     for (const auto& [host_index, bytes] : owed) owner_.output_consumed(host_index, bytes);
   }
 
@@ -59,7 +59,8 @@ class HostCredit {
   boost::asio::io_context& loop_;
   OutputEvents& owner_;
   const std::function<bool()> may_grant_;
-  std::map<int, std::uint64_t> owed_;      // By host: bytes that were added and not granted yet.
+  std::map<int, std::uint64_t>
+      granted_later_;                      // By host: bytes that were added and not granted yet.
   std::map<int, std::uint64_t> repeated_;  // By host: see repeat().
   bool is_scheduled_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

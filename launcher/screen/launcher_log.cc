@@ -48,8 +48,8 @@ void LauncherLog::write(std::string_view raw) {
     if (early_.size() < kMaxEarlyBytes) early_ += text;
   } else if (writer_.has_room()) {
     writer_.write(file_, text);
-  } else if (complaint_.empty()) {
-    complaint_ =
+  } else if (write_error_.empty()) {
+    write_error_ =
         "write " + path_in(folder_) + ": the file system does not respond, so lines are missing";
   }
 }
@@ -65,8 +65,8 @@ void LauncherLog::take_done() {
         opened = error;
       }
       std::exchange(opened_, nullptr)(opened);
-    } else if (done.errno_value != 0 && complaint_.empty()) {
-      complaint_ =
+    } else if (done.errno_value != 0 && write_error_.empty()) {
+      write_error_ =
           errno_error(Code::kResourceExhausted, "write " + path_in(folder_), done.errno_value)
               .message;
     }

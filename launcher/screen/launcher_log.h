@@ -36,7 +36,7 @@ class LauncherLog {
   // The file's descriptor, which becomes standard output and error of the background process.
   int descriptor() const { return descriptor_->get(); }
   // Describes the first failed write, or the first line that could not be queued; empty: none.
-  const std::string& complaint() const { return complaint_; }
+  const std::string& write_error() const { return write_error_; }
 
  private:
   const std::string folder_;
@@ -47,7 +47,7 @@ class LauncherLog {
   std::shared_ptr<Descriptor> descriptor_ = std::make_shared<Descriptor>();
   std::function<void(const Result<void>&)> opened_;
   std::string early_;  // Messages from before the file was open.
-  std::string complaint_;
+  std::string write_error_;
 };
 
 }  // namespace ivy

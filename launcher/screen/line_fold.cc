@@ -60,7 +60,7 @@ bool LineFold::continue_block(int rank, int stream, std::string_view text, std::
   group.since_ns = now_ns;
   bytes_ += text.size() + 1;
   const bool is_last = !text.starts_with(' ') && !text.starts_with('\t');
-  if (is_last || group.text.size() > kMostBlockBytes) close_block(number);
+  if (is_last || group.text.size() > kMaxBlockBytes) close_block(number);
   return true;
 }
 
@@ -110,7 +110,7 @@ std::optional<LineFold::Group> LineFold::take_any() {
 
 std::optional<std::int64_t> LineFold::due_ns() const {
   if (groups_.empty()) return std::nullopt;
-  const bool waits = groups_.front().ranks.size() < everyone_ && bytes_ <= kMostBytes;
+  const bool waits = groups_.front().ranks.size() < rank_count_ && bytes_ <= kMaxBytes;
   return groups_.front().since_ns + (waits ? kWindowNs : 0);
 }
 

@@ -27,10 +27,10 @@ class LineFold {
   // For take_due(): every line, whether due or not.
   static constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
   // Limit of held bytes. Above it, the oldest lines are due immediately.
-  static constexpr std::size_t kMostBytes = 1u << 20;
+  static constexpr std::size_t kMaxBytes = 1u << 20;
 
   // Limit of one traceback; the rest of a longer one is treated as ordinary lines.
-  static constexpr std::size_t kMostBlockBytes = 64u << 10;
+  static constexpr std::size_t kMaxBlockBytes = 64u << 10;
 
   // A line, or the lines of a traceback, and the ranks that printed it in the order in which they
   // did.
@@ -46,7 +46,7 @@ class LineFold {
   };
 
   // A line that this many ranks have printed is due immediately.
-  void set_everyone(std::size_t ranks) { everyone_ = ranks; }
+  void set_rank_count(std::size_t ranks) { rank_count_ = ranks; }
   // Adds a line that a rank has printed.
   void add(int rank, int stream, std::string_view text, std::int64_t now_ns);
   // Returns the oldest line if it is due. Call it until it returns nothing.
@@ -67,7 +67,7 @@ class LineFold {
   void close_block(std::uint64_t number);
   void drop_empty();
 
-  std::size_t everyone_ = 0;
+  std::size_t rank_count_ = 0;
   // Groups are numbered consecutively; `first_` is the number of groups_.front().
   std::deque<Group> groups_;
   std::uint64_t first_ = 0;

@@ -80,13 +80,13 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
         bytes.remove_prefix(up.size);
         rows_.assign(1, Row{std::exchange(partial_, {})});
         row_ = 0;
-        for (std::size_t line = 0; line < up.lines; ++line) go_up();
+        for (std::size_t line = 0; line < up.lines; ++line) move_up();
         continue;
       }
       run = run.substr(0, up.at);
     }
     if (return_pending_) {
-      if (auto piece = go_back()) return piece;
+      if (auto piece = step_back()) return piece;
     }
     const std::size_t used = taken_bytes_ + partial_.size();
     const std::size_t room = longest_ - std::min(used, longest_);
@@ -98,7 +98,7 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
 }
 
 // Handles a '\r' that was not the first half of "\r\n": the line starts again.
-std::optional<LinePiece> LineSplitter::go_back() {
+std::optional<LinePiece> LineSplitter::step_back() {
   return_pending_ = false;
   if (taken_bytes_ == 0) {
     update_ = true;
@@ -132,7 +132,7 @@ std::optional<LinePiece> LineSplitter::give_ready() {
 
 // Moves the cursor to the row above. Above the first known row, a row is added: it was printed as
 // an ordinary line before.
-void LineSplitter::go_up() {
+void LineSplitter::move_up() {
   lines_below_ = 0;
   is_written_ = false;
   return_pending_ = true;
@@ -160,7 +160,7 @@ void LineSplitter::absorb_row(std::string_view& bytes) {
   const MoveUp up = find_up(run);
   if (up.at == 0) {
     bytes.remove_prefix(up.size);
-    for (std::size_t line = 0; line < up.lines; ++line) go_up();
+    for (std::size_t line = 0; line < up.lines; ++line) move_up();
     return;
   }
   run = run.substr(0, up.at);

@@ -75,10 +75,10 @@ class LineSplitter {
     LineEnd end;
   };
   std::optional<LinePiece> absorb(std::string_view& bytes);
-  std::optional<LinePiece> go_back();
+  std::optional<LinePiece> step_back();
   LinePiece give(LineEnd end);
   std::optional<LinePiece> give_ready();
-  void go_up();
+  void move_up();
   void absorb_row(std::string_view& bytes);
   void end_row();
   void write_row(std::string_view& bytes);

@@ -198,13 +198,13 @@ void LogFiles::failed(const Name& name, const FileWriter::Done& done) {
                                done.errno_value);
     return;
   }
-  if (!complaint_.empty()) return;
+  if (!write_error_.empty()) return;
   // Network file systems may report a full disk only when a file is closed.
   const bool is_write = done.step == FileWriter::Step::kWrite;
-  complaint_ = errno_error(Code::kResourceExhausted, (is_write ? "write " : "close ") + name.path,
-                           done.errno_value)
-                   .message +
-               (is_write ? "; the file lacks the rank's later output" : "");
+  write_error_ = errno_error(Code::kResourceExhausted, (is_write ? "write " : "close ") + name.path,
+                             done.errno_value)
+                     .message +
+                 (is_write ? "; the file lacks the rank's later output" : "");
 }
 
 void LogFiles::answer() {

@@ -63,7 +63,7 @@ class LogFiles {
   // then. The next open_all() cancels a call that has not been answered.
   void open_all(const Request& request, std::function<void(const Result<void>&)> opened);
   bool is_open() const { return !ranks_.empty(); }
-  // Appends the bytes. After a failure, which complaint() reports, the file gets nothing more: a
+  // Appends the bytes. After a failure, which write_error() reports, the file gets nothing more: a
   // log never has a gap.
   void write(int rank, int stream, std::string_view bytes);
   // Call when the file gets no more bytes.
@@ -72,7 +72,7 @@ class LogFiles {
   // Returns the size that the file had when it was opened for appending.
   std::uint64_t size_at_open(int rank, int stream) const;
   // Describes the first failed write; empty: none.
-  const std::string& complaint() const { return complaint_; }
+  const std::string& write_error() const { return write_error_; }
 
   // Handles the writer's results since the last call.
   void take_done();
@@ -109,7 +109,7 @@ class LogFiles {
   FileWriter::File first_opened_ = 0;  // ...and the number of the first of them.
   std::optional<Error> open_error_;
   std::function<void(const Result<void>&)> opened_;
-  std::string complaint_;
+  std::string write_error_;
   std::uint64_t written_ = 0;
 };
 

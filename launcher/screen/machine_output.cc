@@ -40,7 +40,7 @@ boost::json::object failure_object(const SummaryInputs& inputs, std::size_t inde
 
 }  // namespace
 
-std::string_view reason_word(const SummaryInputs& inputs) {
+std::string_view reason_name(const SummaryInputs& inputs) {
   // Also if it could not be started, although the exit code is then ivyrun's.
   if (inputs.outcome->first) return "worker";
   switch (inputs.launcher_end->reason) {
@@ -64,7 +64,7 @@ std::string_view reason_word(const SummaryInputs& inputs) {
       return "preempted";
     case LauncherReason::kHostsNotUp:
       return "hosts_not_up";
-    case LauncherReason::kRefused:
+    case LauncherReason::kRejected:
       return "refused";
     case LauncherReason::kInternal:
       return "internal";
@@ -95,7 +95,7 @@ boost::json::object verdict_object(const SummaryInputs& inputs) {
   const Outcome& outcome = *inputs.outcome;
   boost::json::object object{{"exit_code", outcome.exit_code},
                              {"origin", outcome.origin_is_worker ? "worker" : "launcher"},
-                             {"reason", reason_word(inputs)},
+                             {"reason", reason_name(inputs)},
                              {"world_size", inputs.world_size},
                              {"attempt", inputs.attempt},
                              {"max_attempts", inputs.max_attempts}};
@@ -119,7 +119,7 @@ boost::json::object verdict_object(const SummaryInputs& inputs) {
     attempts.push_back({{"attempt", attempt.number}, {"cause", json_text(attempt.cause)}});
   object["failed_attempts"] = std::move(attempts);
   object["losses"] = json_list(inputs.losses);
-  object["warnings"] = json_list(inputs.complaints);
+  object["warnings"] = json_list(inputs.output_errors);
   object["left_over"] = json_list(inputs.unclean);
   object["notes"] = json_list(inputs.notes);
   if (!inputs.head_logs.empty()) object["log_directory"] = json_text(inputs.head_logs);

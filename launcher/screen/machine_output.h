@@ -19,6 +19,6 @@ boost::json::object verdict_object(const SummaryInputs& inputs);
 
 // Returns the reason for the job's end as a word: "worker", "interrupted", "timeout",
 // "host_lost"...; "ok" if the job succeeded.
-std::string_view reason_word(const SummaryInputs& inputs);
+std::string_view reason_name(const SummaryInputs& inputs);
 
 }  // namespace ivy

@@ -21,12 +21,12 @@ namespace {
 // The tails of standard error for the verdict share kTailBudget; each is at least kLeastTailBytes,
 // so that a traceback fits.
 constexpr std::size_t kTailBudget = 32u << 20;
-constexpr std::size_t kMostTailBytes = 64u << 10;
+constexpr std::size_t kMaxKeptTailBytes = 64u << 10;
 constexpr std::size_t kLeastTailBytes = 4u << 10;
 // --console-overflow=drop: finish() waits at most this long for a reader that takes nothing.
 constexpr std::chrono::milliseconds kDropFinishLimit{2000};
 
-bool is_same_place(int first_fd, int second_fd) {
+bool is_same_location(int first_fd, int second_fd) {
   struct stat first {
   }, second{};
   if (fstat(first_fd, &first) != 0 || fstat(second_fd, &second) != 0) return false;
@@ -34,8 +34,9 @@ bool is_same_place(int first_fd, int second_fd) {
 }
 
 // True if no --redirects keeps this stream of the rank from the console.
-bool has_console(const OutputOptions& options, const RankPlace& place, int stream) {
-  const int redirected = options.redirects.of(place.local_rank) & ~options.tee.of(place.local_rank);
+bool has_console(const OutputOptions& options, const RankLocation& location, int stream) {
+  const int redirected =
+      options.redirects.of(location.local_rank) & ~options.tee.of(location.local_rank);
   return (redirected & stream) == 0;
 }
 
@@ -60,12 +61,12 @@ void keep_tail(std::string& tail, std::string_view bytes, std::size_t most) {
 }  // namespace
 
 Output::Output(boost::asio::io_context& loop, const OutputOptions& options, std::string job_id,
-               OutputTarget target, OutputEvents& owner, OutputElsewhere* elsewhere)
+               OutputTarget target, OutputEvents& owner, RemoteOutput* remote_output)
     : loop_(loop),
       options_(options),
       job_id_(std::move(job_id)),
       owner_(owner),
-      elsewhere_(elsewhere),
+      remote_output_(remote_output),
       files_(waker()),
       credit_(loop, owner, [this] { return files_.has_room(); }),
       finish_timer_(loop) {
@@ -74,7 +75,7 @@ Output::Output(boost::asio::io_context& loop, const OutputOptions& options, std:
   else if (options_.overflow == OverflowChoice::kDrop)
     stall_limit_ = kDropFinishLimit;
   add_stream(0);
-  if (!is_same_place(STDOUT_FILENO, STDERR_FILENO)) add_stream(1);
+  if (!is_same_location(STDOUT_FILENO, STDERR_FILENO)) add_stream(1);
 }
 
 std::function<void()> Output::waker() {
@@ -95,13 +96,14 @@ ConsoleStream* Output::stream_of(int stream) const {
   return (stream == 2 && streams_[1] ? streams_[1] : streams_[0]).get();
 }
 
-bool Output::is_shown(const RankPlace& place, int stream) const {
-  return !log_ && !is_elsewhere(place.host_index) && has_console(options_, place, stream) &&
-         options_.show_ranks.includes(place.rank, place.local_rank);
+bool Output::is_shown(const RankLocation& location, int stream) const {
+  return !log_ && !is_shown_remotely(location.host_index) &&
+         has_console(options_, location, stream) &&
+         options_.show_ranks.includes(location.rank, location.local_rank);
 }
 
-void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& places, int max_attempts,
-                   Ready ready) {
+void Output::begin(std::uint32_t generation, const std::vector<RankLocation>& locations,
+                   int max_attempts, Ready ready) {
   LabelStyle style;
   style.choice = options_.label;
   style.job_id = job_id_;
@@ -109,24 +111,24 @@ void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& place
   style.max_attempts = max_attempts;
   style.shown_ranks = 0;
   std::set<int> hosts;
-  std::vector<RankPlace> kept;
-  for (const RankPlace& place : places) {
-    style.max_rank = std::max(style.max_rank, place.rank);
-    style.host_width = std::max(style.host_width, place.host.size());
-    if (is_shown(place, 1) || is_shown(place, 2)) ++style.shown_ranks;
-    hosts.insert(place.host_index);
-    if (!is_elsewhere(place.host_index)) kept.push_back(place);
+  std::vector<RankLocation> kept;
+  for (const RankLocation& location : locations) {
+    style.max_rank = std::max(style.max_rank, location.rank);
+    style.host_width = std::max(style.host_width, location.host.size());
+    if (is_shown(location, 1) || is_shown(location, 2)) ++style.shown_ranks;
+    hosts.insert(location.host_index);
+    if (!is_shown_remotely(location.host_index)) kept.push_back(location);
   }
   style.hosts = hosts.size();
-  if (options_.show_ranks.failed) style.shown_ranks = places.size();
-  const bool is_alone =
+  if (options_.show_ranks.failed) style.shown_ranks = locations.size();
+  const bool is_single =
       style.shown_ranks == 1 && make_label(style, LabelSubject{}, Colour::kOff).empty();
   for (const auto& stream : streams_)
-    if (stream) stream->begin(is_alone);
+    if (stream) stream->begin(is_single);
   ranks_.clear();
-  tail_bytes_ = std::clamp(kTailBudget / std::max<std::size_t>(1, places.size()), kLeastTailBytes,
-                           kMostTailBytes);
-  for (const RankPlace& place : places) add_sources(style, place);
+  tail_bytes_ = std::clamp(kTailBudget / std::max<std::size_t>(1, locations.size()),
+                           kLeastTailBytes, kMaxKeptTailBytes);
+  for (const RankLocation& location : locations) add_sources(style, location);
   if (log_) {
     ready = [this, ready = std::move(ready)](const Result<void>& opened) {
       if (!opened.ok() || log_->is_open()) return ready(opened);
@@ -136,20 +138,21 @@ void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& place
   files_.open({options_, job_id_, generation, std::move(kept), appends_}, std::move(ready));
 }
 
-void Output::add_sources(const LabelStyle& style, const RankPlace& place) {
+void Output::add_sources(const LabelStyle& style, const RankLocation& location) {
   for (const int stream : {1, 2}) {
-    RankRecord& record = ranks_[place.rank];
+    RankRecord& record = ranks_[location.rank];
     record.waits_for_failure[index_of(stream)] =
-        options_.show_ranks.failed && has_console(options_, place, stream);
+        options_.show_ranks.failed && has_console(options_, location, stream);
     OutputSource& source = record.sources[index_of(stream)];
-    source.rank = place.rank;
+    source.rank = location.rank;
     source.stream = stream;
-    source.host_index = place.host_index;
-    source.is_shown = is_shown(place, stream);
+    source.host_index = location.host_index;
+    source.is_shown = is_shown(location, stream);
     const int fd = stream == 2 ? STDERR_FILENO : STDOUT_FILENO;
     const Colour colour = decide_colour(options_.color, isatty(fd) != 0, colour_variables());
     source.label = make_label(
-        style, {place.rank, place.local_rank, place.host, stream, place.host_index}, colour);
+        style, {location.rank, location.local_rank, location.host, stream, location.host_index},
+        colour);
     if (ConsoleStream* console = stream_of(stream)) console->add(source);
   }
 }
@@ -166,7 +169,7 @@ void Output::worker_bytes(int rank, int stream, std::string_view bytes, bool end
   if (stream == 2) keep_tail(record.tail, bytes, tail_bytes_);
   if (end) files_.close(rank, stream);
   OutputSource& source = record.sources[index_of(stream)];
-  if (is_elsewhere(source.host_index)) return elsewhere_->show(source, bytes, end);
+  if (is_shown_remotely(source.host_index)) return remote_output_->show(source, bytes, end);
   if (!source.is_shown) {
     if (record.waits_for_failure[index_of(stream)]) record.memory.add(stream, bytes, end);
     return credit_.add(source.host_index, bytes.size());
@@ -206,11 +209,11 @@ std::string Output::stderr_tail(int rank) const {
   return tail.size() <= tail_bytes_ ? tail : tail.substr(tail.size() - tail_bytes_);
 }
 
-bool Output::is_just_shown(int rank) const {
+bool Output::was_just_printed(int rank) const {
   const auto found = ranks_.find(rank);
   const ConsoleStream* console = stream_of(2);
   return found != ranks_.end() && console != nullptr &&
-         console->is_just_shown(found->second.sources[1]);
+         console->was_just_printed(found->second.sources[1]);
 }
 
 void Output::writers_moved() {
@@ -241,7 +244,7 @@ void Output::stream_failed(const ConsoleStream& stream, int errno_value) {
     if (is_output && streams_[1]) {
       print("ivyrun: warning: " + failure + "\n");
     } else {
-      complaints_.push_back(failure);
+      output_errors_.push_back(failure);
     }
   }
   check_finished();
@@ -249,7 +252,7 @@ void Output::stream_failed(const ConsoleStream& stream, int errno_value) {
 
 void Output::print(std::string_view text) {
   if (follower_ != nullptr) follower_->message(text);
-  if (elsewhere_ != nullptr) elsewhere_->show_message(text);
+  if (remote_output_ != nullptr) remote_output_->show_message(text);
   if (ConsoleStream* console = stream_of(2)) console->print(text);
   if (log_) log_->write(text);
 }
@@ -309,7 +312,7 @@ std::uint64_t Output::written() const {
 }
 
 void Output::check_finished() {
-  // Takes the results of the last writes, too, for complaints().
+  // Takes the results of the last writes, too, for output_errors().
   files_.take_done();
   if (log_) log_->take_done();
   if (!are_idle(streams_)) return;
@@ -325,10 +328,10 @@ void Output::check_finished() {
   }
 }
 
-std::vector<std::string> Output::complaints() const {
-  std::vector<std::string> all = complaints_;
-  for (const std::string& complaint : files_.complaints()) all.push_back(complaint);
-  if (log_ && !log_->complaint().empty()) all.push_back(log_->complaint());
+std::vector<std::string> Output::output_errors() const {
+  std::vector<std::string> all = output_errors_;
+  for (const std::string& write_error : files_.output_errors()) all.push_back(write_error);
+  if (log_ && !log_->write_error().empty()) all.push_back(log_->write_error());
   for (const auto& [rank, record] : ranks_) {
     for (const OutputSource& source : record.sources) {
       if (source.cut_lines > 0)

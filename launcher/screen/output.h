@@ -42,7 +42,7 @@ class Output final : private ConsoleStreamEvents {
  public:
   // elsewhere: in torchrun mode, the other ivyruns; else null. It and the owner outlive the output.
   Output(boost::asio::io_context& loop, const OutputOptions& options, std::string job_id,
-         OutputTarget target, OutputEvents& owner, OutputElsewhere* elsewhere = nullptr);
+         OutputTarget target, OutputEvents& owner, RemoteOutput* remote_output = nullptr);
   ~Output() { *alive_ = false; }
 
   // The follower gets all later output and messages. Null: none.
@@ -56,7 +56,7 @@ class Output final : private ConsoleStreamEvents {
   // perhaps before it returns. ResourceExhausted and PermissionDenied name the path. A later
   // begin() replaces a call that has not been answered.
   using Ready = std::function<void(const Result<void>&)>;
-  void begin(std::uint32_t generation, const std::vector<RankPlace>& places, int max_attempts,
+  void begin(std::uint32_t generation, const std::vector<RankLocation>& locations, int max_attempts,
              Ready ready);
   // Call in the background after a takeover: worker_bytes() continues after the first `bytes` bytes
   // of this stream. If the file was longer when it was opened, the bytes that it has already are
@@ -77,7 +77,7 @@ class Output final : private ConsoleStreamEvents {
   std::string stderr_tail(int rank) const;
   // True if the end of a rank's standard error is among the last few lines that workers have
   // printed on the console.
-  bool is_just_shown(int rank) const;
+  bool was_just_printed(int rank) const;
   // Returns the path of a rank's log file; empty: none.
   std::string log_path(int rank, int stream) const { return files_.path(rank, stream); }
 
@@ -95,7 +95,7 @@ class Output final : private ConsoleStreamEvents {
   void limit_finish(std::chrono::milliseconds limit);
   // Returns lines for the summary: console lines lost by --console-overflow=drop, and failed
   // writes.
-  std::vector<std::string> complaints() const;
+  std::vector<std::string> output_errors() const;
   // Why the console could not take the workers' output, such as a full disk that standard output
   // was redirected to. Empty if it took everything, or if its reader has exited. Log files do not
   // count.
@@ -119,12 +119,12 @@ class Output final : private ConsoleStreamEvents {
   void stream_failed(const ConsoleStream& stream, int errno_value) override;
 
   void add_stream(std::size_t index);
-  bool is_elsewhere(int host_index) const {
-    return elsewhere_ != nullptr && elsewhere_->holds(host_index);
+  bool is_shown_remotely(int host_index) const {
+    return remote_output_ != nullptr && remote_output_->holds(host_index);
   }
   ConsoleStream* stream_of(int stream) const;
-  bool is_shown(const RankPlace& place, int stream) const;
-  void add_sources(const LabelStyle& style, const RankPlace& place);
+  bool is_shown(const RankLocation& location, int stream) const;
+  void add_sources(const LabelStyle& style, const RankLocation& location);
   std::function<void()> waker();
   void writers_moved();
   void watch_for_stall();
@@ -136,7 +136,7 @@ class Output final : private ConsoleStreamEvents {
   const OutputOptions options_;
   const std::string job_id_;
   OutputEvents& owner_;
-  OutputElsewhere* const elsewhere_;
+  RemoteOutput* const remote_output_;
   OutputFollower* follower_ = nullptr;
   bool is_closed_ = false;  // output_closed() has been called.
   // The writers' threads hold it, so that they do not wake an output that was destroyed.
@@ -150,7 +150,7 @@ class Output final : private ConsoleStreamEvents {
   std::map<int, RankRecord> ranks_;  // A map keeps the addresses of the sources.
   std::size_t tail_bytes_ = 0;       // Bytes of standard error that are kept for each rank.
   bool appends_ = false;
-  std::vector<std::string> complaints_;
+  std::vector<std::string> output_errors_;
   std::string console_failure_;
   boost::asio::steady_timer finish_timer_;
   std::optional<std::chrono::milliseconds> stall_limit_;  // Empty if there is no limit.

@@ -37,7 +37,7 @@ class OutputFollower {
 
 // The other ivyruns of torchrun mode: each shows and stores the output of the ranks on its own
 // host, and prints the messages of node 0.
-class OutputElsewhere {
+class RemoteOutput {
  public:
   // True if the ranks of this host are shown by another ivyrun.
   virtual bool holds(int host_index) const = 0;
@@ -46,7 +46,7 @@ class OutputElsewhere {
   virtual void show_message(std::string_view text) = 0;
 
  protected:
-  ~OutputElsewhere() = default;
+  ~RemoteOutput() = default;
 };
 
 }  // namespace ivy

@@ -9,37 +9,38 @@
 namespace ivy {
 namespace {
 
-LogFiles::Request pattern_request(const RankFiles::Request& asked) {
-  const std::string& pattern = asked.options.output;
+LogFiles::Request pattern_request(const RankFiles::Request& files) {
+  const std::string& pattern = files.options.output;
   LogFiles::Request request{.flag = "--output"};
   // A pattern without %a means one file for all attempts.
   request.appends =
-      asked.appends || (asked.generation > 0 && pattern.find("%a") == std::string::npos);
-  for (const RankPlace& place : asked.places) {
-    PlaceholderValues values{.rank = place.rank,
-                             .local_rank = place.local_rank,
-                             .host_index = place.host_index,
-                             .host = place.host,
-                             .job_id = asked.job_id,
-                             .generation = asked.generation};
+      files.appends || (files.generation > 0 && pattern.find("%a") == std::string::npos);
+  for (const RankLocation& location : files.locations) {
+    PlaceholderValues values{.rank = location.rank,
+                             .local_rank = location.local_rank,
+                             .host_index = location.host_index,
+                             .host = location.host,
+                             .job_id = files.job_id,
+                             .generation = files.generation};
     for (const int stream : {1, 2}) {
       values.stream = stream;
-      request.paths[place.rank][stream - 1u] = filled_template(pattern, values);
+      request.paths[location.rank][stream - 1u] = filled_template(pattern, values);
     }
   }
   return request;
 }
 
-LogFiles::Request log_dir_request(const RankFiles::Request& asked) {
-  const OutputOptions& options = asked.options;
-  const std::string folder = log_folder(options.log_dir, asked.job_id, asked.generation);
+LogFiles::Request log_dir_request(const RankFiles::Request& files) {
+  const OutputOptions& options = files.options;
+  const std::string folder = log_folder(options.log_dir, files.job_id, files.generation);
   LogFiles::Request request{.flag = "--log-dir"};
   request.folders = {folder};
-  request.appends = asked.appends;
-  for (const RankPlace& place : asked.places)
+  request.appends = files.appends;
+  for (const RankLocation& location : files.locations)
     for (const int stream : {1, 2})
-      request.paths[place.rank][stream - 1u] = folder + "/" + log_file_name(place.rank, stream);
-  request.on_folders = [directory = options.log_dir, job_id = asked.job_id] {
+      request.paths[location.rank][stream - 1u] =
+          folder + "/" + log_file_name(location.rank, stream);
+  request.on_folders = [directory = options.log_dir, job_id = files.job_id] {
     link_latest(directory, job_id);
   };
   return request;
@@ -49,14 +50,14 @@ LogFiles::Request log_dir_request(const RankFiles::Request& asked) {
 
 void RankFiles::open(const Request& request, std::function<void(const Result<void>&)> opened) {
   const OutputOptions& options = request.options;
-  if (!options.log_dir.empty() && options.log_to != LogPlace::kNode)
+  if (!options.log_dir.empty() && options.log_to != LogLocation::kNode)
     opened = [this, own = log_dir_request(request), opened](const Result<void>& begun) {
       if (!begun.ok()) return opened(begun);
       log_dir_.open_all(own, opened);
     };
   // The pattern's files are opened first: if the pattern gives two ranks one file, no directory is
   // left behind.
-  if (options.output.empty() || request.places.empty()) return opened({});
+  if (options.output.empty() || request.locations.empty()) return opened({});
   pattern_.open_all(pattern_request(request), std::move(opened));
 }
 
@@ -80,10 +81,10 @@ std::optional<std::uint64_t> RankFiles::size_at_open(int rank, int stream) const
   return log_dir_.size_at_open(rank, stream);
 }
 
-std::vector<std::string> RankFiles::complaints() const {
+std::vector<std::string> RankFiles::output_errors() const {
   std::vector<std::string> all;
   for (const LogFiles* files : {&log_dir_, &pattern_})
-    if (!files->complaint().empty()) all.push_back(files->complaint());
+    if (!files->write_error().empty()) all.push_back(files->write_error());
   return all;
 }
 

@@ -15,7 +15,7 @@
 namespace ivy {
 
 // The host of a rank, for its label and its files.
-struct RankPlace {
+struct RankLocation {
   int rank = 0;
   int local_rank = 0;
   int host_index = 0;  // Identifies the host; the same in every generation.
@@ -32,7 +32,7 @@ class RankFiles {
     const OutputOptions& options;
     std::string job_id;
     std::uint32_t generation = 0;
-    std::vector<RankPlace> places;
+    std::vector<RankLocation> locations;
     bool appends = false;  // A launcher that has taken the job over appends to existing files.
   };
   // Opens the files of both flags; see LogFiles::open_all() for the errors.
@@ -44,7 +44,7 @@ class RankFiles {
   // Returns the size that the file below --log-dir had when it was opened, or nothing if there is
   // no such file.
   std::optional<std::uint64_t> size_at_open(int rank, int stream) const;
-  std::vector<std::string> complaints() const;
+  std::vector<std::string> output_errors() const;
 
   void take_done();
   bool has_room() const { return log_dir_.has_room() && pattern_.has_room(); }

@@ -19,17 +19,17 @@ class RankMemory {
     std::string bytes;
   };
   // Limit of the bytes that are kept; older ones are dropped.
-  static constexpr std::size_t kMostBytes = 64u << 10;
+  static constexpr std::size_t kMaxBytes = 64u << 10;
 
   // end: the stream has ended.
   void add(int stream, std::string_view bytes, bool end) {
     if (end) ended_[stream == 2 ? 1 : 0] = true;
-    if (bytes.size() > kMostBytes) {
-      bytes.remove_prefix(bytes.size() - kMostBytes);
+    if (bytes.size() > kMaxBytes) {
+      bytes.remove_prefix(bytes.size() - kMaxBytes);
       is_cut_ = true;
     }
     while (!bytes.empty()) bytes.remove_prefix(add_some(stream, bytes));
-    while (size_ > kMostBytes) {
+    while (size_ > kMaxBytes) {
       size_ -= pieces_.front().bytes.size();
       pieces_.pop_front();
       is_cut_ = true;

@@ -87,7 +87,7 @@ std::string evidence(const WorkerEnd& end) {
   // A worker that was killed by a signal printed no traceback: one in the tail would be older and
   // mislead.
   const std::string traceback = end.status.signal == 0 ? last_traceback(end.stderr_tail) : "";
-  if (!traceback.empty() && !end.is_just_shown) return evidence_block(traceback);
+  if (!traceback.empty() && !end.was_just_printed) return evidence_block(traceback);
   if (!traceback.empty()) {
     // The traceback is still on the screen, so only the exception is repeated: its line, and the
     // indented lines of its message.
@@ -109,7 +109,7 @@ std::string how_it_ended(const WorkerEnd& end) {
   return "with " + describe(end.status) + (end.core_dumped ? " (core dumped)" : "");
 }
 
-std::string place(const WorkerEnd& end) {
+std::string location(const WorkerEnd& end) {
   std::string text = "(" + end.host;
   if (end.pid > 0) text += ", pid " + std::to_string(end.pid);
   return text + ")";
@@ -174,9 +174,9 @@ std::string first_cause_block(const SummaryInputs& inputs, const WorkerEnd& end)
   if (!end.exec_failure.empty()) {
     line += " " + how_it_ended(end) + " (" + end.host + ")";
   } else if (end.out_of_memory) {
-    line += " failed first " + place(end) + ": " + how_it_ended(end);
+    line += " failed first " + location(end) + ": " + how_it_ended(end);
   } else {
-    line += " failed first " + place(end) + " " + how_it_ended(end);
+    line += " failed first " + location(end) + " " + how_it_ended(end);
   }
   if (end.exec_failure.empty()) line += " after " + elapsed(inputs.started_at_ns, end.at_ns);
   return "ivyrun: error[IVY-R001]: " + clean_line(line) + "\n" + evidence(end) + start_fix(end) +
@@ -190,7 +190,7 @@ std::string candidates_block(const SummaryInputs& inputs) {
   const char* lead = inputs.outcome->first ? "  also:  " : "  ranks: ";
   for (std::size_t i = 0; i < std::min(candidates.size(), kMaxCandidates); ++i) {
     const WorkerEnd& end = ends[candidates[i]];
-    std::string line = "rank " + std::to_string(end.rank) + " " + place(end) + " ";
+    std::string line = "rank " + std::to_string(end.rank) + " " + location(end) + " ";
     line += how_it_ended(end) + " after " + elapsed(inputs.started_at_ns, end.at_ns);
     text += (i == 0 ? lead : "         ") + clean_line(line) + "\n";
   }
@@ -263,7 +263,7 @@ std::string stopped_line(const SummaryInputs& inputs) {
 }
 
 // Returns "runs/j/0", "/data/runs/j/0 on every host", or both.
-std::string log_places(const SummaryInputs& inputs) {
+std::string log_locations(const SummaryInputs& inputs) {
   std::string text = inputs.head_logs;
   if (!inputs.node_logs.empty())
     text += (text.empty() ? "" : ", and ") + inputs.node_logs + " on every host";
@@ -288,8 +288,8 @@ std::string log_lines(const SummaryInputs& inputs) {
     if (path.empty()) continue;
     text += (text.empty() ? "  log:   " : "         ") + clean_line(path) + "\n";
   }
-  const std::string places = log_places(inputs);
-  return text.empty() && !places.empty() ? "  logs:  " + places + "\n" : text;
+  const std::string locations = log_locations(inputs);
+  return text.empty() && !locations.empty() ? "  logs:  " + locations + "\n" : text;
 }
 
 std::string notes(const std::vector<std::string>& lines) {
@@ -347,13 +347,13 @@ std::string last_line(const SummaryInputs& inputs) {
 std::string summary(const SummaryInputs& inputs) {
   const Outcome& outcome = *inputs.outcome;
   const LauncherEnd& launcher_end = *inputs.launcher_end;
-  std::string text = notes(inputs.complaints) + notes(inputs.unclean);
-  const bool ended_well =
+  std::string text = notes(inputs.output_errors) + notes(inputs.unclean);
+  const bool succeeded =
       outcome.exit_code == 0 && !outcome.first && launcher_end.reason == LauncherReason::kNone;
-  const std::string places = log_places(inputs);
-  if (ended_well && inputs.quiet) return text;
+  const std::string locations = log_locations(inputs);
+  if (succeeded && inputs.quiet) return text;
   for (const std::string& note : inputs.notes) text += "ivyrun: note: " + clean_line(note) + "\n";
-  if (ended_well) {
+  if (succeeded) {
     if (!inputs.attempts.empty())
       text += "ivyrun: succeeded at " + attempt_of(inputs.attempt, inputs) + "\n" +
               attempts_block(inputs);
@@ -364,7 +364,7 @@ std::string summary(const SummaryInputs& inputs) {
       text += "ivyrun: succeeded; " + counted(inputs.losses.size(), "worker") +
               (inputs.losses.size() == 1 ? " was" : " were") + " replaced\n";
     text += losses_block(inputs);
-    return places.empty() ? text : text + "ivyrun: logs: " + places + "\n";
+    return locations.empty() ? text : text + "ivyrun: logs: " + locations + "\n";
   }
   if (outcome.first) text += first_cause_block(inputs, (*inputs.ends)[*outcome.first]);
   const bool has_words =
@@ -379,7 +379,7 @@ std::string summary(const SummaryInputs& inputs) {
 }
 
 std::string attempt_cause(const WorkerEnd& first, std::int64_t started_at_ns) {
-  return clean_line("rank " + std::to_string(first.rank) + " " + place(first) + " " +
+  return clean_line("rank " + std::to_string(first.rank) + " " + location(first) + " " +
                     how_it_ended(first) + " after " + elapsed(started_at_ns, first.at_ns));
 }
 

@@ -33,8 +33,8 @@ struct SummaryInputs {
   std::string head_logs;  // This generation's log directory on the launcher's host; empty: none.
   // The same on every host with workers (--log-to node), as an absolute path.
   std::string node_logs;
-  std::vector<std::string> complaints;  // Warnings: output or files that could not be written.
-  std::vector<std::string> notes;       // Notes: nothing went wrong, but the user should know.
+  std::vector<std::string> output_errors;  // Warnings: output or files that could not be written.
+  std::vector<std::string> notes;          // Notes: nothing went wrong, but the user should know.
   // Warnings about processes that may still run: "node3: pid 12 (python3) cannot be killed: D in
   // nfs_wait".
   std::vector<std::string> unclean;

@@ -14,7 +14,7 @@ using std::chrono::seconds;
 
 // Ranks that were notified are stopped when a quarter of their time is left, but at most this long
 // before the end.
-constexpr milliseconds kStopAtMost{15'000};
+constexpr milliseconds kMaxStopTime{15'000};
 // While nothing is due, the end is queried again after half of the remaining time, but not more
 // often than this, because the controller has other jobs.
 constexpr milliseconds kQueryPause{60'000};
@@ -59,7 +59,7 @@ std::optional<std::int64_t> AllocationEnd::notice_at_ms() const {
 }
 
 std::int64_t AllocationEnd::stop_at_ms() const {
-  return *end_ms_ - std::min(stop_before_ / 4, kStopAtMost).count();
+  return *end_ms_ - std::min(stop_before_ / 4, kMaxStopTime).count();
 }
 
 EndStep AllocationEnd::due(std::int64_t now_ms) {

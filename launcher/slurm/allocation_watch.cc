@@ -76,7 +76,7 @@ void AllocationWatch::answered(const Result<std::string>& output) {
     return schedule();
   }
   if (!settings_.stop_before) return;
-  if (!std::exchange(has_complained_, true))
+  if (!std::exchange(has_warned_, true))
     events_->allocation_message(
         "warning: the end of " + allocation_.name() + " is unknown: " + left.error().message +
         "; --stop-before-end checks again every " + std::to_string(kQueryInterval.count()) + " s");

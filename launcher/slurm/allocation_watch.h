@@ -78,7 +78,7 @@ class AllocationWatch {
   AllocationEvents* events_ = nullptr;  // Null before start().
   boost::asio::steady_timer timer_, retry_timer_;
   bool is_known_ = false;
-  bool has_complained_ = false;
+  bool has_warned_ = false;
   bool stopped_ = false;
 };
 

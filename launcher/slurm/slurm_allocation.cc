@@ -92,7 +92,7 @@ Result<void> check_cpus(const Reader& reader, const SlurmAllocation& out) {
 }
 
 // More than any host has; a limit, since the variable may contain anything.
-constexpr int kMostGpus = 4096;
+constexpr int kMaxGpus = 4096;
 
 // Parses "2", "a100:1,h100:1", "a100", and "cpu=4,gres/gpu:a100=2", in which other resources are
 // ignored.
@@ -105,7 +105,7 @@ int gpus_in(std::string_view text) {
     const std::string_view number = part.substr(part.find_last_of(":=") + 1);
     // A type without a count means one device; the type may start with a digit.
     const std::optional<int> count = is_number(number) ? to_number<int>(number) : 1;
-    total = std::min(total + std::min(count.value_or(1), kMostGpus), kMostGpus);
+    total = std::min(total + std::min(count.value_or(1), kMaxGpus), kMaxGpus);
   }
   return total;
 }
@@ -142,7 +142,7 @@ void read_gpus(const Reader& reader, SlurmAllocation& out) {
   const Result<std::vector<int>> counts = parse_node_counts(*tasks);
   if (!counts.ok() || counts->size() != out.hosts.size()) return;
   for (const int count : *counts)
-    out.gpus.push_back(std::min(count, kMostGpus) * gpus_in(each ? *each : per_task));
+    out.gpus.push_back(std::min(count, kMaxGpus) * gpus_in(each ? *each : per_task));
 }
 
 Result<void> read_place(const Reader& reader, SlurmAllocation& out) {

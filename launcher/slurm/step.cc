@@ -193,19 +193,19 @@ std::vector<std::string> srun_command(const StepRequest& request) {
                                  "--export=ALL", "--chdir=/", "--job-name=ivyrun"}) {
     words.emplace_back(word);
   }
-  words.insert(words.end(), request.more_words.begin(), request.more_words.end());
+  words.insert(words.end(), request.extra_arguments.begin(), request.extra_arguments.end());
   words.insert(words.end(), {"/bin/sh", "-c", request.script});
   return words;
 }
 
 bool is_hidden_from_srun(std::string_view name) { return is_one_of(kHidden, name); }
 
-Environment srun_environment(const Environment& caller, bool is_here_alone) {
+Environment srun_environment(const Environment& caller, bool is_single_host) {
   Environment kept;
   for (const EnvVariable& variable : caller) {
     if (is_hidden_from_srun(variable.name)) continue;
     // Slurm sets these on each node; a node that it does not manage would get this node's.
-    if (!is_here_alone && selects_devices(variable.name)) continue;
+    if (!is_single_host && selects_devices(variable.name)) continue;
     const bool is_for_workers = variable.name == "LD_LIBRARY_PATH" || variable.name == "LD_PRELOAD";
     kept.push_back({(is_for_workers ? "IVY_" : "") + variable.name, variable.value});
   }
@@ -259,11 +259,11 @@ std::optional<TasksEnded> parse_tasks_ended(std::string_view line) {
   return TasksEnded{*nodes, std::string(tail.substr(how + 2))};
 }
 
-std::optional<HostWords> parse_host_words(std::string_view line) {
+std::optional<HostMessage> parse_host_message(std::string_view line) {
   const std::optional<std::string_view> rest = behind(line, "ivy-node: ");
   const std::size_t colon = rest ? rest->find(": ") : std::string_view::npos;
   if (colon == std::string_view::npos) return std::nullopt;
-  return HostWords{std::string(rest->substr(0, colon)), std::string(rest->substr(colon + 2))};
+  return HostMessage{std::string(rest->substr(0, colon)), std::string(rest->substr(colon + 2))};
 }
 
 bool is_waiting_for_resources(std::string_view line) {

@@ -27,7 +27,8 @@ struct StepRequest {
   std::optional<SlurmVersion> version;  // If unknown, only options of Slurm 20.11 are used.
   std::vector<std::string> hosts;       // Slurm's names of the hosts.
   bool is_whole_allocation = true;      // These are all hosts of the allocation.
-  std::vector<std::string> more_words;  // --srun-args; after ivyrun's, so they take precedence.
+  std::vector<std::string>
+      extra_arguments;  // --srun-args; after ivyrun's, so they take precedence.
   std::string script;
 };
 
@@ -40,7 +41,7 @@ std::vector<std::string> srun_command(const StepRequest& request);
 // of this step, and, unless the step consists of this host only, variables that select
 // accelerators. LD_LIBRARY_PATH and LD_PRELOAD, which may keep srun itself from starting, are sent
 // under other names; step_script() restores them for ivy-node.
-Environment srun_environment(const Environment& caller, bool is_here_alone);
+Environment srun_environment(const Environment& caller, bool is_single_host);
 // Returns true for a variable that is hidden from srun only; workers get it back
 // (SLURM_CPUS_PER_TASK and the like).
 bool is_hidden_from_srun(std::string_view name);
@@ -62,7 +63,7 @@ std::string step_script(const std::string& own_binary, const std::string& versio
 std::string bundle_header(const std::string& architecture, const std::string& sha256,
                           std::size_t bytes, std::size_t archive_begin);
 // A host that could not unpack the bundle into one of three directories requests it again.
-inline constexpr int kMostBundlesOfAKind = 3;
+inline constexpr int kMaxBundlesPerArchitecture = 3;
 
 struct StepAnswer {
   enum class Kind { kNeed, kFail };
@@ -81,11 +82,11 @@ struct TasksEnded {
 };
 std::optional<TasksEnded> parse_tasks_ended(std::string_view line);
 // "ivy-node: node3: TEXT": a message of a host that has not connected yet.
-struct HostWords {
+struct HostMessage {
   std::string node;
   std::string text;
 };
-std::optional<HostWords> parse_host_words(std::string_view line);
+std::optional<HostMessage> parse_host_message(std::string_view line);
 // Returns true if srun keeps retrying: "step creation temporarily disabled, retrying (Requested
 // nodes are busy)".
 bool is_waiting_for_resources(std::string_view line);

@@ -54,10 +54,10 @@ Result<pid_t> start_program(const ChildRequest& request) {
   setup.close_from(request.third_fd >= 0 ? 4 : 3);
   setup.set_signals_and_session();
   pid_t pid = -1;
-  const std::vector<char*> arguments = exec_words(request.arguments);
+  const std::vector<char*> arguments = exec_array(request.arguments);
   const std::vector<std::string> texts =
       request.environment ? *request.environment : environment_texts(tool_environment());
-  const std::vector<char*> environment = exec_words(texts);
+  const std::vector<char*> environment = exec_array(texts);
   const UsersCoreLimit limit;
   const int error = posix_spawnp(&pid, arguments[0], &setup.actions, &setup.attributes,
                                  arguments.data(), environment.data());
@@ -142,7 +142,7 @@ void ChildProcess::signal(int number) {
 
 void ChildProcess::end_within(boost::asio::io_context& loop) {
   on_end_ = {};
-  const auto timer = std::make_shared<boost::asio::steady_timer>(loop, kEndPatience);
+  const auto timer = std::make_shared<boost::asio::steady_timer>(loop, kEndTimeout);
   timer->async_wait([self = shared_from_this(), timer](const boost::system::error_code& error) {
     if (!error) self->signal(SIGTERM);
   });
@@ -166,13 +166,13 @@ Result<PipedChild> start_piped(boost::asio::io_context& loop, ChildRequest reque
   DescriptorPair input = make_pipe(), output = make_pipe(), errors = make_pipe();
   if (!input || !output || !errors)
     return errno_error(Code::kResourceExhausted, "pipes for " + request.arguments.front(), errno);
-  request.stdin_fd = input.ours.get();
-  request.stdout_fd = output.theirs.get();
-  request.stderr_fd = errors.theirs.get();
-  for (const Descriptor* end : {&input.theirs, &output.ours, &errors.ours})
+  request.stdin_fd = input.first.get();
+  request.stdout_fd = output.second.get();
+  request.stderr_fd = errors.second.get();
+  for (const Descriptor* end : {&input.second, &output.first, &errors.first})
     fcntl(end->get(), F_SETFL, O_NONBLOCK);
-  return PipedChild{IVY_TRY(ChildProcess::start(loop, request)), std::move(input.theirs),
-                    std::move(output.ours), std::move(errors.ours)};
+  return PipedChild{IVY_TRY(ChildProcess::start(loop, request)), std::move(input.second),
+                    std::move(output.first), std::move(errors.first)};
 }
 
 }  // namespace ivy

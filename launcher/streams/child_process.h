@@ -70,10 +70,10 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   // Sends a signal while the child is running; never to another process that reused its pid.
   void signal(int number);
   // Call this when the child should exit by itself (its input was closed). It gets SIGTERM if it
-  // has not exited after kEndPatience. Cancels on_end().
+  // has not exited after kEndTimeout. Cancels on_end().
   void end_within(boost::asio::io_context& loop);
 
-  static constexpr std::chrono::seconds kEndPatience{2};
+  static constexpr std::chrono::seconds kEndTimeout{2};
 
  private:
   ChildProcess(boost::asio::io_context& loop, pid_t pid, int pidfd);

@@ -46,7 +46,7 @@ inline constexpr std::chrono::milliseconds kInterruptGrace{1'000};
 // A supervisor reports processes that survive KILL for this long.
 inline constexpr std::chrono::milliseconds kUnkillableAfter{30'000};
 // A supervisor that has reported nothing by this time after a stop is stuck.
-inline constexpr std::chrono::milliseconds kStopPatience = kUnkillableAfter * 3 / 2;
+inline constexpr std::chrono::milliseconds kStopTimeout = kUnkillableAfter * 3 / 2;
 
 // How long a host delays the next attempt until the memory of its devices is free, which a driver
 // may release late. Workers of other hosts wait for it in their framework's rendezvous.

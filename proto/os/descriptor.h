@@ -46,12 +46,12 @@ using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
 // Two connected, close-on-exec descriptors. Both are empty, and errno is set, if the system call
 // failed.
 struct DescriptorPair {
-  Descriptor ours{};
-  Descriptor theirs{};
-  explicit operator bool() const { return static_cast<bool>(ours); }
+  Descriptor first{};
+  Descriptor second{};
+  explicit operator bool() const { return static_cast<bool>(first); }
 };
 
-// Makes a pipe: data written to `theirs` is read from `ours`.
+// Makes a pipe: data written to `second` is read from `first`.
 inline DescriptorPair make_pipe(int flags = 0) {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC | flags) != 0) return {};

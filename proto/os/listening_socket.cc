@@ -12,12 +12,12 @@
 namespace ivy {
 
 Result<int> listen_tcp(const std::string& address, std::uint16_t port) {
-  SocketAddress place = parse_address(address, port);
-  if (!place.is_valid())
+  SocketAddress target = parse_address(address, port);
+  if (!target.is_valid())
     return Error{Code::kInvalidArgument,
                  "'" + address + "' is a host name; a numeric address is needed"};
-  const int family = place.storage.ss_family;
-  Descriptor socket(place.open_socket());
+  const int family = target.storage.ss_family;
+  Descriptor socket(target.open_socket());
   if (!socket) return errno_error(Code::kUnavailable, "open a socket", errno);
   const int fd = socket.get();
   const int one = 1;
@@ -25,7 +25,8 @@ Result<int> listen_tcp(const std::string& address, std::uint16_t port) {
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   // Set explicitly in both cases, because net.ipv6.bindv6only may have changed the default.
   if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
-  if (bind(fd, place.get(), place.size) == 0 && listen(fd, SOMAXCONN) == 0) return socket.release();
+  if (bind(fd, target.get(), target.size) == 0 && listen(fd, SOMAXCONN) == 0)
+    return socket.release();
   const Code code = errno == EADDRINUSE      ? Code::kAlreadyExists
                     : errno == EADDRNOTAVAIL ? Code::kNotFound
                                              : Code::kUnavailable;
@@ -35,13 +36,13 @@ Result<int> listen_tcp(const std::string& address, std::uint16_t port) {
 std::uint16_t bound_port(int fd) { return own_address(fd).port(); }
 
 Result<int> listen_unix(const std::string& path, int type, int backlog) {
-  SocketAddress place = unix_address(path);
-  if (!place.is_valid())
+  SocketAddress target = unix_address(path);
+  if (!target.is_valid())
     return Error{Code::kInvalidArgument, "socket path is too long: " + path,
                  "set XDG_RUNTIME_DIR to a shorter path"};
   Descriptor socket(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return errno_error(Code::kUnavailable, "open a socket", errno);
-  if (bind(socket.get(), place.get(), place.size) != 0 || listen(socket.get(), backlog) != 0)
+  if (bind(socket.get(), target.get(), target.size) != 0 || listen(socket.get(), backlog) != 0)
     return errno_error(Code::kUnavailable, "listen on " + path, errno);
   return socket.release();
 }

@@ -31,10 +31,10 @@ ino_t inode_of(int descriptor) {
 // Calls only functions that are allowed in the child of a multithreaded process.
 void close_in_child() {
   std::vector<ino_t>& inodes = registry().inodes;
-  for (std::size_t place = 0; place < inodes.size(); ++place) {
-    const auto descriptor = static_cast<int>(place);
-    if (inodes[place] != 0 && inode_of(descriptor) == inodes[place]) ::close(descriptor);
-    inodes[place] = 0;
+  for (std::size_t index = 0; index < inodes.size(); ++index) {
+    const auto descriptor = static_cast<int>(index);
+    if (inodes[index] != 0 && inode_of(descriptor) == inodes[index]) ::close(descriptor);
+    inodes[index] = 0;
   }
   registry().mutex.unlock();
 }
@@ -54,15 +54,15 @@ std::unique_lock<std::mutex> lock() {
 
 void add(int descriptor) {
   std::vector<ino_t>& inodes = registry().inodes;
-  const auto place = static_cast<std::size_t>(descriptor);
-  if (place >= inodes.size()) inodes.resize(place + 1, 0);
-  inodes[place] = inode_of(descriptor);
+  const auto index = static_cast<std::size_t>(descriptor);
+  if (index >= inodes.size()) inodes.resize(index + 1, 0);
+  inodes[index] = inode_of(descriptor);
 }
 
 void close(int descriptor) {
   const std::unique_lock<std::mutex> guard = lock();
-  const auto place = static_cast<std::size_t>(descriptor);
-  if (place < registry().inodes.size()) registry().inodes[place] = 0;
+  const auto index = static_cast<std::size_t>(descriptor);
+  if (index < registry().inodes.size()) registry().inodes[index] = 0;
   ::close(descriptor);
 }
 

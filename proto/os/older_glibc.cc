@@ -30,7 +30,7 @@ struct Search {
 
 // Finds, among the segments of an object, the one that holds the address and the one with its
 // unwind table.
-int look_into(dl_phdr_info* object, std::size_t, void* data) {
+int scan(dl_phdr_info* object, std::size_t, void* data) {
   auto& search = *static_cast<Search*>(data);
   const ElfW(Phdr)* loaded = nullptr;
   const ElfW(Phdr)* table = nullptr;
@@ -54,7 +54,7 @@ int look_into(dl_phdr_info* object, std::size_t, void* data) {
 extern "C" __attribute__((visibility("hidden"))) int _dl_find_object(
     void* address, dl_find_object* found) noexcept {
   Search search{reinterpret_cast<std::uintptr_t>(address), found};
-  return dl_iterate_phdr(look_into, &search) == 1 ? 0 : -1;
+  return dl_iterate_phdr(scan, &search) == 1 ? 0 : -1;
 }
 #endif
 

@@ -39,7 +39,7 @@ Result<void> make_own_directory(const std::string& path) {
   return check_own_directory(path);
 }
 
-bool is_still_there(int fd, const std::string& path) {
+bool still_exists(int fd, const std::string& path) {
   struct stat opened {};
   struct stat named {};
   return fstat(fd, &opened) == 0 && lstat(path.c_str(), &named) == 0 &&
@@ -55,7 +55,7 @@ Descriptor make_again(const std::string& path) {
 Descriptor lock_directory(const std::string& path) {
   Descriptor lock(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   const bool is_held =
-      lock && flock(lock.get(), LOCK_EX | LOCK_NB) == 0 && is_still_there(lock.get(), path);
+      lock && flock(lock.get(), LOCK_EX | LOCK_NB) == 0 && still_exists(lock.get(), path);
   return is_held ? std::move(lock) : Descriptor();
 }
 

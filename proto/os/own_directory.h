@@ -26,7 +26,7 @@ Descriptor lock_directory(const std::string& path);
 // holds: their creators have exited. Does nothing if `parent` is not this user's own.
 void remove_unlocked(const std::string& parent, std::string_view prefix);
 // Returns false if the opened directory has been removed, even if a new one has its name.
-bool is_still_there(int fd, const std::string& path);
+bool still_exists(int fd, const std::string& path);
 // Creates a removed directory again, with its parent, and locks it. Returns an empty descriptor if
 // that is not possible, or if another process has locked it first.
 Descriptor make_again(const std::string& path);

@@ -96,7 +96,7 @@ PeerOwners::PeerOwners()
   if (!netlink_) why_unknown_ = std::strerror(errno);
 }
 
-PeerOwners::Found PeerOwners::look_up(const Ends& ends) {
+PeerOwners::Found PeerOwners::query_socket(const Ends& ends) {
   const Question question = question_of(ends.from, ends.to);
   Found found;
   if (send(netlink_.get(), &question, sizeof question, 0) < 0) return {errno, {}};
@@ -125,22 +125,23 @@ PeerOwners::Found PeerOwners::look_up(const Ends& ends) {
 PeerOwners::Owner PeerOwners::of(int fd) {
   const SocketAddress peer = peer_address(fd);
   if (!netlink_) return {};
-  if (!peer.is_valid()) return {Where::kGone, 0, 0};
+  if (!peer.is_valid()) return {Location::kClosed, 0, 0};
   const Ends ends{end_of(peer.storage), end_of(own_address(fd).storage)};
-  const Found found = look_up(ends);
+  const Found found = query_socket(ends);
   // A socket without an inode has lost its owner; the kernel reports it as root's.
   if (found.error == 0 && found.socket.idiag_inode != 0)
-    return {Where::kHere, found.socket.idiag_uid, found.socket.idiag_inode};
-  if (found.error == 0) return {Where::kGone, 0, 0};
+    return {Location::kThisHost, found.socket.idiag_uid, found.socket.idiag_inode};
+  if (found.error == 0) return {Location::kClosed, 0, 0};
   if (found.error != ENOENT) {
     why_unknown_ = std::strerror(found.error);
     return {};
   }
   // Look up this end of the connection, to distinguish an unknown peer from a kernel that reports
   // no sockets at all.
-  const Found own = look_up({ends.to, ends.from});
-  if (own.error == 0) return {is_loopback(ends.from) ? Where::kGone : Where::kElsewhere, 0, 0};
-  if (!peer_address(fd).is_valid()) return {Where::kGone, 0, 0};
+  const Found own = query_socket({ends.to, ends.from});
+  if (own.error == 0)
+    return {is_loopback(ends.from) ? Location::kClosed : Location::kOtherHost, 0, 0};
+  if (!peer_address(fd).is_valid()) return {Location::kClosed, 0, 0};
   why_unknown_ = std::strerror(own.error);
   return {};
 }

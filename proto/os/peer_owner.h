@@ -15,14 +15,14 @@ namespace ivy {
 
 class PeerOwners {
  public:
-  enum class Where {
-    kHere,       // A socket of this host (of this network namespace), owned by `user`.
-    kElsewhere,  // A socket of another host.
-    kGone,       // A socket of this host that was closed already, so its owner is unknown.
+  enum class Location {
+    kThisHost,   // A socket of this host (of this network namespace), owned by `user`.
+    kOtherHost,  // A socket of another host.
+    kClosed,     // A socket of this host that was closed already, so its owner is unknown.
     kUnknown,    // This kernel does not report owners; why_unknown() has the reason.
   };
   struct Owner {
-    Where where = Where::kUnknown;
+    Location location = Location::kUnknown;
     uid_t user = 0;
     std::uint32_t inode = 0;  // Inode of the peer's socket, as shown in /proc/PID/fd.
   };
@@ -36,7 +36,7 @@ class PeerOwners {
  private:
   struct Ends;
   struct Found;
-  Found look_up(const Ends& ends);
+  Found query_socket(const Ends& ends);
 
   const Descriptor netlink_;
   std::string why_unknown_;

@@ -24,7 +24,7 @@ void unblock_inherited_signals();
 void raise_descriptor_limit();
 // Returns arguments or an environment in exec's form, terminated by a null pointer. The pointers
 // refer to `words`, which must outlive them.
-std::vector<char*> exec_words(const std::vector<std::string>& words);
+std::vector<char*> exec_array(const std::vector<std::string>& words);
 // Returns a variable of this process's environment, or an empty text if it is not set.
 std::string own_variable(const char* name);
 // Returns the result of gethostname(), or an empty text if it fails.

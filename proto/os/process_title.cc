@@ -11,8 +11,8 @@ namespace ivy {
 namespace {
 
 // The memory of the arguments and the environment with which the process was started.
-std::span<char> place;
-std::size_t words_length = 0;  // Length of the arguments' part of `place`.
+std::span<char> buffer;
+std::size_t words_length = 0;  // Length of the arguments' part of `buffer`.
 
 // Returns the end of consecutive `strings` that start at `begin`, up to the first one that does not
 // follow its predecessor directly.
@@ -28,27 +28,27 @@ void move_environment() {
 
 }  // namespace
 
-void keep_title_place(char** argv) {
+void reserve_title_buffer(char** argv) {
   if (argv[0] == nullptr) return;
   char* const words_end = end_of(argv, argv[0]);
-  place = {argv[0], environ == nullptr ? words_end : end_of(environ, words_end)};
+  buffer = {argv[0], environ == nullptr ? words_end : end_of(environ, words_end)};
   words_length = static_cast<std::size_t>(words_end - argv[0]);
 }
 
 void set_process_title(const std::vector<std::string>& words) {
-  if (place.empty()) return;
+  if (buffer.empty()) return;
   std::string title;
   for (const std::string& word : words) title += (title.empty() ? "" : " ") + word;
   move_environment();
-  title.resize(std::min(title.size(), place.size() - 1));
+  title.resize(std::min(title.size(), buffer.size() - 1));
   // If the arguments' memory does not end with a zero byte, the kernel shows it up to the first
   // zero byte.
-  std::ranges::copy(title, place.begin());
+  std::ranges::copy(title, buffer.begin());
   // Clear the rest of the old arguments, and of a variable that is cut. Later variables remain
   // visible.
-  for (std::size_t at = title.size(); at < place.size(); ++at) {
-    if (at >= words_length && place[at] == '\0') break;
-    place[at] = '\0';
+  for (std::size_t at = title.size(); at < buffer.size(); ++at) {
+    if (at >= words_length && buffer[at] == '\0') break;
+    buffer[at] = '\0';
   }
 }
 

@@ -10,11 +10,11 @@ namespace ivy {
 
 // Remembers the memory of the original arguments and environment, which set_process_title()
 // overwrites. Call it first in main.
-void keep_title_place(char** argv);
+void reserve_title_buffer(char** argv);
 
 // Sets the command line in the process list to these arguments, cut to the available space.
 // Overwrites the strings of argv and as many of the environment as needed; `environ` stays valid.
-// Does nothing if keep_title_place() was not called.
+// Does nothing if reserve_title_buffer() was not called.
 void set_process_title(const std::vector<std::string>& words);
 
 }  // namespace ivy

@@ -16,10 +16,10 @@
 namespace ivy {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
 
 // Does not use streams, which cost 0.1 ms, because every start of a job waits for the result.
-std::string quota_text(const std::string& file) { return read_file(file, kMostBytes).value_or(""); }
+std::string quota_text(const std::string& file) { return read_file(file, kMaxBytes).value_or(""); }
 
 std::optional<std::int64_t> positive_word(std::string_view text, std::size_t index) {
   const std::vector<std::string_view> words = words_of(text);

@@ -64,10 +64,10 @@ SocketAddress unix_address(std::string_view path) {
 
 namespace {
 
-SocketAddress named_by(int (*ask)(int, sockaddr*, socklen_t*), int socket) {
+SocketAddress named_by(int (*query)(int, sockaddr*, socklen_t*), int socket) {
   SocketAddress named;
   socklen_t size = sizeof named.storage;
-  if (ask(socket, named.get(), &size) != 0) return {};
+  if (query(socket, named.get(), &size) != 0) return {};
   named.size = size;
   return named;
 }

@@ -15,17 +15,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Interval between calls of `may_go_on`.
-constexpr milliseconds kAskPause{5};
+// Interval between calls of `may_continue`.
+constexpr milliseconds kPollPause{5};
 
 }  // namespace
 
-bool wait_for(int socket, short events, const Patience& patience) {
+bool wait_for(int socket, short events, const WaitLimit& limit) {
   while (true) {
     // Rounded up, so that this never reports a deadline that has not passed yet.
-    const auto left = std::chrono::ceil<milliseconds>(patience.end - steady_now()).count();
-    if (left <= 0 || patience.is_called_off()) return false;
-    const auto slice = patience.may_go_on != nullptr ? kAskPause.count() : 60'000;
+    const auto left = std::chrono::ceil<milliseconds>(limit.end - steady_now()).count();
+    if (left <= 0 || limit.is_cancelled()) return false;
+    const auto slice = limit.may_continue != nullptr ? kPollPause.count() : 60'000;
     pollfd waiting = {socket, events, 0};
     const int ready = poll(&waiting, 1, static_cast<int>(std::min<std::int64_t>(left, slice)));
     if (ready > 0) return true;
@@ -33,19 +33,19 @@ bool wait_for(int socket, short events, const Patience& patience) {
   }
 }
 
-bool pause_for(milliseconds time, const Patience& patience) {
-  const auto end = std::min(patience.end, steady_now() + time);
+bool pause_for(milliseconds time, const WaitLimit& limit) {
+  const auto end = std::min(limit.end, steady_now() + time);
   while (steady_now() < end) {
-    if (patience.is_called_off()) return false;
-    poll(nullptr, 0, static_cast<int>(kAskPause.count()));
+    if (limit.is_cancelled()) return false;
+    poll(nullptr, 0, static_cast<int>(kPollPause.count()));
   }
-  return steady_now() < patience.end;
+  return steady_now() < limit.end;
 }
 
-int connect_to(int socket, SocketAddress& where, const Patience& patience) {
+int connect_to(int socket, SocketAddress& where, const WaitLimit& limit) {
   if (connect(socket, where.get(), where.size) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
-  return wait_for(socket, POLLOUT, patience) ? error_of(socket) : ETIMEDOUT;
+  return wait_for(socket, POLLOUT, limit) ? error_of(socket) : ETIMEDOUT;
 }
 
 int error_of(int socket) {
@@ -55,13 +55,13 @@ int error_of(int socket) {
   return error;
 }
 
-bool send_all(int socket, std::string_view bytes, const Patience& patience) {
+bool send_all(int socket, std::string_view bytes, const WaitLimit& limit) {
   while (!bytes.empty()) {
     const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN) {
-      if (!wait_for(socket, POLLOUT, patience)) return false;
+      if (!wait_for(socket, POLLOUT, limit)) return false;
     } else if (errno != EINTR) {
       return false;
     }
@@ -69,7 +69,7 @@ bool send_all(int socket, std::string_view bytes, const Patience& patience) {
   return true;
 }
 
-bool receive_all(int socket, std::string& bytes, std::size_t count, const Patience& patience) {
+bool receive_all(int socket, std::string& bytes, std::size_t count, const WaitLimit& limit) {
   bytes.resize(count);
   std::size_t have = 0;
   while (have < count) {
@@ -79,7 +79,7 @@ bool receive_all(int socket, std::string& bytes, std::size_t count, const Patien
     } else if (got == 0) {
       return false;
     } else if (errno == EAGAIN) {
-      if (!wait_for(socket, POLLIN, patience)) return false;
+      if (!wait_for(socket, POLLIN, limit)) return false;
     } else if (errno != EINTR) {
       return false;
     }

@@ -166,8 +166,8 @@ std::optional<std::string> topic_help(const CommandPage& page, std::string_view 
   return std::nullopt;
 }
 
-ValueWords value_words(const PageOption& option) {
-  ValueWords values;
+ValueChoices value_choices(const PageOption& option) {
+  ValueChoices values;
   std::string_view rest = option.value;
   while (!rest.empty()) {
     const std::string_view word = take_part(rest, '|');

@@ -82,12 +82,12 @@ std::optional<std::string> generated_page(const CommandPage& page, std::string_v
 inline constexpr std::string_view kGeneratedForms = "markdown, bash, zsh or fish";
 
 // Values that a shell may offer for an option, by the value's name.
-struct ValueWords {
+struct ValueChoices {
   bool is_file = false;
   bool is_directory = false;
   std::vector<std::string> words;
 };
-ValueWords value_words(const PageOption& option);
+ValueChoices value_choices(const PageOption& option);
 
 // Returns the words that a shell may offer for a value of this name, such as "JOB" or "ID".
 using ValueSource = std::function<std::vector<std::string>(std::string_view value)>;

@@ -106,7 +106,7 @@ const PageOption* with_value(const Options& options, std::string_view typed) {
 
 std::string value_offers(const PageOption& option, const std::string& typed,
                          const std::string& lead, const ValueSource& source) {
-  const ValueWords values = value_words(option);
+  const ValueChoices values = value_choices(option);
   Offers offers(typed);
   for (const std::string& word : values.words) offers.add(lead + word);
   if (source)

@@ -483,11 +483,11 @@ Result<void> check_certificate_name(CertificateRole role, std::string_view name)
                       return is_letter_or_digit(c) || marks.find(c) != std::string_view::npos;
                     });
   // A leading dash would make an option, a leading dot a hidden file or a parent directory.
-  const bool starts_well =
+  const bool has_valid_start =
       fits && name.front() != '-' && name.front() != '.' &&
       (is_host || std::isdigit(static_cast<unsigned char>(name.front())) == 0) &&
       name.find("..") == std::string_view::npos;
-  if (starts_well) return {};
+  if (has_valid_start) return {};
   return Error{
       Code::kInvalidArgument,
       "\"" + printable(name) + "\" cannot be the name of a " + role_text(role) +

@@ -15,7 +15,7 @@
 #include "proto/contract/edit_distance.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 // Only this file parses TOML, and it handles errors as values.
 #define TOML_EXCEPTIONS 0
@@ -213,16 +213,16 @@ Result<void> check_key_is_private(const std::string& key_file, const std::string
                    "` creates a new one"};
 }
 
-std::vector<std::string> agent_socket_places(const Environment& environment,
-                                             const std::string& user, std::uint32_t uid) {
+std::vector<std::string> agent_socket_paths(const Environment& environment, const std::string& user,
+                                            std::uint32_t uid) {
   if (const std::string* named = set_variable_of(environment, "IVY_AGENT_SOCKET")) return {*named};
-  std::vector<std::string> places;
-  if (!user.empty()) places.push_back("/run/ivyrun-" + user + "/agent.sock");
+  std::vector<std::string> paths;
+  if (!user.empty()) paths.push_back("/run/ivyrun-" + user + "/agent.sock");
   const std::string* const runtime = set_variable_of(environment, "XDG_RUNTIME_DIR");
-  const std::string own = place_in_runtime_directory(runtime ? runtime->c_str() : nullptr);
-  if (!own.empty()) places.push_back(own + "/agent.sock");
-  places.push_back(place_in_tmp(uid) + "/agent.sock");
-  return places;
+  const std::string own = ivyrun_runtime_directory(runtime ? runtime->c_str() : nullptr);
+  if (!own.empty()) paths.push_back(own + "/agent.sock");
+  paths.push_back(ivyrun_tmp_directory(uid) + "/agent.sock");
+  return paths;
 }
 
 }  // namespace ivy

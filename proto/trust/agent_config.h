@@ -50,7 +50,7 @@ Result<void> check_key_is_private(const std::string& key_file, const std::string
 // Returns the sockets on which this user's agent may listen on this host, best first: only
 // $IVY_AGENT_SOCKET if it is set; otherwise /run/ivyrun-USER/agent.sock,
 // $XDG_RUNTIME_DIR/ivyrun/agent.sock, /tmp/ivyrun-UID/agent.sock.
-std::vector<std::string> agent_socket_places(const Environment& environment,
-                                             const std::string& user, std::uint32_t uid);
+std::vector<std::string> agent_socket_paths(const Environment& environment, const std::string& user,
+                                            std::uint32_t uid);
 
 }  // namespace ivy

@@ -35,12 +35,12 @@ Result<std::string> read_pem(const std::string& path, const std::string& what) {
 
 // Checks this user's certificate as an agent will, so that the error appears here and not in a
 // remote log.
-Result<CertificateIdentity> check_self(const AgentIdentity& us, const std::string& path,
+Result<CertificateIdentity> check_self(const AgentIdentity& own_identity, const std::string& path,
                                        std::int64_t now_unix_s) {
-  const Result<CertificateIdentity> self = read_certificate(us.certificate_pem);
+  const Result<CertificateIdentity> self = read_certificate(own_identity.certificate_pem);
   if (!self.ok()) return self.error().context("your certificate " + path);
-  Result<CertificateIdentity> verified =
-      verify_certificate(us.certificate_pem, us.anchor, CertificateRole::kUser, now_unix_s);
+  Result<CertificateIdentity> verified = verify_certificate(
+      own_identity.certificate_pem, own_identity.anchor, CertificateRole::kUser, now_unix_s);
   if (verified.ok()) return verified;
   Error error = verified.error().context("your certificate " + path);
   if (self->not_after <= now_unix_s) {
@@ -57,30 +57,32 @@ Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& envi
                                                          std::int64_t now_unix_s) {
   const std::optional<AgentConfig> config = IVY_TRY(load_agent_config(environment));
   if (!config) return std::optional<AgentIdentity>();
-  AgentIdentity us;
-  us.port = config->port;
-  us.anchor.ca_pem = IVY_TRY(read_pem(config->ca, "CA"));
+  AgentIdentity own_identity;
+  own_identity.port = config->port;
+  own_identity.anchor.ca_pem = IVY_TRY(read_pem(config->ca, "CA"));
   if (!config->revoked.empty()) {
-    us.anchor.crl_pem = IVY_TRY(read_pem(config->revoked, "revocation list"));
+    own_identity.anchor.crl_pem = IVY_TRY(read_pem(config->revoked, "revocation list"));
   }
-  us.certificate_pem = IVY_TRY(read_pem(config->certificate, "certificate"));
-  us.key_pem = IVY_TRY(read_pem(config->key, "key"));
+  own_identity.certificate_pem = IVY_TRY(read_pem(config->certificate, "certificate"));
+  own_identity.key_pem = IVY_TRY(read_pem(config->key, "key"));
   // The anchor will be used to check every agent of the job; check_self() below reports its faults.
-  (void)prepare_anchor(us.anchor);
-  us.self = IVY_TRY(check_self(us, config->certificate, now_unix_s));
-  return std::optional<AgentIdentity>(std::move(us));
+  (void)prepare_anchor(own_identity.anchor);
+  own_identity.self = IVY_TRY(check_self(own_identity, config->certificate, now_unix_s));
+  return std::optional<AgentIdentity>(std::move(own_identity));
 }
 
-Result<CertificateIdentity> check_agent(const AgentIdentity& us, const std::string& host_name,
-                                        const std::string& chain_pem, std::int64_t now_unix_s) {
-  const CertificateIdentity agent =
-      IVY_TRY(verify_certificate(chain_pem, us.anchor, CertificateRole::kHost, now_unix_s));
+Result<CertificateIdentity> check_agent(const AgentIdentity& own_identity,
+                                        const std::string& host_name, const std::string& chain_pem,
+                                        std::int64_t now_unix_s) {
+  const CertificateIdentity agent = IVY_TRY(
+      verify_certificate(chain_pem, own_identity.anchor, CertificateRole::kHost, now_unix_s));
   IVY_CHECK(check_host_name(agent, host_name));
-  if (!agent.serves.empty() && agent.serves != us.self.name) {
+  if (!agent.serves.empty() && agent.serves != own_identity.self.name) {
     return Error{
         Code::kPermissionDenied,
-        "host/" + agent.name + " serves " + agent.serves + ", not " + us.self.name,
-        "start an agent for " + us.self.name + " there: systemctl start ivy-agent@" + us.self.name};
+        "host/" + agent.name + " serves " + agent.serves + ", not " + own_identity.self.name,
+        "start an agent for " + own_identity.self.name + " there: systemctl start ivy-agent@" +
+            own_identity.self.name};
   }
   return agent;
 }

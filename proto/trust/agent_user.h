@@ -30,7 +30,8 @@ Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& envi
 
 // Checks that this is the certificate of the agent of `host_name` (as the user typed it) and that
 // this agent may serve this user. The error is a whole sentence about that certificate.
-Result<CertificateIdentity> check_agent(const AgentIdentity& us, const std::string& host_name,
-                                        const std::string& chain_pem, std::int64_t now_unix_s);
+Result<CertificateIdentity> check_agent(const AgentIdentity& own_identity,
+                                        const std::string& host_name, const std::string& chain_pem,
+                                        std::int64_t now_unix_s);
 
 }  // namespace ivy

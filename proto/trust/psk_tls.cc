@@ -32,7 +32,7 @@ std::string take_error() {
 
 // Returns whether the error means that the peer closed the connection, unlike a timeout or an
 // unreachable network.
-bool peer_has_gone(int error) { return error == 0 || error == ECONNRESET || error == EPIPE; }
+bool peer_has_closed(int error) { return error == 0 || error == ECONNRESET || error == EPIPE; }
 
 }  // namespace
 
@@ -69,10 +69,10 @@ struct PskTls::Callbacks {
   static int find(SSL* connection, const unsigned char* identity, std::size_t length,
                   SSL_SESSION** session_out) {
     const std::list<Key>& keys = of(connection).keys_;
-    const std::string_view asked(reinterpret_cast<const char*>(identity), length);
+    const std::string_view requested(reinterpret_cast<const char*>(identity), length);
     *session_out = nullptr;
     const auto known = std::find_if(keys.begin(), keys.end(),
-                                    [&](const Key& key) { return key.identity == asked; });
+                                    [&](const Key& key) { return key.identity == requested; });
     if (known == keys.end()) return 1;
     SSL_set_app_data(connection, const_cast<Key*>(&*known));
     *session_out = session(connection, *known);
@@ -116,7 +116,7 @@ Result<std::unique_ptr<PskTls>> PskTls::make(Side side, std::string identity, st
   SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                 SSL_MODE_RELEASE_BUFFERS);
-  // There is no certificate to verify; shake_hands() verifies the key instead.
+  // There is no certificate to verify; do_handshake() verifies the key instead.
   SSL_CTX_set_verify(context, SSL_VERIFY_NONE, nullptr);
   if (side == Side::kClient) {
     SSL_CTX_set_psk_use_session_callback(context, &Callbacks::use);
@@ -156,14 +156,14 @@ PskStream::Step PskStream::step_of(int result) {
     case SSL_ERROR_ZERO_RETURN:
       return Step::kEnded;
     case SSL_ERROR_SYSCALL:
-      if (peer_has_gone(error)) return Step::kEnded;
+      if (peer_has_closed(error)) return Step::kEnded;
       return broken(std::strerror(error));
     default:
       return broken(take_error());
   }
 }
 
-PskStream::Step PskStream::shake_hands() {
+PskStream::Step PskStream::do_handshake() {
   ERR_clear_error();
   errno = 0;
   const int result = SSL_do_handshake(connection_.get());

@@ -37,7 +37,7 @@ class PskStream {
 
   PskStream() = default;
   // Must return kDone before anything else is called.
-  Step shake_hands();
+  Step do_handshake();
   // With kDone, `count` bytes were received, at least one.
   Step read(char* buffer, std::size_t size, std::size_t& count);
   // With kDone, `count` of the bytes were accepted, at least one. After kWantWrite, the same bytes
@@ -50,7 +50,8 @@ class PskStream {
   // Returns the number of encrypted bytes received over the socket.
   std::uint64_t received_bytes() const;
   const std::string& failure() const { return failure_; }
-  // Server: returns the identity that the peer has proved; empty before shake_hands() has finished.
+  // Server: returns the identity that the peer has proved; empty before do_handshake() has
+  // finished.
   std::string identity() const;
 
  private:

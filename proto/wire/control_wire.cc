@@ -71,11 +71,11 @@ void fields(SegmentReady& ready, Visit& visit) {
 }
 
 template <class Visit>
-void fields(Refused& refused, Visit& visit) {
-  visit.u8(refused.request);
-  visit.u32(refused.code);
-  visit.name(refused.name);
-  visit.text(refused.text);
+void fields(Rejected& rejected, Visit& visit) {
+  visit.u8(rejected.request);
+  visit.u32(rejected.code);
+  visit.name(rejected.name);
+  visit.text(rejected.text);
 }
 
 template <class Visit>
@@ -101,9 +101,9 @@ bool is_possible(const Report& report) {
 bool is_possible(const SegmentReady& ready) {
   return ready.bytes > 0 && ready.bytes <= kMaxSegmentBytes;
 }
-bool is_possible(const Refused& refused) {
-  return refused.request >= RequestKind::kAttach && refused.request <= RequestKind::kObserve &&
-         refused.code >= Code::kCancelled && refused.code <= Code::kUnauthenticated;
+bool is_possible(const Rejected& rejected) {
+  return rejected.request >= RequestKind::kAttach && rejected.request <= RequestKind::kObserve &&
+         rejected.code >= Code::kCancelled && rejected.code <= Code::kUnauthenticated;
 }
 
 struct Writer {
@@ -129,7 +129,7 @@ struct Writer {
 
 struct Reader {
   PayloadReader& in;
-  bool is_ours = true;
+  bool is_valid = true;
 
   template <class Value>
   void u8(Value& value) {
@@ -143,11 +143,11 @@ struct Reader {
   void flag(bool& flag) {
     const std::uint8_t flags = in.u8();
     flag = flags != 0;
-    is_ours = is_ours && flags <= 1;
+    is_valid = is_valid && flags <= 1;
   }
   void limited(std::string& text, std::size_t most) {
     text = in.text();
-    is_ours = is_ours && text.size() <= most;
+    is_valid = is_valid && text.size() <= most;
   }
   void name(std::string& name) { limited(name, kMaxNameBytes); }
   void text(std::string& text) { limited(text, kMaxTextBytes); }
@@ -171,14 +171,14 @@ std::string encode_any(Message message) {
 }
 
 // Decodes the message with this index in Message.
-template <class Message, std::size_t place = 0>
+template <class Message, std::size_t index = 0>
 std::optional<Message> read_at(std::size_t wanted, PayloadReader& in) {
-  if constexpr (place < std::variant_size_v<Message>) {
-    if (wanted != place) return read_at<Message, place + 1>(wanted, in);
-    std::variant_alternative_t<place, Message> value;
+  if constexpr (index < std::variant_size_v<Message>) {
+    if (wanted != index) return read_at<Message, index + 1>(wanted, in);
+    std::variant_alternative_t<index, Message> value;
     Reader reader{in};
     fields(value, reader);
-    if (reader.is_ours && is_possible(value)) return value;
+    if (reader.is_valid && is_possible(value)) return value;
   }
   return std::nullopt;
 }

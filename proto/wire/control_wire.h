@@ -7,16 +7,16 @@
 //   packet   u8 kind | fields          little endian; a text is u32 length and bytes
 //
 //   worker → supervisor   fields
-//   ATTACH   1            u32 version, u32 rank, u32 generation, i32 pid      answered by ATTACHED or REFUSED
-//   SEGMENT  2            u64 bytes, u32 members, u8 flags, name              answered by SEGMENT_READY or REFUSED
+//   ATTACH   1            u32 version, u32 rank, u32 generation, i32 pid      answered by ATTACHED or REJECTED
+//   SEGMENT  2            u64 bytes, u32 members, u8 flags, name              answered by SEGMENT_READY or REJECTED
 //   REPORT   3            u8 kind, u32 blamed rank, u64 sequence, communicator, text   not answered
 //   LEAVE    4            -                                                  answered by LEFT
-//   OBSERVE  5            u32 version, u32 rank, u32 generation              answered by OBSERVED or REFUSED
+//   OBSERVE  5            u32 version, u32 rank, u32 generation              answered by OBSERVED or REJECTED
 //
 //   supervisor → worker
 //   ATTACHED 128          u32 version, u32 slot, u64 bytes      with the status page's descriptor
 //   SEGMENT_READY 129     u64 bytes, name                       with the segment's descriptor
-//   REFUSED  130          u8 kind of the request, u32 code (status.h), name, text
+//   REJECTED 130          u8 kind of the request, u32 code (status.h), name, text
 //   LEFT     131          -
 //   OBSERVED 132          u64 bytes                    with the descriptor of a separate page
 // clang-format on
@@ -123,12 +123,12 @@ enum class RequestKind : std::uint8_t {
   kObserve = 5,
 };
 
-struct Refused {
+struct Rejected {
   RequestKind request = RequestKind::kAttach;
   Code code = Code::kInternal;
   std::string name;  // The segment's; empty for other requests.
   std::string text;
-  bool operator==(const Refused&) const = default;
+  bool operator==(const Rejected&) const = default;
 };
 
 struct Left {
@@ -141,7 +141,7 @@ struct Observed {
 };
 
 using Request = std::variant<Attach, Segment, Report, Leave, Observe>;
-using Reply = std::variant<Attached, SegmentReady, Refused, Left, Observed>;
+using Reply = std::variant<Attached, SegmentReady, Rejected, Left, Observed>;
 
 // Encodes one packet of at most kMaxPacketBytes. Texts are cut at their limits; passing a longer
 // name is a bug.

@@ -31,12 +31,13 @@
 namespace ivy::link {
 
 enum class FrameType : std::uint16_t {
-  kAttach = 1,    // launcher -> supervisor, unsequenced, first on every transport: encode_attach()
-  kAttached = 2,  // supervisor -> launcher, unsequenced, answers Attach: empty, or a refusal's text
-  kCommand = 3,   // launcher -> supervisor: ivy.Command (job.proto)
-  kEvent = 4,     // supervisor -> launcher: ivy.Event (job.proto)
-  kOutput = 5,    // supervisor -> launcher, flow: OutputChunk
-  kInput = 6,     // launcher -> supervisor, flow: bytes of rank 0's standard input; empty = its end
+  kAttach = 1,  // launcher -> supervisor, unsequenced, first on every transport: encode_attach()
+  kAttached =
+      2,  // supervisor -> launcher, unsequenced, answers Attach: empty, or a rejection's text
+  kCommand = 3,  // launcher -> supervisor: ivy.Command (job.proto)
+  kEvent = 4,    // supervisor -> launcher: ivy.Event (job.proto)
+  kOutput = 5,   // supervisor -> launcher, flow: OutputChunk
+  kInput = 6,    // launcher -> supervisor, flow: bytes of rank 0's standard input; empty = its end
   kHeartbeat = 7,  // both ways, unsequenced, every second: empty, or encode_delay()
   kAck = 8,        // both ways, unsequenced, when acknowledgement or credit must not wait: empty
   kAlive = 9,      // both ways, unsequenced, from a heartbeat's thread: encode_alive()

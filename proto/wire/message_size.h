@@ -16,15 +16,15 @@ namespace ivy::link {
 
 class MessageSize {
  public:
-  static constexpr std::size_t kLeast = 4u << 10;
-  static constexpr std::size_t kMost = 64u << 10;  // agent.proto allows no larger message.
+  static constexpr std::size_t kMin = 4u << 10;
+  static constexpr std::size_t kMax = 64u << 10;  // agent.proto allows no larger message.
 
   std::size_t bytes() const { return bytes_; }
   // Call when `bytes` were written and the transport accepts the next message.
   void written(std::size_t bytes, std::int64_t now_ns) {
     carried_ += bytes;
-    if (carried_ >= kEnough) return begin_period(std::min(bytes_ * 2, kMost), now_ns);
-    if (now_ns - since_ns_ > kPeriodNs) begin_period(std::max(bytes_ / 2, kLeast), now_ns);
+    if (carried_ >= kEnough) return begin_period(std::min(bytes_ * 2, kMax), now_ns);
+    if (now_ns - since_ns_ > kPeriodNs) begin_period(std::max(bytes_ / 2, kMin), now_ns);
   }
 
  private:
@@ -37,7 +37,7 @@ class MessageSize {
     since_ns_ = now_ns;
   }
 
-  std::size_t bytes_ = 4 * kLeast;
+  std::size_t bytes_ = 4 * kMin;
   std::size_t carried_ = 0;
   std::int64_t since_ns_ = 0;
 };

@@ -88,7 +88,7 @@ std::vector<std::string> mpich_segments(std::string_view pmi_name, std::uint32_t
   return {"mpich_shm_" + end, "mpich_vci_" + end};
 }
 
-std::string spawn_refused(std::uint32_t rank) {
+std::string spawn_rejected(std::uint32_t rank) {
   return "MPI: rank " + std::to_string(rank) +
          " called MPI_Comm_spawn, which ivyrun does not support: start all ranks together (-n N; a "
          "pool of mpi4py.futures: ivyrun -n N -m mpi4py.futures SCRIPT)";

@@ -24,12 +24,12 @@ std::string pmi_name(const std::string& job_id, std::uint32_t generation);
 std::vector<std::string> mpich_segments(std::string_view pmi_name, std::uint32_t host);
 
 // Returns the warning for a user whose rank calls MPI_Comm_spawn.
-std::string spawn_refused(std::uint32_t rank);
+std::string spawn_rejected(std::uint32_t rank);
 
-// Returns the user's directory of libpmix's segments in `place` (/dev/shm except in tests). Each
+// Returns the user's directory of libpmix's segments in `parent` (/dev/shm except in tests). Each
 // server has a subdirectory there, kPmixSegments + JOB-HOST-GENERATION, and holds its lock.
-inline std::string pmix_segments_parent(const std::string& place, std::uint32_t uid) {
-  return place + "/ivyrun-" + std::to_string(uid);
+inline std::string pmix_segments_parent(const std::string& parent, std::uint32_t uid) {
+  return parent + "/ivyrun-" + std::to_string(uid);
 }
 inline constexpr std::string_view kPmixSegments = "pmix-";
 

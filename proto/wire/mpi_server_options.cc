@@ -8,13 +8,13 @@
 #include <utility>
 
 #include "proto/contract/text.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 namespace ivy {
 namespace {
 
 // PMIx numbers ranks with 32 bits, of which the highest have special meanings.
-constexpr std::uint64_t kMostRanks = 1u << 24;
+constexpr std::uint64_t kMaxRanks = 1u << 24;
 
 using Words = std::map<std::string, std::string, std::less<>>;
 
@@ -69,8 +69,8 @@ Result<std::vector<std::uint32_t>> rank_counts(const Words& words) {
     counts.push_back(*count);
     all += *count;
   }
-  if (all == 0 || all > kMostRanks)
-    return wrong("--ranks-on-hosts: a job has 1 to " + std::to_string(kMostRanks) + " ranks");
+  if (all == 0 || all > kMaxRanks)
+    return wrong("--ranks-on-hosts: a job has 1 to " + std::to_string(kMaxRanks) + " ranks");
   return counts;
 }
 

@@ -10,7 +10,7 @@
 namespace ivy::comm_status {
 namespace {
 
-static_assert(kReports == 256 && kNobody == control::kNoRank);
+static_assert(kReports == 256 && kNoRank == control::kNoRank);
 static_assert(kNameBytes == control::kMaxNameBytes && kTextBytes == control::kMaxTextBytes);
 
 constexpr std::uint64_t kAlignment = 128;
@@ -172,7 +172,7 @@ StatusPage StatusPage::format(void* memory, const PageShape& shape) {
   std::memcpy(memory, &layout, sizeof(PageLayout));
   StatusPage page(static_cast<PageHeader*>(memory), layout);
   for (std::uint32_t i = 0; i < shape.local_size; ++i)
-    page.at<Slot>(layout.slots_offset, i)->rank.store(kNobody, std::memory_order_relaxed);
+    page.at<Slot>(layout.slots_offset, i)->rank.store(kNoRank, std::memory_order_relaxed);
   return page;
 }
 

@@ -8,10 +8,10 @@
 //   Header | deaths[world size] | reports[256] | host names[hosts] | slots[local size]
 //
 // Every part has one writer: the supervisor writes header, deaths, reports and host names; each
-// worker writes its slot. Writers publish with release stores and change `news` last; readers load
-// `news` with acquire and then read the parts that are new to them. `news` is a futex word (shared,
-// not private) that the supervisor wakes after each change. Data written by another process is
-// never trusted: every number is checked against the layout.
+// worker writes its slot. Writers publish with release stores and change `event_count` last;
+// readers load `event_count` with acquire and then read the parts that are new to them.
+// `event_count` is a futex word (shared, not private) that the supervisor wakes after each change.
+// Data written by another process is never trusted: every number is checked against the layout.
 //
 // The layout is fixed and little endian; a change of it changes kPageVersion. Pure except for the
 // memory that it is given. Thread: any, within the rule of one writer.
@@ -40,7 +40,7 @@ inline constexpr std::size_t kTextBytes = 512;
 inline constexpr std::uint32_t kReports = 256;  // The newest ones; older reports are overwritten.
 inline constexpr std::uint32_t kCommunicators = 64;  // Per worker; more are not shown.
 inline constexpr std::uint32_t kFinished = 64;       // Finished operations recorded per worker.
-inline constexpr std::uint32_t kNobody = 0xffffffff;
+inline constexpr std::uint32_t kNoRank = 0xffffffff;
 
 // The state of a rank's process. kAlive includes processes that have not attached yet.
 enum class RankState : std::uint32_t {
@@ -72,8 +72,8 @@ struct RankStatus {
 struct PageReport {
   std::uint64_t number = 0;  // 1, 2, 3... within this page.
   std::uint8_t kind = 0;     // A value of control::ReportKind.
-  std::uint32_t blamed = kNobody;
-  std::uint32_t reporter = kNobody;
+  std::uint32_t blamed = kNoRank;
+  std::uint32_t reporter = kNoRank;
   std::uint64_t sequence = 0;  // The failed operation's number, or 0.
   std::string communicator;
   std::string text;
@@ -150,7 +150,7 @@ struct PageLayout {
 struct PageHeader {
   PageLayout layout;
   // On a separate cache line, because every wait loop reads it, and it is seldom written.
-  alignas(128) std::atomic<std::uint32_t> news;
+  alignas(128) std::atomic<std::uint32_t> event_count;
   std::atomic<std::uint32_t> deaths;   // Deaths so far, including those of ranks since restarted.
   std::atomic<std::uint64_t> reports;  // The number of the newest report.
 };
@@ -236,17 +236,17 @@ class StatusPage {
 
   PageShape shape() const;
   // The futex word, which changes with every death and every report.
-  std::atomic<std::uint32_t>& news() const { return header_->news; }
+  std::atomic<std::uint32_t>& event_count() const { return header_->event_count; }
   // Returns the number of deaths so far; ranks that were restarted since are included. A wait loop
   // checks no further while it is 0.
   std::uint32_t deaths() const { return header_->deaths.load(std::memory_order_acquire); }
 
-  // Called by the supervisor. set_rank and add_report do not change `news`; bump() does.
+  // Called by the supervisor. set_rank and add_report do not change `event_count`; bump() does.
   void name_host(std::uint32_t host, std::string_view name);
   void set_rank(std::uint32_t rank, const RankStatus& status);
   // Returns the report's number, which this call assigns. Longer texts are cut.
   std::uint64_t add_report(const PageReport& report);
-  void bump() const { header_->news.fetch_add(1, std::memory_order_release); }
+  void bump() const { header_->event_count.fetch_add(1, std::memory_order_release); }
 
   // Called by any process. Requires that `rank`, `host` and `slot` are within the page's shape.
   RankStatus rank(std::uint32_t rank) const;

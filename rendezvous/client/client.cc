@@ -17,7 +17,7 @@ Result<Client::Names> Client::list(std::string_view prefix, Limit limit) {
     if (!page.more) return all;
     // Each page must advance the list, or the loop would never end.
     if (page.keys.empty() || all.back() <= after || all.size() > kMaxKeys)
-      return connection_->refuse("an endless list of keys");
+      return connection_->reject("an endless list of keys");
     after = all.back();
   }
 }

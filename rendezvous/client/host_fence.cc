@@ -26,7 +26,7 @@ Result<std::vector<std::string>> values_of(Client& client, const Client::Names& 
 }  // namespace
 
 Result<std::vector<std::string>> HostFence::gather(std::string_view own) {
-  std::vector<std::uint32_t> all(place_.hosts);
+  std::vector<std::uint32_t> all(position_.hosts);
   std::iota(all.begin(), all.end(), 0u);
   return gather_round(all, "ivy/" + name_, own);
 }
@@ -34,10 +34,10 @@ Result<std::vector<std::string>> HostFence::gather(std::string_view own) {
 Result<std::vector<std::string>> HostFence::gather_among(const std::vector<std::uint32_t>& hosts,
                                                          const std::string& group,
                                                          std::string_view own) {
-  if (std::find(hosts.begin(), hosts.end(), place_.host) == hosts.end() || group.empty() ||
+  if (std::find(hosts.begin(), hosts.end(), position_.host) == hosts.end() || group.empty() ||
       group.find('/') != std::string::npos)
-    return Error{Code::kInvalidArgument,
-                 "fence '" + group + "': host " + std::to_string(place_.host) + " is not a member"};
+    return Error{Code::kInvalidArgument, "fence '" + group + "': host " +
+                                             std::to_string(position_.host) + " is not a member"};
   return gather_round(hosts, prefix_of(group), own);
 }
 
@@ -73,11 +73,11 @@ Result<std::vector<std::string>> HostFence::gather_round(const std::vector<std::
   }
   Client::Names keys;
   for (const std::uint32_t host : hosts) keys.push_back(key_of(prefix, round, host));
-  IVY_CHECK(client_.set(key_of(prefix, round, place_.host), own));
+  IVY_CHECK(client_.set(key_of(prefix, round, position_.host), own));
   IVY_CHECK(client_.wait(keys, kNoTimeout));
   std::vector<std::string> values = IVY_TRY(values_of(client_, keys));
   // Every host has started this round, so every host has finished reading the previous one.
-  if (!is_first_kept) (void)client_.remove(key_of(prefix, round - 1, place_.host));
+  if (!is_first_kept) (void)client_.remove(key_of(prefix, round - 1, position_.host));
   return values;
 }
 

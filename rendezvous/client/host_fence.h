@@ -27,14 +27,14 @@ namespace ivy::store {
 class HostFence {
  public:
   // The number of this host in the job, from 0, and the number of hosts.
-  struct Place {
+  struct HostPosition {
     std::uint32_t host = 0;
     std::uint32_t hosts = 1;
   };
 
   // `name` is the user of the fence, such as "pmi" or "pmix"; no other part of the job may use it.
-  HostFence(Client& client, std::string name, Place place)
-      : client_(client), name_(std::move(name)), place_(place) {}
+  HostFence(Client& client, std::string name, HostPosition position)
+      : client_(client), name_(std::move(name)), position_(position) {}
 
   // Blocks until every host has contributed its blob to this round; the result is in host order. A
   // blob has at most kMaxValueBytes. Waits for a missing host until the client is cancelled
@@ -63,7 +63,7 @@ class HostFence {
 
   Client& client_;
   const std::string name_;
-  const Place place_;
+  const HostPosition position_;
   std::mutex mutex_;
   std::map<std::string, Rounds> rounds_;
 };

@@ -16,13 +16,13 @@ std::size_t bytes_of(const Changed& change) {
 
 void OpenWatches::add(std::uint32_t id, std::string_view prefix) { watches_[id].prefix = prefix; }
 
-void OpenWatches::note_refused(std::uint32_t id) {
+void OpenWatches::note_rejected(std::uint32_t id) {
   const auto found = watches_.find(id);
-  if (found != watches_.end()) found->second.state = State::kLapsed;
+  if (found != watches_.end()) found->second.state = State::kInvalid;
 }
 
 void OpenWatches::note_missed(Watched& watch) {
-  watch.changes.push_back({Changed::What::kOverflow, {}, {}});
+  watch.changes.push_back({Changed::Kind::kOverflow, {}, {}});
   watch.bytes += sizeof(Changed);
 }
 
@@ -36,22 +36,22 @@ bool OpenWatches::take(std::uint32_t id, std::string_view payload) {
   PayloadReader in(payload);
   std::optional<Changed> change = take_change(in);
   if (!change) return false;
-  if (change->what == Changed::What::kOverflow) {
-    watch.state = State::kLapsed;  // Opening it again records that changes were missed.
+  if (change->kind == Changed::Kind::kOverflow) {
+    watch.state = State::kInvalid;  // Opening it again records that changes were missed.
     return true;
   }
   watch.bytes += bytes_of(*change);
   watch.changes.push_back(std::move(*change));
-  if (watch.changes.size() <= kMostChanges && watch.bytes <= kMostBytes) return true;
+  if (watch.changes.size() <= kMaxChanges && watch.bytes <= kMaxBytes) return true;
   watch.changes.clear();
   watch.bytes = 0;
   note_missed(watch);
   return true;
 }
 
-void OpenWatches::lapse() {
+void OpenWatches::invalidate() {
   for (auto& [id, watch] : watches_)
-    if (watch.state == State::kOpen) watch.state = State::kLapsed;
+    if (watch.state == State::kOpen) watch.state = State::kInvalid;
 }
 
 std::optional<Changed> OpenWatches::next(std::uint32_t id) {

@@ -25,8 +25,8 @@ namespace ivy::store {
 class OpenWatches {
  public:
   // Limits of one watch. Beyond either, all of its changes are dropped.
-  static constexpr std::size_t kMostChanges = 64u << 10;
-  static constexpr std::size_t kMostBytes = 64u << 20;
+  static constexpr std::size_t kMaxChanges = 64u << 10;
+  static constexpr std::size_t kMaxBytes = 64u << 20;
 
   void add(std::uint32_t id, std::string_view prefix);
   bool has(std::uint32_t id) const { return watches_.contains(id); }
@@ -35,21 +35,21 @@ class OpenWatches {
 
   // Returns whether the store must be asked to open the watch: initially, and after the watch has
   // lapsed.
-  bool must_reopen(std::uint32_t id) const { return watches_.at(id).state == State::kLapsed; }
+  bool must_reopen(std::uint32_t id) const { return watches_.at(id).state == State::kInvalid; }
   void note_requested(std::uint32_t id) { watches_.at(id).state = State::kRequested; }
-  void note_refused(std::uint32_t id);
+  void note_rejected(std::uint32_t id);
 
   // Handles a frame that the store sent for a watch. Returns false if it is malformed.
   bool take(std::uint32_t id, std::string_view payload);
   // Call when the connection is lost. The connection itself repeats unanswered requests.
-  void lapse();
+  void invalidate();
   std::optional<Changed> next(std::uint32_t id);
 
  private:
-  enum class State { kLapsed, kRequested, kOpen };
+  enum class State { kInvalid, kRequested, kOpen };
   struct Watched {
     std::string prefix;
-    State state = State::kLapsed;
+    State state = State::kInvalid;
     bool was_open = false;
     std::deque<Changed> changes;
     std::size_t bytes = 0;

@@ -79,7 +79,7 @@ Result<ReplyBody> SharedConnection::query(const Request& request, Times times) {
   const std::string reply = IVY_TRY(call(outgoing, times));
   PayloadReader in(reply);
   Result<ReplyBody> answer = take_native_answer(request, in);
-  return answer.ok() ? std::move(answer) : refuse("a damaged reply");
+  return answer.ok() ? std::move(answer) : reject("a damaged reply");
 }
 
 Result<void> SharedConnection::ping() {
@@ -87,10 +87,10 @@ Result<void> SharedConnection::ping() {
   put_text(outgoing.payload, "ping");
   const std::string echo = IVY_TRY(call(outgoing, {}));
   if (echo == outgoing.payload) return {};
-  return refuse("a damaged reply");
+  return reject("a damaged reply");
 }
 
-Error SharedConnection::refuse(const char* what) {
+Error SharedConnection::reject(const char* what) {
   const Lock lock(mutex_);
   socket_.set_broken(what);
   return Error{Code::kDataLoss, "store at " + target_.text + ": " + what};
@@ -200,7 +200,7 @@ Result<void> SharedConnection::open_watch(std::uint32_t watch) {
   const Result<std::string> answer = call(outgoing, {});
   if (answer.ok()) return {};
   const Lock lock(mutex_);
-  watches_.note_refused(watch);
+  watches_.note_rejected(watch);
   return answer.error();
 }
 
@@ -287,7 +287,7 @@ void SharedConnection::give_up_on(Call& call) {
     call.result = *error;
     return;
   }
-  const bool is_connected = socket_.is_usable() && futile_dials_ == 0;
+  const bool is_connected = socket_.is_usable() && failed_dials_ == 0;
   const std::string store = "store at " + target_.text + ": ";
   call.result = is_connected ? Error{Code::kDeadlineExceeded, store + "no answer in time"}
                              : Error{Code::kUnavailable,
@@ -340,19 +340,19 @@ void SharedConnection::take(WireFrame&& frame) {
   if (frame.head.kind == 0 && watches_.has(frame.head.id)) {
     if (!watches_.take(frame.head.id, frame.payload)) socket_.set_broken("a damaged change");
     if (found != in_flight_.end()) found->second->finish(std::string());
-    futile_dials_ = 0;
+    failed_dials_ = 0;
     return;
   }
   if (found == in_flight_.end()) return;
   Call& call = *found->second;
   if (frame.head.kind == 0) {
-    futile_dials_ = 0;
+    failed_dials_ = 0;
     return call.finish(std::move(frame.payload));
   }
   PayloadReader in(frame.payload);
   std::optional<Error> error = take_error(frame.head.kind, in);
   if (!error) return socket_.set_broken("a damaged reply");
-  futile_dials_ = 0;
+  failed_dials_ = 0;
   call.finish(std::move(*error));
 }
 
@@ -382,9 +382,9 @@ void SharedConnection::drive(Lock& lock, Call& own) {
 // be repeated; all others fail.
 void SharedConnection::lose() {
   const FrameSocket lost = std::exchange(socket_, FrameSocket());
-  futile_dials_ += 1;
+  failed_dials_ += 1;
   last_loss_ = lost.broken();
-  watches_.lapse();
+  watches_.invalidate();
   for (const auto& [id, call] : in_flight_) {
     const bool begun = call->queued && call->begin < lost.sent_bytes();
     call->queued = false;
@@ -403,9 +403,9 @@ void SharedConnection::redial(Lock& lock, Call& own) {
   }
   // A store may greet each connection and lose it before it replies; redial such a store at growing
   // intervals.
-  constexpr int kMostDoublings = 6;
-  const Milliseconds pause(
-      futile_dials_ <= 1 ? 0 : 10 * (1 << std::min(futile_dials_, kMostDoublings)));
+  constexpr int kMaxDoublings = 6;
+  const Milliseconds pause(failed_dials_ <= 1 ? 0
+                                              : 10 * (1 << std::min(failed_dials_, kMaxDoublings)));
   lock.unlock();
   const Result<short> waited =
       wait_ready(-1, 0, std::min(own.deadline_ns, after(pause)), {wake_.get(), &cancelled_});

@@ -74,7 +74,7 @@ class SharedConnection {
   // Returns a number that is unique among all arrivals at barriers of all clients.
   std::uint64_t new_arrival();
   // Marks the connection as unusable after a malformed answer. Returns the error.
-  Error refuse(const char* what);
+  Error reject(const char* what);
   void cancel();
 
  private:
@@ -146,7 +146,7 @@ class SharedConnection {
   std::map<std::uint32_t, Call*> in_flight_;
   std::uint64_t next_number_ = 1;
   bool driving_ = false;
-  int futile_dials_ = 0;  // Consecutive connections that were lost before any reply arrived.
+  int failed_dials_ = 0;  // Consecutive connections that were lost before any reply arrived.
   std::optional<Error> fatal_;
   OpenWatches watches_;
 };

@@ -52,7 +52,7 @@ struct Writer {
     flag(more);
     keys(names);
   }
-  void kind(Changed::What what) { put_u8(out, static_cast<std::uint8_t>(what)); }
+  void kind(Changed::Kind what) { put_u8(out, static_cast<std::uint8_t>(what)); }
 
  private:
   void count(std::size_t have) { put_u32(out, static_cast<std::uint32_t>(have)); }
@@ -86,9 +86,9 @@ struct Reader {
     }
   }
   void optional_text(std::optional<std::string>& value) {
-    const bool is_there = in.u8() != 0;
+    const bool is_present = in.u8() != 0;
     const std::string_view read = in.text();
-    if (is_there) value.emplace(read);
+    if (is_present) value.emplace(read);
   }
   void last_flag(bool& value) {
     if (!in.done()) flag(value);
@@ -104,7 +104,7 @@ struct Reader {
     flag(more);
     keys(names);
   }
-  void kind(Changed::What& what) { what = static_cast<Changed::What>(in.u8()); }
+  void kind(Changed::Kind& what) { what = static_cast<Changed::Kind>(in.u8()); }
   std::uint64_t after(std::uint64_t from_now_ns) const {
     return from_now_ns >= kNever - now_ns ? kNever : now_ns + from_now_ns;
   }
@@ -219,9 +219,9 @@ Result<Request> take_native(std::uint8_t kind, PayloadReader& in, std::uint64_t 
   }
   if (!in.done()) return bad_request(op, "damaged");
   if (numbered.number != 0) {
-    Numbered* const place = numbered_of(*request);
-    if (place == nullptr) return bad_request(op, "unexpectedly numbered");
-    *place = numbered;
+    Numbered* const target = numbered_of(*request);
+    if (target == nullptr) return bad_request(op, "unexpectedly numbered");
+    *target = numbered;
   }
   return request;
 }
@@ -258,7 +258,7 @@ std::optional<Changed> take_change(PayloadReader& in) {
   Changed change;
   change.fields(reader, change);
   const bool is_known =
-      change.what >= Changed::What::kSet && change.what <= Changed::What::kOverflow;
+      change.kind >= Changed::Kind::kSet && change.kind <= Changed::Kind::kOverflow;
   if (!is_known || !in.done()) return std::nullopt;
   return change;
 }

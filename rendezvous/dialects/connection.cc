@@ -32,7 +32,7 @@ class NativeConnection : public Connection {
   bool has_more() const override { return dialect_ != nullptr && dialect_->has_more(); }
   bool overflow(const Reply& reply) override {
     engine_.end_watch(reply.client, reply.request);
-    dialect_->reply({reply.client, reply.request, Changed{Changed::What::kOverflow, {}, {}}},
+    dialect_->reply({reply.client, reply.request, Changed{Changed::Kind::kOverflow, {}, {}}},
                     unsent);
     return true;
   }
@@ -61,10 +61,10 @@ class NativeConnection : public Connection {
                           arrived.substr(kHelloBytes, kProofBytes), store_.token));
     // A client of another generation gets the error about its generation instead: it may have
     // connected before its own store was ready.
-    if (!store_.refusal.empty() && hello_.generation == engine_.generation()) {
-      const Error refusal{Code::kAlreadyExists, store_.refusal};
-      put_welcome(&refusal);
-      return refusal;
+    if (!store_.rejection.empty() && hello_.generation == engine_.generation()) {
+      const Error rejection{Code::kAlreadyExists, store_.rejection};
+      put_welcome(&rejection);
+      return rejection;
     }
     ClientInfo info;
     info.generation = hello_.generation;
@@ -83,11 +83,11 @@ class NativeConnection : public Connection {
   }
 
   // Sends reply number 0: the welcome, or the reason for the rejection.
-  void put_welcome(const Error* refusal) {
+  void put_welcome(const Error* rejection) {
     std::string text;
-    if (refusal != nullptr) put_text(text, refusal->message);
+    if (rejection != nullptr) put_text(text, rejection->message);
     const auto kind =
-        refusal == nullptr ? std::uint8_t{0} : static_cast<std::uint8_t>(refusal->code);
+        rejection == nullptr ? std::uint8_t{0} : static_cast<std::uint8_t>(rejection->code);
     append_frame(unsent, {kind, 0}, text);
   }
 

@@ -21,8 +21,8 @@ namespace ivy::store {
 struct StoreIdentity {
   std::string job_id;
   std::string token;
-  std::string epoch;         // kEpochBytes, new in every incarnation.
-  std::string refusal = {};  // Why no more clients may join; empty if they may.
+  std::string epoch;           // kEpochBytes, new in every incarnation.
+  std::string rejection = {};  // Why no more clients may join; empty if they may.
 };
 
 class Connection {

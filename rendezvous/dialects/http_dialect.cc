@@ -86,10 +86,10 @@ Result<void> HttpDialect::receive(std::string_view bytes, std::uint64_t now_ns, 
   if (!head_) {
     const std::size_t end = buffer_.find(kHeadEnd);
     if (end == std::string::npos && buffer_.size() <= kMaxHeadBytes) return {};
-    if (const std::optional<Refusal> refusal = read_head()) {
+    if (const std::optional<Rejection> rejection = read_head()) {
       is_over_ = true;
-      unsent += answer(refusal->status, refusal->why + "\n");
-      return bad_http(refusal->why);
+      unsent += answer(rejection->status, rejection->why + "\n");
+      return bad_http(rejection->why);
     }
   }
   if (buffer_.size() < head_->body_at + head_->body_bytes) return {};
@@ -101,38 +101,38 @@ Result<void> HttpDialect::receive(std::string_view bytes, std::uint64_t now_ns, 
   return served;
 }
 
-std::optional<HttpDialect::Refusal> HttpDialect::read_head() {
+std::optional<HttpDialect::Rejection> HttpDialect::read_head() {
   constexpr std::string_view kBad = "400 Bad Request";
   const std::size_t end = buffer_.find(kHeadEnd);
   if (end == std::string::npos || end > kMaxHeadBytes)
-    return Refusal{"431 Request Header Fields Too Large", "the header is too long"};
+    return Rejection{"431 Request Header Fields Too Large", "the header is too long"};
   const std::string_view head = std::string_view(buffer_).substr(0, end);
   const std::string_view line = head.substr(0, head.find("\r\n"));
   const std::size_t path = line.find(' ') + 1;
   const std::size_t version = line.find(' ', path);
   if (path == 0 || version == std::string_view::npos)
-    return Refusal{kBad, "the request line is invalid"};
+    return Rejection{kBad, "the request line is invalid"};
   Head read;
   read.method = line.substr(0, path - 1);
   read.path = line.substr(path, version - path);
   read.body_at = end + kHeadEnd.size();
   if (!read.path.starts_with('/') || read.path.size() > kMaxKeyBytes / 2 ||
       scope_of(read.path).size() < 2)
-    return Refusal{kBad, "the path must be /SCOPE/KEY"};
+    return Rejection{kBad, "the path must be /SCOPE/KEY"};
   // A chunked body would be read with the wrong length.
   if (!header_values(head, "transfer-encoding").empty())
-    return Refusal{"501 Not Implemented",
-                   "Transfer-Encoding is not supported: send Content-Length"};
+    return Rejection{"501 Not Implemented",
+                     "Transfer-Encoding is not supported: send Content-Length"};
   const std::vector<std::string> hosts = header_values(head, "host");
   if (hosts.size() > 1 || (hosts.empty() && line.substr(version + 1) != "HTTP/1.0"))
-    return Refusal{kBad, "exactly one Host header is required"};
+    return Rejection{kBad, "exactly one Host header is required"};
   if (!hosts.empty() && !is_address_or_localhost(hosts.front()))
-    return Refusal{"421 Misdirected Request", "the Host header is not a numeric address"};
+    return Rejection{"421 Misdirected Request", "the Host header is not a numeric address"};
   const std::vector<std::string> lengths = header_values(head, "content-length");
   const std::optional<std::size_t> length =
       lengths.empty() ? 0 : to_number<std::size_t>(lengths.front());
-  if (lengths.size() > 1 || !length) return Refusal{kBad, "invalid Content-Length"};
-  if (*length > kMaxValueBytes) return Refusal{"413 Content Too Large", "the body is too long"};
+  if (lengths.size() > 1 || !length) return Rejection{kBad, "invalid Content-Length"};
+  if (*length > kMaxValueBytes) return Rejection{"413 Content Too Large", "the body is too long"};
   read.body_bytes = *length;
   head_ = std::move(read);
   return std::nullopt;

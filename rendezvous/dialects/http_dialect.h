@@ -61,11 +61,11 @@ class HttpDialect {
   };
 
   // The HTTP status of a rejection, and the reason.
-  struct Refusal {
+  struct Rejection {
     std::string_view status;
     std::string why;
   };
-  std::optional<Refusal> read_head();
+  std::optional<Rejection> read_head();
   Result<void> serve(std::string body, Turn turn, std::string& unsent);
   Result<void> finish_member(const std::string& path, Turn turn);
   Result<ReplyBody> execute(Request request, Turn turn);

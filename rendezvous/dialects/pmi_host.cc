@@ -106,7 +106,7 @@ void PmiHost::received(Connection connection, std::string_view bytes, Effects& e
   if (rank.state == State::kOpened && !bind(rank, effects)) return;
   while (rank.state != State::kAborted) {
     const Result<std::optional<PmiRequest>> request = rank.reader.next();
-    if (!request.ok()) return refuse(rank, request.error().message, effects);
+    if (!request.ok()) return reject(rank, request.error().message, effects);
     if (!*request) return;
     serve(rank, **request, effects);
   }
@@ -114,29 +114,29 @@ void PmiHost::received(Connection connection, std::string_view bytes, Effects& e
 
 // Returns false if the first line is incomplete or was rejected.
 bool PmiHost::bind(Rank& rank, Effects& effects) {
-  const auto refused = [&](const std::string& why) {
+  const auto rejected = [&](const std::string& why) {
     effects.notes.push_back("MPI: " + one_line(why));
     effects.closed.push_back(rank.connection);
     connections_.erase(rank.connection);
     return false;
   };
   const Result<std::optional<std::string>> line = rank.reader.next_line();
-  if (!line.ok()) return refused("a process sent " + line.error().message);
+  if (!line.ok()) return rejected("a process sent " + line.error().message);
   if (!*line) return false;
   const std::optional<int> number = rank_of_greeting(**line);
-  const std::int64_t place = number ? std::int64_t{*number} - first_rank() : -1;
-  if (place < 0 || place >= local_size())
-    return refused("a process sent '" + **line + "', which is not a rank of this host");
+  const std::int64_t index = number ? std::int64_t{*number} - first_rank() : -1;
+  if (index < 0 || index >= local_size())
+    return rejected("a process sent '" + **line + "', which is not a rank of this host");
   rank.rank = static_cast<std::uint32_t>(*number);
   if (!bound_.insert(rank.rank).second)
-    return refused("a second process has joined as rank " + number_text(rank.rank) +
-                   ": each rank is one MPI process");
+    return rejected("a second process has joined as rank " + number_text(rank.rank) +
+                    ": each rank is one MPI process");
   rank.state = State::kBound;
   if (!(*line)->starts_with(kHello)) init_port(rank, {}, effects);
   return true;
 }
 
-void PmiHost::refuse(Rank& rank, const std::string& why, Effects& effects) {
+void PmiHost::reject(Rank& rank, const std::string& why, Effects& effects) {
   const std::string prefix = "rank " + number_text(rank.rank) + ": ";
   if (why.find("PMI-2") != std::string::npos) {
     effects.events.push_back("error " + prefix +
@@ -199,7 +199,7 @@ void PmiHost::serve(Rank& rank, const PmiRequest& request, Effects& effects) {
 void PmiHost::init(Rank& rank, const PmiRequest& request, Effects& effects) {
   if (request.number("pmi_version") != 1) {
     reply(rank, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1", effects);
-    return refuse(rank, "PMI-2", effects);
+    return reject(rank, "PMI-2", effects);
   }
   if (rank.state != State::kBound) {
     reply(rank, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1", effects);
@@ -280,7 +280,7 @@ void PmiHost::fenced(const std::vector<std::string>& blobs, Effects& effects) {
 // Answers once, after the last of the programs that are to be spawned together.
 void PmiHost::spawn(Rank& rank, const PmiRequest& request, Effects& effects) {
   if (request.number("spawnssofar").value_or(1) < request.number("totspawns").value_or(1)) return;
-  effects.notes.push_back(spawn_refused(rank.rank));
+  effects.notes.push_back(spawn_rejected(rank.rank));
   reply(rank, "cmd=spawn_result rc=-1 msg=not_served", effects);
 }
 

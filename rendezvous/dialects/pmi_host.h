@@ -84,7 +84,7 @@ class PmiHost {
 
   bool bind(Rank& rank, Effects& effects);
   void serve(Rank& rank, const PmiRequest& request, Effects& effects);
-  void refuse(Rank& rank, const std::string& why, Effects& effects);
+  void reject(Rank& rank, const std::string& why, Effects& effects);
   void reply(const Rank& rank, const std::string& text, Effects& effects) const;
 
   void init(Rank& rank, const PmiRequest& request, Effects& effects);

@@ -230,7 +230,7 @@ Result<void> TorchDialect::serve_all(std::uint64_t now_ns, Replies& out) {
   has_more_ = !rest().empty();
   const TorchOp held_by = op_of(waiting_);
   const bool waits = held_by == TorchOp::kWait || held_by == TorchOp::kBarrier;
-  if (rest().size() > (waits ? kMaxBehindTorchWait : kMaxTorchRequestBytes))
+  if (rest().size() > (waits ? kMaxAfterTorchWait : kMaxTorchRequestBytes))
     return bad_torch("too many requests are queued behind one that waits");
   return {};
 }
@@ -351,7 +351,7 @@ Result<void> TorchDialect::note_watch() {
   const std::string& key = incoming_.texts[0];
   if (watched_.contains(key)) return bad_torch("key '" + shown_key(key) + "' is watched twice");
   watched_[key];
-  watches_asked_.push_back(key);
+  unanswered_watches_.push_back(key);
   return {};
 }
 
@@ -371,8 +371,8 @@ Result<void> TorchDialect::encode_watch(const ReplyBody& body, std::string& byte
 }
 
 Result<void> TorchDialect::watched_now(const Compared& present, std::string& bytes) {
-  watched_[watches_asked_.front()] = present.current;
-  watches_asked_.pop_front();
+  watched_[unanswered_watches_.front()] = present.current;
+  unanswered_watches_.pop_front();
   IVY_CHECK(count_watched(0, present.current ? present.current->size() : 0));
   bytes.push_back(kKeyWatched);
   return {};
@@ -382,7 +382,7 @@ Result<void> TorchDialect::changed(const Changed& change, std::string& bytes) {
   enum : char { kUpdated = 0, kCreated = 1, kDeleted = 2 };
   std::optional<std::string>& last = watched_[change.key];
   IVY_CHECK(count_watched(last ? last->size() : 0, change.value.size()));
-  const bool deleted = change.what == Changed::What::kDeleted;
+  const bool deleted = change.kind == Changed::Kind::kDeleted;
   bytes.push_back(deleted ? kDeleted : last ? kUpdated : kCreated);
   put_bytes(bytes, change.key);
   put_bytes(bytes, last.value_or(std::string()));

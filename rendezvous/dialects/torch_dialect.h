@@ -33,7 +33,7 @@ namespace ivy::store {
 inline constexpr std::size_t kMaxTorchRequestBytes = 64u << 20;
 // Limit of the bytes that may follow a WAIT or BARRIER before its answer: torch sends only its
 // cancel.
-inline constexpr std::size_t kMaxBehindTorchWait = 1u << 20;
+inline constexpr std::size_t kMaxAfterTorchWait = 1u << 20;
 
 // Numbers of dialect C, to which those of A are mapped.
 enum class TorchOp : std::uint8_t {
@@ -136,7 +136,7 @@ class TorchDialect {
   // Dialect A: each watched key's last value.
   std::map<std::string, std::optional<std::string>> watched_;
   std::size_t watched_bytes_ = 0;
-  std::deque<std::string> watches_asked_;  // Keys whose watch was not answered yet, in order.
+  std::deque<std::string> unanswered_watches_;  // Keys whose watch was not answered yet, in order.
 };
 
 }  // namespace ivy::store

@@ -7,7 +7,7 @@ namespace ivy::store {
 
 AnsweredRequests::Session& AnsweredRequests::session_of(SessionId id) {
   const auto [found, is_new] = sessions_.try_emplace(id);
-  if (is_new) found->second.has_gaps = forgot_early_;
+  if (is_new) found->second.has_gaps = dropped_early_;
   return found->second;
 }
 
@@ -49,7 +49,7 @@ void AnsweredRequests::clear() {
   sessions_.clear();
   ended_.clear();
   answers_ = 0;
-  forgot_early_ = false;
+  dropped_early_ = false;
 }
 
 void AnsweredRequests::raise_lowest(Session& session, std::uint64_t lowest) {
@@ -70,7 +70,7 @@ bool AnsweredRequests::make_room() {
 }
 
 void AnsweredRequests::forget_early() {
-  forgot_early_ = true;
+  dropped_early_ = true;
   forget(sessions_.find(ended_.begin()->second));
 }
 

@@ -90,7 +90,7 @@ class AnsweredRequests {
   // Sessions without a connection, ordered by the time at which their last connection closed.
   std::set<std::pair<std::uint64_t, SessionId>> ended_;
   std::size_t answers_ = 0;
-  bool forgot_early_ = false;
+  bool dropped_early_ = false;
   std::uint64_t now_ns_ = 0;
 };
 

@@ -70,7 +70,7 @@ std::string others(const Wanted& wanted, const LastRequests& requests, std::uint
   for (const auto& [name, seen] : requests) {
     if (wanted.waiting.contains(name)) continue;
     names.push_back(name.name + " (silent for " + seconds(seen->last_ns, now_ns) +
-                    ", last: " + shown_key(seen->last_what) + ")");
+                    ", last: " + shown_key(seen->last_request) + ")");
   }
   if (names.empty()) return "all connected clients are blocked on it";
   return "not waiting for it: " + shown_list(names, names.size(), kNamedPerLine);
@@ -110,14 +110,14 @@ std::string explain_absence(const WaitGraph& graph, const Waiting& overdue, std:
 
 std::string explain(const WaitGraph& graph, std::uint64_t now_ns) {
   const LastRequests requests = last_requests_of(graph, std::nullopt);
-  std::map<std::string, Wanted> by_what;
+  std::map<std::string, Wanted> by_resource;
   for (const Waiting& waiting : graph.waiting) {
-    std::vector<std::string> whats;
+    std::vector<std::string> resources;
     for (const std::string& key : waiting.missing)
-      whats.push_back(waiting.what + " '" + shown_key(key) + "'");
-    if (whats.empty()) whats.push_back(waiting.what);
-    for (const std::string& what : whats) {
-      Wanted& wanted = by_what[what];
+      resources.push_back(waiting.what + " '" + shown_key(key) + "'");
+    if (resources.empty()) resources.push_back(waiting.what);
+    for (const std::string& what : resources) {
+      Wanted& wanted = by_resource[what];
       const auto [entry, fresh] =
           wanted.waiting.emplace(client_name(waiting.client), waiting.since_ns);
       if (!fresh) entry->second = std::min(entry->second, waiting.since_ns);
@@ -125,15 +125,15 @@ std::string explain(const WaitGraph& graph, std::uint64_t now_ns) {
       wanted.absent_count = waiting.missing_count;
     }
   }
-  if (by_what.empty())
+  if (by_resource.empty())
     return graph.clients.empty() ? "store: no blocked requests (no clients connected)"
                                  : "store: no blocked requests";
   std::string text;
   std::size_t lines = 0;
-  for (const auto& [what, wanted] : by_what) {
+  for (const auto& [what, wanted] : by_resource) {
     if (lines++ > 0) text += "\n";
     if (lines == kMaxLines) {
-      return text + "and " + std::to_string(by_what.size() - kMaxLines + 1) + " more";
+      return text + "and " + std::to_string(by_resource.size() - kMaxLines + 1) + " more";
     }
     text += line_of(what, wanted, requests, now_ns);
   }

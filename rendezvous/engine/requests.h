@@ -142,10 +142,10 @@ struct Keys {
 };
 struct Changed {  // A change that a watch reports; the request stays open. If the client does not
                   // read, the server sends one kOverflow instead and cancels the watch.
-  enum class What : std::uint8_t { kSet = 1, kDeleted = 2, kOverflow = 3 };
-  What what = What::kSet;
+  enum class Kind : std::uint8_t { kSet = 1, kDeleted = 2, kOverflow = 3 };
+  Kind kind = Kind::kSet;
   std::string key, value;
-  IVY_FIELDS(f.kind(self.what), f.text(self.key), f.text(self.value))
+  IVY_FIELDS(f.kind(self.kind), f.text(self.key), f.text(self.value))
 };
 struct Popped {  // `length` is the queue's length before the pop.
   std::int64_t length = 0;

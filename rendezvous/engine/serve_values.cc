@@ -73,9 +73,9 @@ void Append::serve(Serving& here) && {
 }
 
 void Delete::serve(Serving& here) && {
-  const bool was_there = here.contents.erase(here.space, key);
-  here.answer(Number{was_there ? 1 : 0});
-  if (was_there) here.notify_watches(key, Changed::What::kDeleted, {});
+  const bool existed = here.contents.erase(here.space, key);
+  here.answer(Number{existed ? 1 : 0});
+  if (existed) here.notify_watches(key, Changed::Kind::kDeleted, {});
 }
 
 void MultiGet::serve(Serving& here) && {

@@ -68,7 +68,7 @@ void Serving::begin_wait(Waiter waiter) {
 void Serving::notify_written(const std::string& key) {
   for (const WaiterId id_of_waiter : waiters.missing(space, key)) settle(id_of_waiter, key);
   if (const Contents::Entry* entry = find(key))
-    notify_watches(key, Changed::What::kSet, entry->value);
+    notify_watches(key, Changed::Kind::kSet, entry->value);
 }
 
 void Serving::settle(WaiterId id_of_waiter, const std::string& key) {

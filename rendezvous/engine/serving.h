@@ -39,8 +39,8 @@ struct Serving {
   void begin_wait(Waiter waiter);
   // Notifies all clients that wait for the key, or watch it, of a write.
   void notify_written(const std::string& key);
-  void notify_watches(const std::string& key, Changed::What what, const std::string& value) {
-    if (!watches.empty()) watches.notify(space, {what, key, value}, out);
+  void notify_watches(const std::string& key, Changed::Kind kind, const std::string& value) {
+    if (!watches.empty()) watches.notify(space, {kind, key, value}, out);
   }
   // Updates a waiter after a key that it misses was written.
   void settle(WaiterId waiter, const std::string& key);

@@ -35,7 +35,7 @@ struct Waiting {
 struct LastRequest {
   ClientInfo client;
   std::uint64_t last_ns = 0;
-  std::string last_what;  // The last request, such as "set /default_pg/0//cuda//0".
+  std::string last_request;  // The last request, such as "set /default_pg/0//cuda//0".
 };
 struct WaitGraph {
   std::vector<Waiting> waiting;

@@ -21,7 +21,7 @@ class Admission {
 
   // Returns the reason for rejecting a connection of torch's dialect, or nothing. An empty text is
   // a rejection that does not need a line in the log.
-  std::optional<std::string> refuse_torch(int fd, const std::string& host);
+  std::optional<std::string> reject_torch(int fd, const std::string& host);
 
  private:
   const std::vector<std::string> torch_peers_;

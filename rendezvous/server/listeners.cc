@@ -16,7 +16,7 @@ using boost::asio::posix::stream_descriptor;
 constexpr int kAcceptsPerTurn = 64;
 // Usually more than the backlog that the kernel allows (net.core.somaxconn). Bounded, because a
 // stream of new connections must not keep the server busy rejecting them.
-constexpr std::size_t kMaxRefused = 16'384;
+constexpr std::size_t kMaxRejected = 16'384;
 
 }  // namespace
 
@@ -62,9 +62,9 @@ void Listeners::retry() {
   }
 }
 
-void Listeners::refuse_pending() {
+void Listeners::reject_pending() {
   for (Listener& listener : listeners_) {
-    for (std::size_t count = 0; count < kMaxRefused; ++count)
+    for (std::size_t count = 0; count < kMaxRejected; ++count)
       if (!Descriptor(accept4(listener.socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC)))
         break;
   }

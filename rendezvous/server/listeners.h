@@ -28,7 +28,7 @@ class Listeners {
   // Resumes accepting after descriptors ran out. Call it 4 times per second.
   void retry();
   // Closes all connections that have not been accepted yet.
-  void refuse_pending();
+  void reject_pending();
   void close();
 
  private:

@@ -107,7 +107,8 @@ class PairExchange {
     const std::lock_guard lock(mutex_);
     client_ = std::move(client);
     const auto hosts = static_cast<std::uint32_t>(options_.ranks_on_hosts.size());
-    fence_ = std::make_unique<HostFence>(*client_, "pmi", HostFence::Place{options_.host, hosts});
+    fence_ =
+        std::make_unique<HostFence>(*client_, "pmi", HostFence::HostPosition{options_.host, hosts});
     return {};
   }
 
@@ -157,9 +158,9 @@ class PmiProcess {
   bool accept_one(Listener& listener) {
     Descriptor fd(accept4(listener.socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd) return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
-    const bool is_ours = &listener == &listener_ ? is_unix_peer_of_this_user(fd.get())
-                                                 : is_loopback_peer_of_this_user(fd.get());
-    if (is_ours) serve(std::move(fd));
+    const bool is_trusted = &listener == &listener_ ? is_unix_peer_of_this_user(fd.get())
+                                                    : is_loopback_peer_of_this_user(fd.get());
+    if (is_trusted) serve(std::move(fd));
     return true;
   }
 
@@ -167,7 +168,7 @@ class PmiProcess {
   bool is_loopback_peer_of_this_user(int fd) {
     const PeerOwners::Owner owner = owners_.of(fd);
     disable_nagle(fd);
-    return owner.where == PeerOwners::Where::kHere && owner.user == geteuid();
+    return owner.location == PeerOwners::Location::kThisHost && owner.user == geteuid();
   }
 
   void serve(Descriptor fd) {

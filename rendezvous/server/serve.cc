@@ -206,7 +206,7 @@ class RendezvousProcess {
   boost::asio::signal_set count_signal_{loop_, SIGUSR1};
   SupervisorSocket supervisor_{
       loop_, options_.control_fd, [this](std::uint32_t generation) { begin(generation); },
-      [this] { end_of_control(); }, [this] { server_.refuse_joins(kComplete); }};
+      [this] { end_of_control(); }, [this] { server_.reject_joins(kComplete); }};
   boost::asio::posix::stream_descriptor owner_{loop_};
   boost::asio::steady_timer last_timer_{loop_};
   boost::asio::steady_timer stall_timer_{loop_};

@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "proto/contract/text.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 namespace ivy::store {
 namespace {
@@ -45,11 +45,11 @@ const Option kOptions[] = {
 };
 
 // Options of earlier versions and their replacements.
-struct GoneOption {
+struct RemovedOption {
   std::string_view name;
   std::string_view instead;
 };
-const GoneOption kGone[] = {
+const RemovedOption kRemovedOptions[] = {
     {"--wal", "the store keeps nothing on disk"},
     {"--tokens", "run one store per job, with --job and --token-file"},
 };
@@ -77,9 +77,9 @@ bool take(std::string_view text, std::vector<std::string>& field) {
 }
 
 Result<void> take_option(std::string_view name, std::string_view value, ServeOptions& options) {
-  for (const GoneOption& gone : kGone)
-    if (gone.name == name)
-      return wrong_option(std::string(name) + " was removed: " + std::string(gone.instead));
+  for (const RemovedOption& removed : kRemovedOptions)
+    if (removed.name == name)
+      return wrong_option(std::string(name) + " was removed: " + std::string(removed.instead));
   for (const Option& option : kOptions) {
     if (option.name != name) continue;
     if (std::visit([&](auto field) { return take(value, options.*field); }, option.field))

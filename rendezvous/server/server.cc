@@ -82,16 +82,16 @@ SessionPointer Server::take_client(Descriptor socket, const sockaddr_storage& fr
                                    Dialect dialect) {
   const ServerLimits& limits = options_.limits;
   const bool is_torch = dialect == Dialect::kTorch;
-  std::optional<std::string> refusal;
+  std::optional<std::string> rejection;
   if (sessions_.size() >= limits.connections)
-    refusal = "there are already " + std::to_string(sessions_.size()) + " connections";
+    rejection = "there are already " + std::to_string(sessions_.size()) + " connections";
   else if (is_torch && sessions_.torch_count() >= limits.torch_connections)
-    refusal = "torch's clients have " + std::to_string(sessions_.torch_count()) +
-              " connections, their limit";
+    rejection = "torch's clients have " + std::to_string(sessions_.torch_count()) +
+                " connections, their limit";
   else if (is_torch)
-    refusal = admission_.refuse_torch(socket.get(), host_text(from));
-  if (refusal) {
-    if (!refusal->empty()) log_("connection from " + host_text(from) + " refused: " + *refusal);
+    rejection = admission_.reject_torch(socket.get(), host_text(from));
+  if (rejection) {
+    if (!rejection->empty()) log_("connection from " + host_text(from) + " refused: " + *rejection);
     return nullptr;
   }
   set_options(socket.get());
@@ -115,7 +115,7 @@ void Server::wait_for_events() {
     closed_.clear();
     for (const Readiness::Event& event : readiness_.take()) {
       Session* const session = static_cast<Session*>(event.owner);
-      if (!session->closed) serve_event(SessionPointer(*session->place), event);
+      if (!session->closed) serve_event(SessionPointer(*session->position), event);
     }
     if (!alive_.has_ended()) wait_for_events();
   }));
@@ -203,7 +203,7 @@ void Server::end_turn() {
     progress_ = {changes, now_ns};
   serve_touched();
   while (sessions_.torch_bytes() > options_.limits.torch_bytes) {
-    const SessionPointer most = sessions_.heaviest_torch();
+    const SessionPointer most = sessions_.largest_torch();
     disconnect(most, "torch's clients use " + std::to_string(sessions_.torch_bytes()) +
                          " bytes of the store, more than their limit, and this one uses " +
                          std::to_string(most->counted_bytes) + " of them");
@@ -262,12 +262,12 @@ void Server::begin_generation(std::uint32_t generation) {
   engine_.begin_generation(generation, replies);
   hand_out(replies);
   end_turn();
-  const std::vector<SessionPointer> former = sessions_.all();
-  for (const SessionPointer& session : former) disconnect(session, {});
+  const std::vector<SessionPointer> previous = sessions_.all();
+  for (const SessionPointer& session : previous) disconnect(session, {});
   // Connections that are not accepted yet also belong to the previous generation.
-  listeners_.refuse_pending();
-  if (!former.empty())
-    log_(std::to_string(former.size()) + " clients of the previous generation are disconnected");
+  listeners_.reject_pending();
+  if (!previous.empty())
+    log_(std::to_string(previous.size()) + " clients of the previous generation are disconnected");
 }
 
 void Server::stop() {
@@ -304,14 +304,13 @@ void Server::set_timer(std::uint64_t next_ns) {
 ServerLimits server_limits(std::size_t torch_connections) {
   // A rank has four connections, so all ranks may read or write the longest value at once.
   constexpr std::size_t kEach = kMaxValueBytes / 4;
-  constexpr std::size_t kLeast = kMaxTorchRequestBytes;
-  constexpr std::size_t kMost = 1024 * kMaxValueBytes;
+  constexpr std::size_t kMin = kMaxTorchRequestBytes;
+  constexpr std::size_t kMax = 1024 * kMaxValueBytes;
   ServerLimits limits;
   rlimit descriptors{};
   if (torch_connections != 0) {
     limits.torch_connections = torch_connections;
-    limits.torch_bytes =
-        std::min(kMost, kLeast + std::min(torch_connections, kMost / kEach) * kEach);
+    limits.torch_bytes = std::min(kMax, kMin + std::min(torch_connections, kMax / kEach) * kEach);
   }
   if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0)
     limits.torch_connections =

@@ -88,7 +88,7 @@ class Server {
   void stop_listening() { listeners_.close(); }
   // Rejects new clients. Native clients get the reason after they have proved that they know the
   // token.
-  void refuse_joins(std::string why) { identity_.refusal = std::move(why); }
+  void reject_joins(std::string why) { identity_.rejection = std::move(why); }
   void stop();
 
  private:

@@ -54,31 +54,32 @@ void Session::stop_watching(const Readiness& readiness) {
 }
 
 void Sessions::add(const SessionPointer& session) {
-  session->place = all_.insert(all_.end(), session);
+  session->position = all_.insert(all_.end(), session);
   torch_count_ += session->dialect == Dialect::kTorch ? 1 : 0;
   if (session->connection->is_authenticated()) return;
-  session->unauthenticated_place = unauthenticated_.insert(unauthenticated_.end(), session.get());
+  session->unauthenticated_position =
+      unauthenticated_.insert(unauthenticated_.end(), session.get());
   session->unauthenticated = true;
 }
 
 void Sessions::remove(Session& session) {
-  if (session.unauthenticated) unauthenticated_.erase(session.unauthenticated_place);
+  if (session.unauthenticated) unauthenticated_.erase(session.unauthenticated_position);
   session.unauthenticated = false;
   by_client_.erase(session.client);
   torch_count_ -= session.dialect == Dialect::kTorch ? 1 : 0;
   torch_bytes_ -= session.counted_bytes;
   session.counted_bytes = 0;
-  all_.erase(session.place);
+  all_.erase(session.position);
 }
 
 SessionPointer Sessions::find(ClientId client) const {
   const auto found = by_client_.find(client);
-  return found == by_client_.end() ? nullptr : *found->second->place;
+  return found == by_client_.end() ? nullptr : *found->second->position;
 }
 
 void Sessions::update(Session& session) {
   if (session.unauthenticated && session.connection->is_authenticated()) {
-    unauthenticated_.erase(session.unauthenticated_place);
+    unauthenticated_.erase(session.unauthenticated_position);
     session.unauthenticated = false;
   }
   if (session.client == 0) {
@@ -88,7 +89,7 @@ void Sessions::update(Session& session) {
 }
 
 SessionPointer Sessions::oldest_unauthenticated() const {
-  return unauthenticated_.empty() ? nullptr : *unauthenticated_.front()->place;
+  return unauthenticated_.empty() ? nullptr : *unauthenticated_.front()->position;
 }
 
 void Sessions::count_bytes(Session& session) {
@@ -98,7 +99,7 @@ void Sessions::count_bytes(Session& session) {
   session.counted_bytes = now;
 }
 
-SessionPointer Sessions::heaviest_torch() const {
+SessionPointer Sessions::largest_torch() const {
   return *std::max_element(all_.begin(), all_.end(),
                            [](const SessionPointer& one, const SessionPointer& other) {
                              return one->counted_bytes < other->counted_bytes;

@@ -43,9 +43,9 @@ struct Session {
   bool closed = false;
   ClientId client = 0;            // As returned by connection->client().
   std::size_t counted_bytes = 0;  // Its share of Sessions::torch_bytes().
-  std::list<std::shared_ptr<Session>>::iterator place = {};  // Its position in Sessions::all_.
+  std::list<std::shared_ptr<Session>>::iterator position = {};  // Its position in Sessions::all_.
   bool unauthenticated = false;
-  std::list<Session*>::iterator unauthenticated_place = {};
+  std::list<Session*>::iterator unauthenticated_position = {};
 };
 using SessionPointer = std::shared_ptr<Session>;
 
@@ -68,7 +68,7 @@ class Sessions {
   std::size_t torch_count() const { return torch_count_; }
   std::size_t torch_bytes() const { return torch_bytes_; }
   void count_bytes(Session& session);
-  SessionPointer heaviest_torch() const;
+  SessionPointer largest_torch() const;
 
  private:
   std::list<SessionPointer> all_;

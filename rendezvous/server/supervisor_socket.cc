@@ -76,12 +76,12 @@ bool SupervisorSocket::read() {
   for (std::size_t end = line_.find('\n'); end != std::string::npos; end = line_.find('\n')) {
     const std::string line = line_.substr(0, end);
     line_.erase(0, end + 1);
-    if (!obey(line)) return false;
+    if (!execute(line)) return false;
   }
   return line_.size() <= kMaxLine;
 }
 
-bool SupervisorSocket::obey(std::string_view line) {
+bool SupervisorSocket::execute(std::string_view line) {
   constexpr std::string_view kGeneration = "generation ";
   constexpr std::string_view kPut = "put ";
   if (line == "complete" && complete_ != nullptr) complete_();

@@ -41,7 +41,7 @@ class SupervisorSocket {
  private:
   void wait();
   bool read();
-  bool obey(std::string_view line);
+  bool execute(std::string_view line);
 
   boost::asio::posix::stream_descriptor socket_;
   const int fd_;

@@ -64,7 +64,7 @@ int in_own_network(const std::function<bool()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST(AddressCheckTest, AMissingRouteThatComesSoonIsNoError) {
+TEST(AddressCheckTest, ToleratesARouteThatIsTemporarilyMissing) {
   const int code = in_own_network([] {
     const AddressChecked answer = check_without_route(milliseconds(300));
     return answer.reachable() && answer.error().empty();

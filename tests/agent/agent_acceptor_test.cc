@@ -33,17 +33,17 @@ class Intake final : public Acceptor::Intake {
 class AgentAcceptorTest : public AgentFront {
  protected:
   // A door of TLS without gRPC behind it.
-  void open_door(std::chrono::milliseconds deadline = 5s) {
+  void open_unix_listener(std::chrono::milliseconds deadline = 5s) {
     AcceptorLimits limits;
     limits.hello_deadline = deadline;
-    auto door = Acceptor::listen_tls(loop_, "127.0.0.1", 0, half_open_, limits, intake_);
-    ASSERT_TRUE(door.ok()) << door.error().message;
-    door_ = std::move(*door);
-    port_ = door_->port();
+    auto unix_listener = Acceptor::listen_tls(loop_, "127.0.0.1", 0, half_open_, limits, intake_);
+    ASSERT_TRUE(unix_listener.ok()) << unix_listener.error().message;
+    unix_listener_ = std::move(*unix_listener);
+    port_ = unix_listener_->port();
     thread_ = std::thread([this] { loop_.run(); });
   }
   void TearDown() override {
-    if (door_ != nullptr) on_loop([this] { door_.reset(); });
+    if (unix_listener_ != nullptr) on_loop([this] { unix_listener_.reset(); });
     for (const int descriptor : clients_) close(descriptor);
     AgentFront::TearDown();
   }
@@ -56,13 +56,13 @@ class AgentAcceptorTest : public AgentFront {
               static_cast<ssize_t>(bytes.size()));
   }
 
-  std::unique_ptr<Acceptor> door_;
+  std::unique_ptr<Acceptor> unix_listener_;
   Intake intake_;
   std::vector<int> clients_;
 };
 
 TEST_F(AgentAcceptorTest, RejectsOtherProtocolsImmediatelyAndNamesThem) {
-  open_door();
+  open_unix_listener();
   const std::vector<std::pair<std::string, std::string>> cases{
       {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "plaintext HTTP/2"},
       {"GET / HTTP/1.0\r\n\r\n", "HTTP request"},
@@ -72,14 +72,14 @@ TEST_F(AgentAcceptorTest, RejectsOtherProtocolsImmediatelyAndNamesThem) {
     const int descriptor = client();
     say(descriptor, bytes);
     EXPECT_TRUE(soon_closed(descriptor)) << reason;
-    EXPECT_TRUE(log_.soon_says(reason)) << reason;
+    EXPECT_TRUE(log_.eventually_contains(reason)) << reason;
   }
   EXPECT_EQ(half_open_.size(), 0u);
   EXPECT_EQ(intake_.descriptor, -1);
 }
 
-TEST_F(AgentAcceptorTest, RefusesSilenceAndUnfinishedHellosAtTheDeadline) {
-  open_door(300ms);
+TEST_F(AgentAcceptorTest, RejectsSilenceAndUnfinishedHellosAtTheDeadline) {
+  open_unix_listener(300ms);
   const auto begin = std::chrono::steady_clock::now();
   const int silent = client();
   const int slow = client();
@@ -87,12 +87,12 @@ TEST_F(AgentAcceptorTest, RefusesSilenceAndUnfinishedHellosAtTheDeadline) {
   EXPECT_TRUE(soon_closed(silent));
   EXPECT_TRUE(soon_closed(slow));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 300ms);
-  EXPECT_TRUE(log_.soon_says("it was still silent"));
-  EXPECT_TRUE(log_.soon_says("ends after 20 bytes"));
+  EXPECT_TRUE(log_.eventually_contains("it was still silent"));
+  EXPECT_TRUE(log_.eventually_contains("ends after 20 bytes"));
 }
 
-TEST_F(AgentAcceptorTest, SaysWhoClosedBeforeItHadSpoken) {
-  open_door();
+TEST_F(AgentAcceptorTest, LogsAPeerThatClosesBeforeSendingAnything) {
+  open_unix_listener();
   const int nothing = client();
   shutdown(nothing, SHUT_WR);
   EXPECT_TRUE(soon_closed(nothing));
@@ -104,13 +104,13 @@ TEST_F(AgentAcceptorTest, SaysWhoClosedBeforeItHadSpoken) {
   say(half, client_hello().substr(0, 30));
   shutdown(half, SHUT_WR);
   EXPECT_TRUE(soon_closed(half));
-  EXPECT_TRUE(log_.soon_says("it closed the connection and was silent"));
-  EXPECT_TRUE(log_.soon_says("sent only \"hi\""));
-  EXPECT_TRUE(log_.soon_says("ends after 30 bytes"));
+  EXPECT_TRUE(log_.eventually_contains("it closed the connection and was silent"));
+  EXPECT_TRUE(log_.eventually_contains("sent only \"hi\""));
+  EXPECT_TRUE(log_.eventually_contains("ends after 30 bytes"));
 }
 
-TEST_F(AgentAcceptorTest, DeliversAHelloThatComesByteByByteUntouched) {
-  open_door();
+TEST_F(AgentAcceptorTest, DeliversAHelloThatArrivesByteByByteUnchanged) {
+  open_unix_listener();
   const std::string hello = client_hello({0x0304}, 100);
   const int descriptor = client();
   const int on = 1;
@@ -129,7 +129,7 @@ TEST_F(AgentAcceptorTest, DeliversAHelloThatComesByteByByteUntouched) {
 }
 
 TEST_F(AgentAcceptorTest, WaitingCostsNoTime) {
-  open_door();
+  open_unix_listener();
   const int descriptor = client();
   say(descriptor, client_hello().substr(0, 20));
   ASSERT_TRUE(eventually([this] { return half_open_.size() == 1; }));
@@ -147,17 +147,17 @@ TEST_F(AgentAcceptorTest, WaitingCostsNoTime) {
 }
 
 TEST_F(AgentAcceptorTest, AnAddressKeepsItsNewestSilentConnections) {
-  open_door();
+  open_unix_listener();
   for (int i = 0; i < 80; ++i) ASSERT_GE(client(), 0);
   EXPECT_TRUE(eventually([this] { return half_open_.size() == 64; }));
   EXPECT_TRUE(soon_closed(clients_.front()));
-  EXPECT_TRUE(log_.soon_says("64 connections from this address"));
+  EXPECT_TRUE(log_.eventually_contains("64 connections from this address"));
   say(clients_.back(), client_hello());
   EXPECT_TRUE(eventually([this] { return intake_.descriptor >= 0; }));
 }
 
 TEST_F(AgentAcceptorTest, RecoversWhenNotOneDescriptorIsLeft) {
-  open_door();
+  open_unix_listener();
   const int waiting = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   clients_.push_back(waiting);
   rlimit saved{};
@@ -174,20 +174,20 @@ TEST_F(AgentAcceptorTest, RecoversWhenNotOneDescriptorIsLeft) {
   EXPECT_TRUE(soon_closed(waiting));
   for (const int descriptor : taken) close(descriptor);
   setrlimit(RLIMIT_NOFILE, &saved);
-  EXPECT_TRUE(log_.soon_says("closed immediately: Too many open files"));
+  EXPECT_TRUE(log_.eventually_contains("closed immediately: Too many open files"));
   say(client(), client_hello());
   EXPECT_TRUE(eventually([this] { return intake_.descriptor >= 0; }));
 }
 
-TEST_F(AgentAcceptorTest, LaunchersComeInBesideAFloodOfSilentOnes) {
+TEST_F(AgentAcceptorTest, AcceptsLaunchersDuringAFloodOfSilentConnections) {
   serve();
   for (int i = 0; i < 500; ++i) ASSERT_GE(client(), 0);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(ask(tls_channel(authority_.user("alice"))).ok());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(1s));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, scaled_time(1s));
 }
 
-TEST_F(AgentAcceptorTest, HandshakesThatFailAreNamed) {
+TEST_F(AgentAcceptorTest, LogsFailedHandshakes) {
   serve();
   const int descriptor = client();
   std::string hello = client_hello();
@@ -196,11 +196,11 @@ TEST_F(AgentAcceptorTest, HandshakesThatFailAreNamed) {
   hello.replace(hello.find(with_length(p256, 2)), 4, with_length(number(0x001d, 2), 2));
   say(descriptor, hello);
   EXPECT_TRUE(soon_closed(descriptor));
-  EXPECT_TRUE(log_.soon_says("refused 127.0.0.1:"));
-  EXPECT_TRUE(log_.soon_says("its TLS handshake failed: no suitable key share"));
+  EXPECT_TRUE(log_.eventually_contains("refused 127.0.0.1:"));
+  EXPECT_TRUE(log_.eventually_contains("its TLS handshake failed: no suitable key share"));
 }
 
-TEST_F(AgentAcceptorTest, HandshakesThatStallAreGivenUp) {
+TEST_F(AgentAcceptorTest, ClosesStalledHandshakes) {
   serve();
   const int descriptor = client();
   const auto begin = std::chrono::steady_clock::now();
@@ -213,13 +213,13 @@ TEST_F(AgentAcceptorTest, HandshakesThatStallAreGivenUp) {
   ASSERT_EQ(recv(descriptor, answer.data(), answer.size(), 0), 0);
   const auto lasted = std::chrono::steady_clock::now() - begin;
   EXPECT_GT(lasted, 4s);
-  EXPECT_LT(lasted, 5s + stretched(1s));
+  EXPECT_LT(lasted, 5s + scaled_time(1s));
 }
 
 // ---- Unix sockets
 // -------------------------------------------------------------------------------------
 
-class UnixDoorTest : public AgentFront {
+class UnixListenerTest : public AgentFront {
  protected:
   Result<std::unique_ptr<Acceptor>> open_at(const std::string& path) {
     return Acceptor::listen_unix(loop_, path, {}, intake_);
@@ -227,9 +227,9 @@ class UnixDoorTest : public AgentFront {
   Intake intake_;
 };
 
-TEST_F(UnixDoorTest, OnlyWeCanOpenTheFile) {
-  const auto door = open_at(sockets_ / "new/agent.sock");
-  ASSERT_TRUE(door.ok()) << door.error().message;
+TEST_F(UnixListenerTest, OnlyWeCanOpenTheFile) {
+  const auto unix_listener = open_at(sockets_ / "new/agent.sock");
+  ASSERT_TRUE(unix_listener.ok()) << unix_listener.error().message;
   struct stat status {};
   ASSERT_EQ(stat((sockets_ / "new/agent.sock").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0600u);
@@ -237,7 +237,7 @@ TEST_F(UnixDoorTest, OnlyWeCanOpenTheFile) {
   EXPECT_EQ(status.st_mode & 07777, 0700u);
 }
 
-TEST_F(UnixDoorTest, ALivingAgentIsNotPushedAside) {
+TEST_F(UnixListenerTest, DoesNotReplaceTheSocketOfARunningAgent) {
   auto first = open_at(sockets_ / "agent.sock");
   ASSERT_TRUE(first.ok());
   const auto second = open_at(sockets_ / "agent.sock");
@@ -248,25 +248,25 @@ TEST_F(UnixDoorTest, ALivingAgentIsNotPushedAside) {
   EXPECT_TRUE(open_at(sockets_ / "agent.sock").ok());
 }
 
-TEST_F(UnixDoorTest, ReplacesAStaleSocketButNotALiveOne) {
+TEST_F(UnixListenerTest, ReplacesAStaleSocketButNotALiveOne) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   (sockets_ / "agent.sock").copy(address.sun_path, sizeof address.sun_path - 1);
   const int other = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_EQ(bind(other, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(listen(other, 1), 0);
-  const auto refused = open_at(sockets_ / "agent.sock");
-  ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.error().message.find("another program is listening on"), std::string::npos);
+  const auto rejected = open_at(sockets_ / "agent.sock");
+  ASSERT_FALSE(rejected.ok());
+  EXPECT_NE(rejected.error().message.find("another program is listening on"), std::string::npos);
   close(other);
   EXPECT_TRUE(open_at(sockets_ / "agent.sock").ok());
 }
 
 // The file's mode keeps others out already; this is what the kernel says of those who get through.
-TEST_F(UnixDoorTest, RefusesOtherUsersByTheirCredentials) {
+TEST_F(UnixListenerTest, RejectsOtherUsersByTheirCredentials) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
-  const auto door = open_at(sockets_ / "agent.sock");
-  ASSERT_TRUE(door.ok());
+  const auto unix_listener = open_at(sockets_ / "agent.sock");
+  ASSERT_TRUE(unix_listener.ok());
   chmod(sockets_.path().c_str(), 0755);
   chmod((sockets_ / "agent.sock").c_str(), 0666);
   const pid_t other = fork();
@@ -287,10 +287,10 @@ TEST_F(UnixDoorTest, RefusesOtherUsersByTheirCredentials) {
     return waitpid(other, &status, WNOHANG) == other;
   }));
   EXPECT_EQ(status, 0);
-  EXPECT_TRUE(log_.soon_says("of user id 65534 on "));
+  EXPECT_TRUE(log_.eventually_contains("of user id 65534 on "));
 }
 
-TEST_F(UnixDoorTest, RefusesPlacesThatOthersCanEnter) {
+TEST_F(UnixListenerTest, RejectsDirectoriesThatOtherUsersCanEnter) {
   chmod(sockets_.path().c_str(), 0755);
   const auto open_to_all = open_at(sockets_ / "agent.sock");
   ASSERT_FALSE(open_to_all.ok());
@@ -302,7 +302,7 @@ TEST_F(UnixDoorTest, RefusesPlacesThatOthersCanEnter) {
   EXPECT_FALSE(open_at(sockets_ / std::string(120, 'x')).ok());
 }
 
-TEST_F(UnixDoorTest, TcpPlacesAreChecked) {
+TEST_F(UnixListenerTest, ChecksTcpAddresses) {
   EXPECT_EQ(Acceptor::listen_plaintext(loop_, "0.0.0.0", 0, {}, intake_).error().code,
             Code::kInvalidArgument);
   EXPECT_EQ(Acceptor::listen_tls(loop_, "node1", 0, half_open_, {}, intake_).error().code,

@@ -67,13 +67,13 @@ TEST_F(AgentCgroupTest, TheAgentMovesIntoALeafAndMakesRoomForJobs) {
   const std::string leaf = unit_.substr(unit_.rfind('/')) + "/agent\n";
   // Twice: as the first time, and after a restart. Then as systemd's DelegateSubgroup does it.
   for (const std::string& started_in : {unit_, unit_, unit_ + "/agent"}) {
-    const std::string said = as_started_in(started_in);
-    EXPECT_TRUE(said.starts_with(expected)) << said;
-    EXPECT_NE(said.find(leaf), std::string::npos) << said;
+    const std::string printed = as_started_in(started_in);
+    EXPECT_TRUE(printed.starts_with(expected)) << printed;
+    EXPECT_NE(printed.find(leaf), std::string::npos) << printed;
   }
 }
 
-TEST_F(AgentCgroupTest, JobsAreBornBesideTheAgent) {
+TEST_F(AgentCgroupTest, StartsJobsInSiblingCgroups) {
   if (unit_.empty()) GTEST_SKIP() << "no cgroup v2 that can be written";
   AgentServiceOptions with = options();
   with.jobs_cgroup = unit_ + "/jobs";  // Made when it is missing.
@@ -96,10 +96,10 @@ TEST_F(AgentCgroupTest, JobsAreBornBesideTheAgent) {
       << worker;
   launcher.finish();
   audit_of(launcher.job_id());
-  EXPECT_TRUE(all_gone(launcher));
+  EXPECT_TRUE(all_exited(launcher));
 }
 
-TEST_F(AgentCgroupTest, AWardenThatCannotEnterSaysSo) {
+TEST_F(AgentCgroupTest, ReportsAWardenThatCannotEnterItsCgroup) {
   AgentServiceOptions with = options();
   with.jobs_cgroup = "/proc/none/jobs";
   ASSERT_TRUE(start_agent(with));

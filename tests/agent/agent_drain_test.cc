@@ -26,7 +26,7 @@ class AgentDrainTest : public AgentFixture {
   }
 };
 
-TEST_F(AgentDrainTest, RefusesNewJobsUntilItIsUndone) {
+TEST_F(AgentDrainTest, RejectsNewJobsUntilItIsUndone) {
   ASSERT_TRUE(start_agent());
   StreamLauncher running(kBundle);
   start_sleeper(running);
@@ -34,19 +34,19 @@ TEST_F(AgentDrainTest, RefusesNewJobsUntilItIsUndone) {
   EXPECT_TRUE(facts().draining());
   EXPECT_EQ(status().back(), "draining, 1 job");
   StreamLauncher late(kBundle);
-  const grpc::Status refused = status_of(late.job());
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_NE(refused.error_message().find("draining"), std::string::npos);
+  const grpc::Status rejected = status_of(late.job());
+  EXPECT_EQ(rejected.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_NE(rejected.error_message().find("draining"), std::string::npos);
   // What runs may still be reached.
   running.open(channel(), true);
   running.serve(milliseconds(100));
   EXPECT_TRUE(running.stream().opened());
   ASSERT_TRUE(drain(false, true).ok());
   late.open(channel());
-  late.say_hello();
+  late.send_hello();
   late.finish();
   running.finish();
-  EXPECT_TRUE(all_gone(running));
+  EXPECT_TRUE(all_exited(running));
 }
 
 TEST_F(AgentDrainTest, OutlivesTheAgent) {
@@ -64,11 +64,11 @@ TEST_F(AgentDrainTest, OutlivesTheAgent) {
   EXPECT_FALSE(facts().draining());
 }
 
-TEST_F(AgentDrainTest, EndsJobsInOrderWhenAsked) {
+TEST_F(AgentDrainTest, StopsJobsInOrderOnRequest) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   launcher.open(channel());
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(1, "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.1; done");
   ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "ready\n"; }));
   ASSERT_TRUE(drain(true).ok());
@@ -83,19 +83,19 @@ TEST_F(AgentDrainTest, StopTakesTheGraceOfTheRequest) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   launcher.open(channel());
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(1, "trap '' TERM; echo ready; while :; do sleep 0.05; done");
   ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "ready\n"; }));
   const agent::v1::StopReply patient = stop(launcher.job_id(), 600'000);
   EXPECT_EQ(patient.supervisors(), 1u);
   EXPECT_EQ(patient.with_grace(), 1u);
   EXPECT_EQ(stop(launcher.job_id(), 0).with_grace(), 1u);
-  EXPECT_TRUE(launcher.wait([&] { return launcher.has_report(); }, stretched(seconds(3))));
+  EXPECT_TRUE(launcher.wait([&] { return launcher.has_report(); }, scaled_time(seconds(3))));
   launcher.finish();
 }
 
 // A supervisor of an older version has written no file that could be changed.
-TEST_F(AgentDrainTest, StopSaysThatASupervisorTakesItsOwnGrace) {
+TEST_F(AgentDrainTest, ReportsThatASupervisorUsesItsOwnGrace) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
@@ -119,7 +119,7 @@ TEST_F(AgentDrainTest, EndsAJobThatHasNotBegunAtOnce) {
   ASSERT_TRUE(drain(true).ok());
   const std::string audit = audit_of(launcher.job_id());
   EXPECT_TRUE(has_outcome(audit, "no worker was started")) << audit;
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(seconds(3)));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, scaled_time(seconds(3)));
   EXPECT_TRUE(warnings().empty());
 }
 
@@ -145,7 +145,7 @@ TEST_F(AgentDrainTest, AReaderThatPausesHoldsTheWriterUp) {
   constexpr std::uint64_t kMuch = 256u << 20;
   StreamLauncher launcher(kBundle, kMuch);
   launcher.open(channel());
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(1, "echo ready; exec 2>/dev/null; head -c 134217728 /dev/zero");
   ASSERT_TRUE(launcher.wait([&] { return !launcher.output(0).empty(); }));
   const long before = resident_kib();
@@ -162,11 +162,11 @@ TEST_F(AgentDrainTest, AReaderThatPausesHoldsTheWriterUp) {
       seconds(20)));
   // AddressSanitizer keeps what is freed for a while.
 #ifdef __SANITIZE_ADDRESS__
-  constexpr long kMostKib = 48 * 1024;
+  constexpr long kMaxKib = 48 * 1024;
 #else
-  constexpr long kMostKib = 16 * 1024;
+  constexpr long kMaxKib = 16 * 1024;
 #endif
-  EXPECT_LT(resident_kib() - before, kMostKib) << "KiB more while nobody reads";
+  EXPECT_LT(resident_kib() - before, kMaxKib) << "KiB more while nobody reads";
   launcher.stream().resume();
   ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }, seconds(60)));
   ASSERT_TRUE(
@@ -216,7 +216,7 @@ TEST_F(AgentDrainTest, ASupervisorThatDoesNotReadHoldsTheLauncherUp) {
   EXPECT_TRUE(eventually([&] { return launcher.processes().size() <= 2; }));
   launcher.open(channel(), true);
   launcher.finish();
-  EXPECT_TRUE(all_gone(launcher));
+  EXPECT_TRUE(all_exited(launcher));
 }
 
 TEST_F(AgentDrainTest, AMessageAboveTheLimitEndsTheStream) {
@@ -227,9 +227,9 @@ TEST_F(AgentDrainTest, AMessageAboveTheLimitEndsTheStream) {
   stream.write(std::string(JobTransport::kMaxDataBytes + 1, 'x'));
   EXPECT_EQ(stream.status().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   launcher.open(channel(), true);
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.finish();
-  EXPECT_TRUE(all_gone(launcher));
+  EXPECT_TRUE(all_exited(launcher));
 }
 
 TEST(SocketEnd, IsATable) {

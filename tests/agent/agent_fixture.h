@@ -194,12 +194,12 @@ class AgentFixture : public testing::Test, protected AgentReports {
   // A launcher whose one worker has said "ready".
   void start_sleeper(StreamLauncher& launcher) {
     launcher.open(channel());
-    launcher.say_hello();
+    launcher.send_hello();
     launcher.start(1, "echo ready; exec sleep 600");
     ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "ready\n"; }));
   }
-  static bool all_gone(StreamLauncher& launcher,
-                       std::chrono::milliseconds deadline = std::chrono::seconds(10)) {
+  static bool all_exited(StreamLauncher& launcher,
+                         std::chrono::milliseconds deadline = std::chrono::seconds(10)) {
     return launcher.wait([&] { return launcher.processes().empty(); }, deadline);
   }
 

@@ -182,11 +182,11 @@ class AgentFront : public ::testing::Test {
                           agent::v1::FactsReply* reply = nullptr) {
     agent::v1::FactsReply ignored;
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + stretched(std::chrono::seconds(5)));
+    context.set_deadline(std::chrono::system_clock::now() + scaled_time(std::chrono::seconds(5)));
     return agent::v1::Agent::NewStub(through)->Facts(&context, {}, reply ? reply : &ignored);
   }
   // Who the service says that we are; "" and a failure when it does not answer.
-  static std::string who_am_i(const std::shared_ptr<grpc::Channel>& through) {
+  static std::string own_identity(const std::shared_ptr<grpc::Channel>& through) {
     agent::v1::FactsReply reply;
     const grpc::Status status = ask(through, &reply);
     return status.ok() ? reply.user() : "refused: " + status.error_message();

@@ -37,7 +37,7 @@ TEST_F(AgentOpenTest, RunsAJobToItsEnd) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   launcher.open(channel());
-  launcher.say_hello();
+  launcher.send_hello();
   ASSERT_TRUE(launcher.stream().opened());
   EXPECT_FALSE(launcher.stream().answer().reattached());
   EXPECT_EQ(launcher.stream().answer().version(), "test");
@@ -58,11 +58,11 @@ TEST_F(AgentOpenTest, RunsAJobToItsEnd) {
   EXPECT_EQ(status().back(), "0 jobs");
 }
 
-TEST_F(AgentOpenTest, TellsAFailureFromAGoodEnd) {
+TEST_F(AgentOpenTest, DistinguishesAFailureFromASuccess) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   launcher.open(channel());
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(1, "exit 7");
   ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }));
   launcher.finish();
@@ -73,7 +73,7 @@ TEST_F(AgentOpenTest, AJobThatHasEndedIsNotStartedAgain) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   launcher.open(channel());
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.finish();
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "no worker was started"));
   EXPECT_EQ(status_of(launcher.job()).error_code(), grpc::StatusCode::ALREADY_EXISTS);
@@ -88,7 +88,7 @@ TEST_F(AgentOpenTest, AJobThatHasEndedIsNotStartedAgain) {
   EXPECT_EQ(status_of(other).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(AgentOpenTest, ReattachesToALivingJob) {
+TEST_F(AgentOpenTest, ReattachesToARunningJob) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
@@ -98,10 +98,10 @@ TEST_F(AgentOpenTest, ReattachesToALivingJob) {
   launcher.finish();
   EXPECT_EQ(launcher.exited(0).value().signal(), SIGTERM);
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "stopped before its workers had ended"));
-  EXPECT_TRUE(all_gone(launcher));
+  EXPECT_TRUE(all_exited(launcher));
 }
 
-TEST_F(AgentOpenTest, FiftyOpensAtOnceGiveOneSupervisor) {
+TEST_F(AgentOpenTest, StartsOneSupervisorForFiftyConcurrentOpens) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   const auto shared = channel();
@@ -128,13 +128,13 @@ TEST_F(AgentOpenTest, FiftyOpensAtOnceGiveOneSupervisor) {
     launcher.serve(milliseconds(200));
     return !launcher.stream().has_ended();
   }));
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.finish();
   audit_of(launcher.job_id());
-  EXPECT_TRUE(all_gone(launcher));
+  EXPECT_TRUE(all_exited(launcher));
 }
 
-TEST_F(AgentOpenTest, AnotherJobWithTheSameIdIsRefused) {
+TEST_F(AgentOpenTest, AnotherJobWithTheSameIdIsRejected) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
@@ -142,7 +142,7 @@ TEST_F(AgentOpenTest, AnotherJobWithTheSameIdIsRefused) {
   other.mutable_job()->set_command_sha256(std::string(64, '6'));
   EXPECT_EQ(status_of(other).error_code(), grpc::StatusCode::ALREADY_EXISTS);
   launcher.finish();
-  EXPECT_TRUE(all_gone(launcher));
+  EXPECT_TRUE(all_exited(launcher));
 }
 
 TEST_F(AgentOpenTest, RejectsInvalidOpenMessages) {
@@ -163,7 +163,7 @@ TEST_F(AgentOpenTest, RejectsInvalidOpenMessages) {
   EXPECT_EQ(status_of(job).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
-TEST_F(AgentOpenTest, SaysWhichBundleItNeeds) {
+TEST_F(AgentOpenTest, ReportsWhichBundleItNeeds) {
   std::filesystem::remove_all(bundle_directory());
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
@@ -178,13 +178,13 @@ TEST_F(AgentOpenTest, JobsLiveThroughARestart) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   launcher.open(channel());
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(1, "i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo $i; sleep 0.01; done");
   ASSERT_TRUE(launcher.wait([&] { return launcher.started(0).has_value(); }));
   const pid_t worker = launcher.started(0).value().pid();
   for (int restart = 0; restart < 5; ++restart) {
     end_agent();
-    EXPECT_FALSE(is_gone(worker));
+    EXPECT_FALSE(has_exited(worker));
     ASSERT_TRUE(start_agent());
     EXPECT_EQ(list().jobs_size(), 1);
     EXPECT_EQ(list().jobs(0).job_id(), launcher.job_id());
@@ -201,7 +201,7 @@ TEST_F(AgentOpenTest, JobsLiveThroughARestart) {
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "all workers succeeded"));
 }
 
-TEST_F(AgentOpenTest, TheNextAgentTellsHowAJobEndedMeanwhile) {
+TEST_F(AgentOpenTest, ReportsAJobThatEndedWhileNoAgentRan) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
@@ -212,7 +212,7 @@ TEST_F(AgentOpenTest, TheNextAgentTellsHowAJobEndedMeanwhile) {
     if (is_supervisor(pid)) supervisor = pid;
   ASSERT_GT(supervisor, 1);
   kill(supervisor, SIGKILL);
-  ASSERT_TRUE(all_gone(launcher));
+  ASSERT_TRUE(all_exited(launcher));
   EXPECT_TRUE(audit().empty());
   ASSERT_TRUE(start_agent());
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "the supervisor was killed by SIGKILL"));
@@ -228,7 +228,7 @@ TEST_F(AgentOpenTest, AKilledWardenIsNoticed) {
   ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }));
   EXPECT_EQ(list().jobs_size(), 1);
   launcher.finish();
-  EXPECT_TRUE(all_gone(launcher));
+  EXPECT_TRUE(all_exited(launcher));
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "its warden was killed"));
 }
 
@@ -237,18 +237,18 @@ TEST_F(AgentOpenTest, HalfCloseStopsAJobWhoseLauncherDoesNotComeBack) {
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
   launcher.stream().half_close();
-  launcher.fall_silent();
-  EXPECT_TRUE(all_gone(launcher, seconds(6)));
+  launcher.stop_responding();
+  EXPECT_TRUE(all_exited(launcher, seconds(6)));
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "ended because the launcher was lost"));
 }
 
-TEST_F(AgentOpenTest, ABrokenStreamOfALivingLauncherIsAHalfClose) {
+TEST_F(AgentOpenTest, TreatsABrokenStreamOfARunningLauncherAsAHalfClose) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
   launcher.drop_stream();
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_TRUE(all_gone(launcher, seconds(6)));
+  EXPECT_TRUE(all_exited(launcher, seconds(6)));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(900));
 }
 
@@ -264,12 +264,12 @@ TEST_F(AgentOpenTest, ABrokenStreamAfterASilenceIsOnlySilence) {
   EXPECT_FALSE(list().jobs(0).attached());
   launcher.open(channel(), true);
   launcher.finish();
-  EXPECT_TRUE(all_gone(launcher));
+  EXPECT_TRUE(all_exited(launcher));
 }
 
 // A broken stream whose last message was never taken: whichever of its ends is told first, the
 // transport goes on reading its socket and so sees when the supervisor closes it.
-TEST_F(AgentOpenTest, AStreamThatBreaksUnderAWriteLeavesNoSocketBehind) {
+TEST_F(AgentOpenTest, ClosesTheSocketOfAStreamThatBreaksDuringAWrite) {
   ASSERT_TRUE(start_agent());
   const auto descriptors = [] {
     const std::filesystem::directory_iterator all("/proc/self/fd");
@@ -279,7 +279,7 @@ TEST_F(AgentOpenTest, AStreamThatBreaksUnderAWriteLeavesNoSocketBehind) {
   StreamLauncher launcher(kBundle, kMuch);
   const auto shared = channel();
   launcher.open(shared);
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(1, "echo ready; exec 2>/dev/null; exec head -c 67108864 /dev/zero");
   ASSERT_TRUE(launcher.wait([&] { return !launcher.output(0).empty(); }));
   const auto before = descriptors();
@@ -292,7 +292,7 @@ TEST_F(AgentOpenTest, AStreamThatBreaksUnderAWriteLeavesNoSocketBehind) {
   // The supervisor has closed the first socket when the second one proved itself.
   EXPECT_TRUE(eventually([&] { return descriptors() <= before; }));
   launcher.finish();
-  EXPECT_TRUE(all_gone(launcher));
+  EXPECT_TRUE(all_exited(launcher));
 }
 
 }  // namespace

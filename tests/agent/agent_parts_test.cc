@@ -31,7 +31,7 @@ struct Greeting {
 
 class TlsDetectionTest : public ::testing::TestWithParam<Greeting> {};
 
-TEST_P(TlsDetectionTest, AreNamed) {
+TEST_P(TlsDetectionTest, NamesOtherProtocols) {
   const TlsDetection detected = detect_tls13(GetParam().bytes);
   EXPECT_EQ(detected.kind, GetParam().verdict) << detected.what;
   EXPECT_NE(detected.what.find(GetParam().what), std::string::npos) << detected.what;
@@ -73,14 +73,14 @@ INSTANTIATE_TEST_SUITE_P(
                  Verdict::kIncomplete, ""}),
     [](const auto& tested) { return tested.param.name; });
 
-TEST(TlsDetection, NeedWhatTheRecordSays) {
+TEST(TlsDetection, NeedsAsManyBytesAsTheRecordSpecifies) {
   const std::string hello = client_hello();
   EXPECT_EQ(detect_tls13("").needed, kFirstLookBytes);
   EXPECT_EQ(detect_tls13(hello.substr(0, 9)).needed, hello.size());
 }
 
 // Wherever a hello is cut or changed, it is parsed without reading beyond it (ASan sees to that).
-TEST(TlsDetection, StandDamageAnywhere) {
+TEST(TlsDetection, ToleratesDamageAtAnyByte) {
   const std::string hello = client_hello({0x0303, 0x0304}, 3);
   for (std::size_t i = 0; i < hello.size(); ++i) {
     EXPECT_EQ(detect_tls13(hello.substr(0, i)).kind, Verdict::kIncomplete) << i;
@@ -93,7 +93,7 @@ TEST(TlsDetection, StandDamageAnywhere) {
   }
 }
 
-TEST(TlsDetection, OfThePeerThatGaveUp) {
+TEST(TlsDetection, ReportsThePeerThatGaveUp) {
   EXPECT_EQ(describe_unfinished(""), "silent");
   EXPECT_NE(describe_unfinished(client_hello().substr(0, 3)).find("after 3 bytes"),
             std::string::npos);
@@ -146,7 +146,7 @@ TEST(HandshakeLimiter, DropsTheOldestOfAllAtTheTotal) {
   EXPECT_EQ(table.size(), 2u);
 }
 
-TEST(HandshakeLimiter, EndsTheOldestHandshakeOfTheFullestAddress) {
+TEST(HandshakeLimiter, EvictsTheOldestHandshakeOfTheBusiestAddress) {
   FakeConnections connections;
   HandshakeLimiter table({.total = 4, .kept_for_proved = 0, .per_address = 3}, &connections);
   table.hand_over(*table.enter("honest", "honest:1", kStart).id, kStart, 9);
@@ -162,7 +162,7 @@ TEST(HandshakeLimiter, EndsTheOldestHandshakeOfTheFullestAddress) {
   EXPECT_EQ(connections.ended.back(), "a:1");
 }
 
-TEST(HandshakeLimiter, KeepsPlacesForAddressesThatHaveProvedThemselves) {
+TEST(HandshakeLimiter, ReservesSlotsForAuthenticatedAddresses) {
   FakeConnections connections;
   HandshakeLimiter table({.total = 4, .kept_for_proved = 2, .per_address = 4}, &connections);
   table.enter("known", "known:1", kStart);
@@ -185,7 +185,7 @@ TEST(HandshakeLimiter, CountsAnIpv6NetworkOfOneHostAsOne) {
   EXPECT_FALSE(table.enter("2001:db8:0:1::1", "[2001:db8:0:1::1]:1", kStart).evicted);
 }
 
-TEST(HandshakeLimiter, RefusesWhenAllAreInTheirHandshakeAndCannotBeEnded) {
+TEST(HandshakeLimiter, RejectsAConnectionIfNoHandshakeCanBeEvicted) {
   HandshakeLimiter table({.total = 2, .kept_for_proved = 0, .per_address = 2, .handshake = 6s});
   for (int port = 1; port <= 2; ++port)
     table.hand_over(*table.enter("a", peer(port, "a"), kStart).id, kStart, 9);
@@ -197,7 +197,7 @@ TEST(HandshakeLimiter, RefusesWhenAllAreInTheirHandshakeAndCannotBeEnded) {
   EXPECT_EQ(table.size(), 1u);
 }
 
-TEST(HandshakeLimiter, ForgetsWhoHasProvedItself) {
+TEST(HandshakeLimiter, ExpiresAuthenticatedAddresses) {
   HandshakeLimiter table({.total = 1, .kept_for_proved = 0, .per_address = 1});
   table.hand_over(*table.enter("a", "a:1", kStart).id, kStart, 9);
   table.prove("a:2");
@@ -207,7 +207,7 @@ TEST(HandshakeLimiter, ForgetsWhoHasProvedItself) {
   EXPECT_TRUE(table.enter("a", "a:3", kStart).id);
 }
 
-TEST(HandshakeLimiter, DoesNotCountWhoHasGone) {
+TEST(HandshakeLimiter, DoesNotCountClosedConnections) {
   FakeConnections connections;
   connections.only_open = 7;
   HandshakeLimiter table({.total = 2, .kept_for_proved = 0, .per_address = 2}, &connections);
@@ -221,7 +221,7 @@ TEST(HandshakeLimiter, DoesNotCountWhoHasGone) {
   EXPECT_EQ(table.size(), 2u);
 }
 
-TEST(HandshakeLimiter, NamesWhoMayBeMeant) {
+TEST(HandshakeLimiter, NamesTheConnectionsThatMayBeAffected) {
   HandshakeLimiter table;
   EXPECT_EQ(table.suspects(), "an unknown address");
   table.enter("waits", "waits:1", kStart);
@@ -238,7 +238,7 @@ TEST(HandshakeLimiter, NamesWhoMayBeMeant) {
 // ---- Log lines
 // ----------------------------------------------------------------------------------------
 
-TEST(AgentLog, EscapesWhatCouldForgeALine) {
+TEST(AgentLog, EscapesControlCharacters) {
   using agent_log::escaped;
   EXPECT_EQ(escaped("plain äöü €"), "plain äöü €");
   EXPECT_EQ(escaped("a\nb\r\x1b[2J\x7f"), "a\\x0ab\\x0d\\x1b[2J\\x7f");
@@ -260,7 +260,7 @@ TEST(AgentLog, LinesFitTheirReader) {
   EXPECT_TRUE(cut.ends_with(" [cut]\n"));
 }
 
-TEST(AgentLog, KnowsHandshakesThatFailed) {
+TEST(AgentLog, RecognizesFailedHandshakes) {
   EXPECT_EQ(agent_log::handshake_failure("Handshake failed with fatal error SSL_ERROR_SSL: "
                                          "error:0A000065:SSL routines::no suitable key share."),
             "no suitable key share");
@@ -302,7 +302,7 @@ Command parsed(const std::vector<std::string>& arguments, const Environment& env
   return std::get<Command>(*command);
 }
 
-TEST(AgentOptions, ServeTakesItsPlacesFromTheEnvironment) {
+TEST(AgentOptions, ReadsDirectoriesFromTheEnvironment) {
   auto serve = parsed<ServeCommand>({"serve"});
   EXPECT_EQ(serve.socket_path, "/tmp/ivyrun-1000/agent.sock");
   EXPECT_EQ(serve.state_directory, "/home/alice/.local/state/ivyrun/agent/" + own_host_name());
@@ -325,21 +325,21 @@ TEST(AgentOptions, ARelativePathOfXdgCountsAsUnset) {
     return Environment{{name, value}, {"HOME", "/home/alice"}};
   };
   for (const char* relative : {"cache", "./cache", "", "~/cache"}) {
-    EXPECT_EQ(BundleCache::usual_place(with("XDG_CACHE_HOME", relative)),
+    EXPECT_EQ(BundleCache::default_directory(with("XDG_CACHE_HOME", relative)),
               "/home/alice/.cache/ivyrun")
         << relative;
     EXPECT_EQ(parsed<ServeCommand>({"serve"}, with("XDG_STATE_HOME", relative)).state_directory,
               "/home/alice/.local/state/ivyrun/agent/" + own_host_name())
         << relative;
-    EXPECT_EQ(certificate_places("", with("XDG_CONFIG_HOME", relative)).back(),
+    EXPECT_EQ(certificate_directories("", with("XDG_CONFIG_HOME", relative)).back(),
               "/home/alice/.config/ivyrun/agent")
         << relative;
     EXPECT_EQ(parsed<ServeCommand>({"serve"}, with("XDG_RUNTIME_DIR", relative)).socket_path,
               "/tmp/ivyrun-1000/agent.sock")
         << relative;
   }
-  EXPECT_EQ(BundleCache::usual_place(with("XDG_CACHE_HOME", "/c")), "/c/ivyrun");
-  EXPECT_EQ(certificate_places("", with("XDG_CONFIG_HOME", "/c")).back(), "/c/ivyrun/agent");
+  EXPECT_EQ(BundleCache::default_directory(with("XDG_CACHE_HOME", "/c")), "/c/ivyrun");
+  EXPECT_EQ(certificate_directories("", with("XDG_CONFIG_HOME", "/c")).back(), "/c/ivyrun/agent");
 }
 
 TEST(AgentOptions, ServeTakesItsFlags) {
@@ -356,7 +356,7 @@ TEST(AgentOptions, ServeTakesItsFlags) {
   EXPECT_EQ(serve.user_name, "bob");
 }
 
-TEST(AgentOptions, RefuseWhatMakesNoSense) {
+TEST(AgentOptions, RejectInvalidValues) {
   const std::vector<std::vector<std::string>> wrong{
       {},
       {"sing"},
@@ -415,7 +415,7 @@ TEST(AgentOptions, NamesTheVerbThatWasMeant) {
   EXPECT_EQ(parse({"serve", "--port", "7"}).error().fix, "see `ivy-agent --help`");
 }
 
-TEST(AgentOptions, TextsAreCommandsToo) {
+TEST(AgentOptions, AcceptCommandsOfTheHelpText) {
   EXPECT_NE(parsed<TextCommand>({"-V"}).text.find("ivy-agent "), std::string::npos);
   EXPECT_NE(parsed<TextCommand>({"--version"}).text.find("ivy-agent "), std::string::npos);
   EXPECT_NE(parsed<TextCommand>({"--help"}).text.find("drain"), std::string::npos);

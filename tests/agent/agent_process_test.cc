@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The real ivy-agent as a process: readiness, watchdog, signals, descriptors that run out. As root
-// it is started as another user, because it refuses root.
+// it is started as another user, because it rejects root.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -90,7 +90,7 @@ class AgentProcessTest : public ::testing::Test {
     all << file.rdbuf();
     return all.str();
   }
-  bool soon_says(const std::string& part) const {
+  bool eventually_contains(const std::string& part) const {
     return eventually([&] { return log().find(part) != std::string::npos; });
   }
 
@@ -157,7 +157,7 @@ class AgentProcessTest : public ::testing::Test {
     const auto channel = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port_),
                                                    grpc::SslCredentials(options), arguments);
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + stretched(2s));
+    context.set_deadline(std::chrono::system_clock::now() + scaled_time(2s));
     agent::v1::FactsReply reply;
     return agent::v1::Agent::NewStub(channel)->Facts(&context, {}, &reply);
   }
@@ -204,7 +204,7 @@ class AgentProcessTest : public ::testing::Test {
   }
 };
 
-TEST_F(AgentProcessTest, SaysReadyWhenItServesAndStopping) {
+TEST_F(AgentProcessTest, NotifiesSystemdWhenReadyAndWhenStopping) {
   TemporaryDirectory notify_place;
   chmod(notify_place.path().c_str(), 0755);
   NotifySocket notify(notify_place / "notify");
@@ -237,21 +237,22 @@ TEST_F(AgentProcessTest, WritesPrioritiesForTheJournal) {
   environment_["JOURNAL_STREAM"] =
       std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
   start();
-  EXPECT_TRUE(soon_says("<6>ready\n"));
+  EXPECT_TRUE(eventually_contains("<6>ready\n"));
 }
 
-TEST_F(AgentProcessTest, RefusesRoot) {
+TEST_F(AgentProcessTest, RejectsRoot) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be refused for being root";
   start(true);
   EXPECT_EQ(wait_for_end(), 2);
-  EXPECT_TRUE(soon_says("cannot run as root"));
+  EXPECT_TRUE(eventually_contains("cannot run as root"));
 }
 
 TEST_F(AgentProcessTest, WarnsOfACertificateThatServesAnyUser) {
   start();
-  ASSERT_TRUE(soon_says("ready"));
-  EXPECT_TRUE(soon_says("is valid for any user: alice, and every program of that account"));
-  EXPECT_TRUE(soon_says("--serves alice"));
+  ASSERT_TRUE(eventually_contains("ready"));
+  EXPECT_TRUE(
+      eventually_contains("is valid for any user: alice, and every program of that account"));
+  EXPECT_TRUE(eventually_contains("--serves alice"));
 }
 
 TEST_F(AgentProcessTest, DoesNotWarnOfACertificateOfItsUser) {
@@ -259,7 +260,7 @@ TEST_F(AgentProcessTest, DoesNotWarnOfACertificateOfItsUser) {
   certificates_.write("host.crt", host.certificate_pem);
   certificates_.write("host.key", host.key_pem);
   start();
-  ASSERT_TRUE(soon_says("ready"));
+  ASSERT_TRUE(eventually_contains("ready"));
   EXPECT_EQ(log().find("is valid for any user"), std::string::npos);
 }
 
@@ -267,21 +268,21 @@ TEST_F(AgentProcessTest, NamesTheMissingCertificateFile) {
   std::filesystem::remove(certificates_ / "host.crt");
   start();
   EXPECT_EQ(wait_for_end(), 2);
-  EXPECT_TRUE(soon_says("no certificate for this host"));
-  EXPECT_TRUE(soon_says("ivy-agent cert HOST"));
+  EXPECT_TRUE(eventually_contains("no certificate for this host"));
+  EXPECT_TRUE(eventually_contains("ivy-agent cert HOST"));
 }
 
 TEST_F(AgentProcessTest, ReadsCertificatesAgainOnSighup) {
   start();
-  ASSERT_TRUE(soon_says("ready"));
+  ASSERT_TRUE(eventually_contains("ready"));
   kill(pid_, SIGHUP);
-  EXPECT_TRUE(soon_says("reloaded"));
+  EXPECT_TRUE(eventually_contains("reloaded"));
   EXPECT_TRUE(ask().ok());
 }
 
 TEST_F(AgentProcessTest, StopsInTimeWhateverClientsDo) {
   start();
-  ASSERT_TRUE(soon_says("ready"));
+  ASSERT_TRUE(eventually_contains("ready"));
   std::vector<int> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(connect_raw());
   ASSERT_TRUE(ask().ok());
@@ -293,7 +294,7 @@ TEST_F(AgentProcessTest, StopsInTimeWhateverClientsDo) {
 TEST_F(AgentProcessTest, RecoversWhenDescriptorsRanOut) {
   descriptor_limit_ = 64;
   start();
-  ASSERT_TRUE(soon_says("ready"));
+  ASSERT_TRUE(eventually_contains("ready"));
   // Half of them silent: these are dropped at the limit of an address. Half of them in the middle
   // of the handshake, which only gRPC ends.
   std::vector<int> clients;
@@ -304,7 +305,7 @@ TEST_F(AgentProcessTest, RecoversWhenDescriptorsRanOut) {
     const std::string hello = client_hello();
     if (i % 2 == 0) (void)!send(clients.back(), hello.data(), hello.size(), MSG_NOSIGNAL);
   }
-  EXPECT_TRUE(soon_says("too many descriptors are open"));
+  EXPECT_TRUE(eventually_contains("too many descriptors are open"));
   // Nothing is waited for here: this is how long a spinning acceptor would show.
   std::this_thread::sleep_for(1s);
   EXPECT_LT(cpu_ms() - before, 500);
@@ -314,21 +315,21 @@ TEST_F(AgentProcessTest, RecoversWhenDescriptorsRanOut) {
 
 TEST_F(AgentProcessTest, ServesThroughTwoThousandHalfOpenConnections) {
   start();
-  ASSERT_TRUE(soon_says("ready"));
+  ASSERT_TRUE(eventually_contains("ready"));
   std::vector<int> clients;
   for (int i = 0; i < 2000; ++i) clients.push_back(connect_raw());
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(ask().ok());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(1s));
-  EXPECT_TRUE(
-      soon_says("too many connections are not authenticated yet, and this was the oldest of them"));
-  EXPECT_TRUE(soon_says("more lines about refused connections were dropped"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, scaled_time(1s));
+  EXPECT_TRUE(eventually_contains(
+      "too many connections are not authenticated yet, and this was the oldest of them"));
+  EXPECT_TRUE(eventually_contains("more lines about refused connections were dropped"));
   for (const int descriptor : clients) close(descriptor);
 }
 
 TEST_F(AgentProcessTest, StatusAndDrainTalkToIt) {
   start();
-  ASSERT_TRUE(soon_says("ready"));
+  ASSERT_TRUE(eventually_contains("ready"));
   const auto run = [this](const std::string& words) {
     const std::string command =
         std::string(IVY_AGENT_BINARY) + " " + words + " --socket " + socket_path() + " 2>&1";

@@ -241,7 +241,7 @@ void check_all(Form& from, Form& to) {
 
 // ---- Tests --------------------------------------------------------------------------------------
 
-TEST(AgentProtocol, ThereIsAFrozenForm) { EXPECT_FALSE(frozen_files().empty()); }
+TEST(AgentProtocol, HasAFrozenForm) { EXPECT_FALSE(frozen_files().empty()); }
 
 TEST(AgentProtocol, EveryFrozenFormFits) {
   const Form current(content_of(IVY_CURRENT_PROTO));
@@ -252,7 +252,7 @@ TEST(AgentProtocol, EveryFrozenFormFits) {
   }
 }
 
-TEST(AgentProtocol, BytesTravelBothWays) {
+TEST(AgentProtocol, CarriesBytesInBothDirections) {
   for (const auto& path : frozen_files()) {
     SCOPED_TRACE(path);
     Form current(content_of(IVY_CURRENT_PROTO));
@@ -277,7 +277,7 @@ std::string changed(std::string text, const Change& change) {
 }
 
 // The rules find what they are for, and let pass what is harmless.
-TEST(AgentProtocol, RulesFindWhatBreaksNeighbours) {
+TEST(AgentProtocol, DetectsIncompatibleChanges) {
   const std::string text = content_of(std::string(IVY_FROZEN_PROTOS) + "/agent-0.1.0.proto");
   const Form frozen(text);
   const Change kChanges[] = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Put: a bundle over a stream into the cache. Method: the build's own bundle through the service;
-// made-up archives and places for what must be refused.
+// made-up archives and directories that must be rejected.
 #include <fcntl.h>
 #include <openssl/sha.h>
 #include <sys/mount.h>
@@ -130,12 +130,12 @@ TEST_F(AgentPutTest, NeedPutOpen) {
   ASSERT_EQ(stat(bundle_directory().c_str(), &place), 0);
   EXPECT_EQ(place.st_mode & 07777, 0700u);
   launcher.open(channel());
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.finish();
   audit_of(launcher.job_id());
 }
 
-TEST_F(AgentPutTest, OfManyAtOnceOneWins) {
+TEST_F(AgentPutTest, AcceptsOneOfManyConcurrentUploads) {
   ASSERT_TRUE(start_agent());
   std::vector<std::thread> putters;
   std::vector<grpc::Status> statuses(8);
@@ -168,7 +168,7 @@ TEST_F(AgentPutTest, RejectsABundleThatDiffersFromItsAnnouncement) {
   EXPECT_EQ(put(announced, "").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(AgentPutTest, AProgramThatDoesNotRunIsNotPutIntoPlace) {
+TEST_F(AgentPutTest, DoesNotInstallAProgramThatDoesNotRun) {
   ASSERT_TRUE(start_agent());
   for (const std::string& content : {std::string("#!/bin/sh\nexit 3\n"), std::string("garbage")}) {
     const grpc::Status status = put(tar_of({{.name = "ivy-node", .content = content}}));
@@ -178,7 +178,7 @@ TEST_F(AgentPutTest, AProgramThatDoesNotRunIsNotPutIntoPlace) {
   }
 }
 
-TEST_F(AgentPutTest, APlaceThatIsNotOursIsPassedOver) {
+TEST_F(AgentPutTest, SkipsADirectoryOfAnotherUser) {
   AgentServiceOptions with = options();
   with.other_bundle_directories = {root_ + "/second"};
   // A link in the first place, as somebody could put one into /tmp.
@@ -190,24 +190,23 @@ TEST_F(AgentPutTest, APlaceThatIsNotOursIsPassedOver) {
   EXPECT_EQ(directory, root_ + "/second/" + kBundle + "-" + architecture_);
   StreamLauncher launcher(kBundle);
   launcher.open(channel());
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.finish();
   audit_of(launcher.job_id());
 }
 
 // A tmpfs over the first place while it lives.
-class MountedPlace {
+class ScopedMount {
  public:
-  MountedPlace(std::string path, unsigned long flags, const char* options)
-      : path_(std::move(path)) {
+  ScopedMount(std::string path, unsigned long flags, const char* options) : path_(std::move(path)) {
     std::filesystem::create_directories(path_);
     is_mounted_ = mount("tmpfs", path_.c_str(), "tmpfs", flags, options) == 0;
   }
-  ~MountedPlace() {
+  ~ScopedMount() {
     if (is_mounted_) umount2(path_.c_str(), MNT_DETACH);
   }
-  MountedPlace(const MountedPlace&) = delete;
-  MountedPlace& operator=(const MountedPlace&) = delete;
+  ScopedMount(const ScopedMount&) = delete;
+  ScopedMount& operator=(const ScopedMount&) = delete;
   bool is_mounted() const { return is_mounted_; }
 
  private:
@@ -215,9 +214,9 @@ class MountedPlace {
   bool is_mounted_ = false;
 };
 
-TEST_F(AgentPutTest, FullAndNoexecPlacesArePassedOver) {
-  const MountedPlace noexec(bundle_directory(), MS_NOEXEC, "");
-  const MountedPlace full(root_ + "/second", 0, "size=64k");
+TEST_F(AgentPutTest, SkipsFullAndNoexecDirectories) {
+  const ScopedMount noexec(bundle_directory(), MS_NOEXEC, "");
+  const ScopedMount full(root_ + "/second", 0, "size=64k");
   if (!noexec.is_mounted() || !full.is_mounted()) GTEST_SKIP() << "mounting a tmpfs takes root";
   AgentServiceOptions with = options();
   with.other_bundle_directories = {root_ + "/second", root_ + "/third"};
@@ -230,8 +229,8 @@ TEST_F(AgentPutTest, FullAndNoexecPlacesArePassedOver) {
   EXPECT_EQ(names_in(root_ + "/second"), std::vector<std::string>{});
 }
 
-TEST_F(AgentPutTest, ErrorsNameEveryPlace) {
-  const MountedPlace noexec(bundle_directory(), MS_NOEXEC, "");
+TEST_F(AgentPutTest, NamesEveryDirectoryInErrors) {
+  const ScopedMount noexec(bundle_directory(), MS_NOEXEC, "");
   if (!noexec.is_mounted()) GTEST_SKIP() << "mounting a tmpfs takes root";
   AgentServiceOptions with = options();
   with.other_bundle_directories = {"/proc/none"};
@@ -272,14 +271,14 @@ TEST_F(BundleTarTest, UnpacksPlainFiles) {
   EXPECT_EQ(std::filesystem::file_size(root_ + "/in/lib_x.so.1"), 3u);
 }
 
-TEST_F(BundleTarTest, RefusesEverythingElse) {
+TEST_F(BundleTarTest, RejectsEverythingElse) {
   const std::string good = tar_of({{.name = "a", .content = "abc"}});
   std::string damaged = good;
   damaged[0] = 'b';
   std::vector<TarFile> too_many;
   for (std::size_t i = 0; i <= kMaxBundleFiles; ++i)
     too_many.push_back({.name = "f" + std::to_string(i), .content = ""});
-  const std::vector<std::string> refused = {
+  const std::vector<std::string> rejected = {
       tar_of({{.name = "../a", .content = "x"}}),
       tar_of({{.name = "/etc/a", .content = "x"}}),
       tar_of({{.name = "d/a", .content = "x"}}),
@@ -299,9 +298,9 @@ TEST_F(BundleTarTest, RefusesEverythingElse) {
       "",
       std::string(512, 'x'),
   };
-  for (std::size_t i = 0; i < refused.size(); ++i) {
+  for (std::size_t i = 0; i < rejected.size(); ++i) {
     std::filesystem::remove_all(root_ + "/in");
-    const Result<void> unpacked = unpack(refused[i]);
+    const Result<void> unpacked = unpack(rejected[i]);
     ASSERT_FALSE(unpacked.ok()) << i;
     EXPECT_EQ(unpacked.error().code, Code::kDataLoss) << i;
   }

@@ -27,7 +27,7 @@ JobRecord example() {
                    .description = job.SerializeAsString()};
 }
 
-TEST(JobRecord, ComesBackAsItWas) {
+TEST(JobRecord, SurvivesARoundTrip) {
   JobRecord record = example();
   record.from = std::string("\0\n\\ \"\xff", 6);
   const Result<JobRecord> back = parse_job_record(encode_job_record(record));
@@ -48,7 +48,7 @@ TEST(JobRecord, EveryTruncationIsSeen) {
     EXPECT_FALSE(parse_job_record(text.substr(0, length)).ok()) << length;
 }
 
-TEST(JobRecord, GarbageIsRefused) {
+TEST(JobRecord, GarbageIsRejected) {
   const std::string text = encode_job_record(example());
   for (const std::string& bad : std::initializer_list<std::string>{
            std::string("x"), std::string(1000, '\0'), text + "more\n", text + text,
@@ -60,7 +60,7 @@ TEST(JobRecord, GarbageIsRefused) {
   }
 }
 
-TEST(AuditLine, IsOneLineWhateverAUserWrote) {
+TEST(AuditLine, IsOneLineForAnyInput) {
   EXPECT_EQ(audit_line(example(), 1'767'323'105, "a worker \"failed\", twice"),
             "audit: job=77777777777777777777777777777777 host=3 "
             "certificate=user/alice\\x20serial\\x204f02 from=10.77.0.1:41234 user=al\\x20ice\\x0a "
@@ -76,14 +76,14 @@ TEST(AuditLine, DoesWithoutADescription) {
   EXPECT_NE(audit_line(record, 0, "x").find(" user= hosts= command_sha256= "), std::string::npos);
 }
 
-TEST(Outcome, HasWordsForEveryCode) {
-  EXPECT_EQ(outcome_of(kSupervisorWell), "all workers succeeded");
+TEST(Outcome, HasATextForEveryCode) {
+  EXPECT_EQ(outcome_of(kSupervisorOk), "all workers succeeded");
   EXPECT_EQ(outcome_of(kSupervisorWorkerFailed), "a worker failed");
   EXPECT_EQ(outcome_of(128 + 9), "the supervisor was killed by SIGKILL");
   EXPECT_EQ(outcome_of(77), "the supervisor failed with 77");
 }
 
-TEST(WardenRecord, ComesBackOrIsNone) {
+TEST(WardenRecord, SurvivesARoundTripOrIsRejected) {
   const WardenRecord running{.pid = 4711, .start_time = 123456789012, .exit_code = {}};
   const auto back = parse_warden_record(encode_warden_record(running));
   ASSERT_TRUE(back);

@@ -47,7 +47,7 @@ class AgentRegistryTest : public AgentFixture {
   }
 };
 
-TEST_F(AgentRegistryTest, ASecondAgentIsRefusedAndToldOfTheFirst) {
+TEST_F(AgentRegistryTest, RejectsASecondAgentAndNamesTheFirst) {
   ASSERT_TRUE(start_agent());
   const Result<std::unique_ptr<JobRegistry>> second =
       JobRegistry::make(*loop_, state_directory(), *this);
@@ -57,7 +57,7 @@ TEST_F(AgentRegistryTest, ASecondAgentIsRefusedAndToldOfTheFirst) {
       << second.error().message;
 }
 
-TEST_F(AgentRegistryTest, ADirectoryThatIsOpenToOthersIsRefused) {
+TEST_F(AgentRegistryTest, ADirectoryThatIsOpenToOthersIsRejected) {
   chmod(state_directory().c_str(), 0755);
   EXPECT_FALSE(start_agent());
   EXPECT_EQ(make_error_.code, Code::kPermissionDenied);
@@ -100,7 +100,7 @@ TEST_F(AgentRegistryTest, AJobOfAnotherBootHasEnded) {
 }
 
 // A home that hosts share, on a file system that does not show one host's locks to the other.
-TEST_F(AgentRegistryTest, LeavesTheRecordsOfAnotherMachineAlone) {
+TEST_F(AgentRegistryTest, IgnoresTheRecordsOfAnotherMachine) {
   const std::string job = random_job_id();
   JobRecord record = record_of(job);
   record.machine = "another";
@@ -116,9 +116,9 @@ TEST_F(AgentRegistryTest, LeavesTheRecordsOfAnotherMachineAlone) {
 }
 
 TEST_F(AgentRegistryTest, ReportsJobsThatEndedWhileNoAgentRan) {
-  const std::string told = random_job_id();
-  leave(told + "-0.job", encode_job_record(record_of(told)));
-  leave(told + "-0.warden", "warden 1234 99\nexit 10\n");
+  const std::string reported = random_job_id();
+  leave(reported + "-0.job", encode_job_record(record_of(reported)));
+  leave(reported + "-0.warden", "warden 1234 99\nexit 10\n");
   const std::string never = random_job_id();
   leave(never + "-0.job", encode_job_record(record_of(never)));
   const std::string killed = random_job_id();
@@ -126,7 +126,7 @@ TEST_F(AgentRegistryTest, ReportsJobsThatEndedWhileNoAgentRan) {
   // Our own pid with another start time: the warden's pid is somebody else's now.
   leave(killed + "-0.warden", "warden " + std::to_string(getpid()) + " 99\n");
   ASSERT_TRUE(start_agent());
-  EXPECT_TRUE(has_outcome(audit_of(told), "a worker failed"));
+  EXPECT_TRUE(has_outcome(audit_of(reported), "a worker failed"));
   EXPECT_TRUE(has_outcome(audit_of(never), "it never started"));
   EXPECT_TRUE(has_outcome(audit_of(killed), "its warden was killed"));
 }
@@ -186,7 +186,7 @@ TEST_F(AgentRegistryTest, OldTombstonesGo) {
   EXPECT_TRUE(exists(young_job + "-0.ended"));
 }
 
-TEST_F(AgentRegistryTest, TombstonesAreBounded) {
+TEST_F(AgentRegistryTest, BoundsTheTombstones) {
   for (std::size_t i = 0; i < StateDirectory::kMaxTombstones + 10; ++i) {
     char id[33];
     std::snprintf(id, sizeof id, "%032zx", i);
@@ -202,7 +202,7 @@ TEST_F(AgentRegistryTest, TombstonesAreBounded) {
   EXPECT_TRUE(eventually([&] { return left() == StateDirectory::kMaxTombstones; })) << left();
 }
 
-TEST_F(AgentRegistryTest, OnAFullDiskJobsAreRefusedByName) {
+TEST_F(AgentRegistryTest, RejectsAJobByNameIfTheDiskIsFull) {
   if (mount("tmpfs", state_directory().c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0)
     GTEST_SKIP() << "mounting a tmpfs takes root";
   ASSERT_TRUE(start_agent());
@@ -216,10 +216,10 @@ TEST_F(AgentRegistryTest, OnAFullDiskJobsAreRefusedByName) {
   EXPECT_NE(status.error_message().find(state_directory()), std::string::npos)
       << status.error_message();
   EXPECT_EQ(list().jobs_size(), 0);
-  // With room again it is taken: the refusal has left nothing.
+  // Accepted once there is room: the rejection has left nothing.
   unlink((state_directory() + "/filler").c_str());
   launcher.open(channel());
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.finish();
   audit_of(launcher.job_id());
   end_agent();
@@ -280,7 +280,7 @@ TEST(ChooseOpenAction, IsATable) {
   }
 }
 
-TEST(EnvironmentForJobs, LeavesOutWhatIsTheAgentsOwn) {
+TEST(EnvironmentForJobs, OmitsTheAgentsVariables) {
   const Environment kept = environment_for_jobs({{"PATH", "/bin"},
                                                  {"NOTIFY_SOCKET", "/run/x"},
                                                  {"WATCHDOG_USEC", "1"},

@@ -19,7 +19,7 @@ TEST_F(AgentServerTest, ServesItsUserOverTls) {
   serve();
   const auto alice = authority_.user("alice");
   const std::string serial = read_certificate(alice.certificate_pem)->serial;
-  EXPECT_EQ(who_am_i(tls_channel(alice)), "user/alice serial " + serial);
+  EXPECT_EQ(own_identity(tls_channel(alice)), "user/alice serial " + serial);
 }
 
 TEST_F(AgentServerTest, ServesTheUnixSocket) {
@@ -63,9 +63,9 @@ struct Stranger {
   const char* reason;
 };
 
-class AgentServerRefuses : public AgentFront, public ::testing::WithParamInterface<Stranger> {};
+class AgentServerRejects : public AgentFront, public ::testing::WithParamInterface<Stranger> {};
 
-TEST_P(AgentServerRefuses, AndSaysWhy) {
+TEST_P(AgentServerRejects, CallersWithAReason) {
   const KeyAndCertificate client = GetParam().make(authority_);
   certificates_.write("ca.crl",
                       authority_.revocation_of(std::string(GetParam().name) == "revoked"
@@ -74,12 +74,12 @@ TEST_P(AgentServerRefuses, AndSaysWhy) {
   serve();
   EXPECT_FALSE(ask(tls_channel(client)).ok());
   EXPECT_EQ(service_.calls, 0);
-  EXPECT_TRUE(log_.soon_says(GetParam().reason)) << log_.text();
-  EXPECT_TRUE(log_.soon_says("refused 127.0.0.1:")) << log_.text();
+  EXPECT_TRUE(log_.eventually_contains(GetParam().reason)) << log_.text();
+  EXPECT_TRUE(log_.eventually_contains("refused 127.0.0.1:")) << log_.text();
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Strangers, AgentServerRefuses,
+    Strangers, AgentServerRejects,
     ::testing::Values(
         Stranger{"none", [](TestAuthority&) { return KeyAndCertificate{}; },
                  "it presented no certificate"},
@@ -107,7 +107,7 @@ TEST_F(AgentServerTest, JudgesOpenConnectionsAgainAtEachCall) {
 }
 
 // A copy of the list that has begun, or that a full disk has ended.
-TEST_F(AgentServerTest, AnEmptyListRevokesNothingLess) {
+TEST_F(AgentServerTest, KeepsEarlierRevocationsIfTheNewListIsEmpty) {
   const auto alice = authority_.user("alice");
   certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
   serve();
@@ -116,7 +116,8 @@ TEST_F(AgentServerTest, AnEmptyListRevokesNothingLess) {
     reread_certificates(true);
     EXPECT_FALSE(ask(tls_channel(alice)).ok());
   }
-  EXPECT_TRUE(log_.soon_says("ca.crl is empty; the previous ones stay in use")) << log_.text();
+  EXPECT_TRUE(log_.eventually_contains("ca.crl is empty; the previous ones stay in use"))
+      << log_.text();
 }
 
 TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
@@ -128,7 +129,7 @@ TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
   reread_certificates(true);
   EXPECT_FALSE(ask(tls_channel(alice)).ok());
   const std::string gone = "ca.crl no longer exists: the last revocation list stays in use";
-  ASSERT_TRUE(log_.soon_says(gone)) << log_.text();
+  ASSERT_TRUE(log_.eventually_contains(gone)) << log_.text();
   // Once.
   const std::string text = log_.text();
   EXPECT_EQ(text.find(gone, text.find(gone) + 1), std::string::npos) << text;
@@ -138,13 +139,14 @@ TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
 }
 
 // An agent that is started without a list knows of none before: it says so.
-TEST_F(AgentServerTest, ALackingListIsSaidAtTheStart) {
+TEST_F(AgentServerTest, ReportsAMissingRevocationListAtStart) {
   serve();
-  EXPECT_TRUE(log_.soon_says("ca.crl does not exist, so no certificate is treated as revoked"))
+  EXPECT_TRUE(
+      log_.eventually_contains("ca.crl does not exist, so no certificate is treated as revoked"))
       << log_.text();
 }
 
-TEST_F(AgentServerTest, AKeyThatOthersCanReadIsRefused) {
+TEST_F(AgentServerTest, AKeyThatOthersCanReadIsRejected) {
   const auto load = [this] {
     return AgentCredentials::load(CertificateFiles{certificates_.path()}, "alice", half_open_);
   };
@@ -199,7 +201,7 @@ class AgentServerSessions : public AgentFront {
   void serve_twice(const std::string& expected_reuse);
 };
 
-TEST_F(AgentServerSessions, AreNotOffered) { serve_twice("false"); }
+TEST_F(AgentServerSessions, AreDisabled) { serve_twice("false"); }
 
 // An administrator may have defaults of his own, with tickets: a client that continues a session
 // does not show its certificate again.
@@ -285,18 +287,18 @@ TEST_F(AgentServerTest, TakesANewCertificateWithoutARestart) {
   }));
 }
 
-TEST_F(AgentServerTest, KeepsWhatItHasWhenNewFilesAreBad) {
+TEST_F(AgentServerTest, KeepsItsCertificateIfTheNewFilesAreInvalid) {
   serve();
   certificates_.write("host.key", authority_.host().key_pem);
   reread_certificates();
-  EXPECT_TRUE(log_.soon_says("is not the key of"));
-  EXPECT_TRUE(log_.soon_says("the previous ones stay in use"));
+  EXPECT_TRUE(log_.eventually_contains("is not the key of"));
+  EXPECT_TRUE(log_.eventually_contains("the previous ones stay in use"));
   certificates_.write("ca.crt", "nonsense");
   reread_certificates(true);
   EXPECT_TRUE(ask(tls_channel(authority_.user("alice"))).ok());
 }
 
-TEST_F(AgentServerTest, SaysOnceThatItsCertificateEnds) {
+TEST_F(AgentServerTest, WarnsOnceThatItsCertificateExpires) {
   write_certificates(authority_.host("node1", 3));
   serve();
   on_loop([this] {
@@ -309,7 +311,7 @@ TEST_F(AgentServerTest, SaysOnceThatItsCertificateEnds) {
   EXPECT_EQ(text.find("expires in", first + 1), std::string::npos) << text;
 }
 
-TEST_F(AgentServerTest, RefusesACertificateThatCannotServe) {
+TEST_F(AgentServerTest, RejectsACertificateThatCannotServe) {
   const auto load = [this] {
     return AgentCredentials::load(CertificateFiles{certificates_.path()}, "alice", half_open_);
   };
@@ -335,19 +337,19 @@ TEST_F(AgentServerTest, ShutsDownInTimeWhateverClientsDo) {
   const auto begin = std::chrono::steady_clock::now();
   on_loop([this] { server_->stop_accepting(); });
   server_->shut_down(std::chrono::milliseconds(300));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(std::chrono::milliseconds(1500)));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, scaled_time(std::chrono::milliseconds(1500)));
   EXPECT_EQ(service_.open_calls, 0);
   EXPECT_FALSE(stream->Finish().ok());
 }
 
-TEST_F(AgentServerTest, ServesPlaintextOnlyOnLoopbackAndOnlyWhenAsked) {
+TEST_F(AgentServerTest, ServesPlaintextOnlyOnLoopbackAndOnlyOnRequest) {
   options_.listen.clear();
   options_.insecure_loopback = 0;
   serve(false);
-  EXPECT_EQ(
-      who_am_i(channel(grpc::InsecureChannelCredentials(), "127.0.0.1:" + std::to_string(port_))),
-      "no certificate (loopback)");
-  EXPECT_EQ(who_am_i(unix_channel()), "unix socket");
+  EXPECT_EQ(own_identity(
+                channel(grpc::InsecureChannelCredentials(), "127.0.0.1:" + std::to_string(port_))),
+            "no certificate (loopback)");
+  EXPECT_EQ(own_identity(unix_channel()), "unix socket");
 }
 
 // Our end of the connection of this process to `port`: as the peer, we know it by its local port.

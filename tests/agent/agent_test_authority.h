@@ -65,7 +65,7 @@ class CapturedLog {
     all << file.rdbuf();
     return all.str();
   }
-  bool soon_says(const std::string& part) const {
+  bool eventually_contains(const std::string& part) const {
     return eventually([&] { return text().find(part) != std::string::npos; });
   }
 

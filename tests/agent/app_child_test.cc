@@ -44,7 +44,7 @@ class AppChildTest : public testing::Test {
   pid_t leader_ = 0;
 };
 
-TEST_F(AppChildTest, KeepsItsNumberUntilItsGroupIsAskedFor) {
+TEST_F(AppChildTest, KeepsThePidUntilItsGroupWasChecked) {
   AppChild child = run("exit 7");
   EXPECT_EQ(child.exit_code(), 7);
   EXPECT_EQ(kill(leader_, 0), 0) << "its number may be another process's already";
@@ -55,7 +55,7 @@ TEST_F(AppChildTest, KeepsItsNumberUntilItsGroupIsAskedFor) {
   child.kill_group(SIGTERM);
 }
 
-TEST_F(AppChildTest, EndsWhatItsLeaderHasLeft) {
+TEST_F(AppChildTest, KillsProcessesThatOutliveTheGroupLeader) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   AppChild child = run("sleep 600 & exit 0");
   EXPECT_TRUE(child.has_group());
@@ -69,7 +69,7 @@ TEST_F(AppChildTest, EndsWhatItsLeaderHasLeft) {
   EXPECT_FALSE(has_group);
 }
 
-TEST_F(AppChildTest, KnowsTheSignalThatHasKilledIt) {
+TEST_F(AppChildTest, ReportsTheSignalThatKilledIt) {
   const AppChild child = run("kill -9 $$");
   EXPECT_EQ(child.signal(), SIGKILL);
   EXPECT_EQ(child.exit_code(), 128 + SIGKILL);

@@ -60,8 +60,8 @@ class CertificateScriptTest : public testing::Test {
     EXPECT_EQ(done.code, 0) << done.text;
     EXPECT_NE(done.text.find(says), std::string::npos) << done.text;
   }
-  void expect_refused(const std::vector<std::string>& words, int code,
-                      const std::string& says) const {
+  void expect_rejected(const std::vector<std::string>& words, int code,
+                       const std::string& says) const {
     const Done done = run(words);
     EXPECT_EQ(done.code, code) << done.text;
     EXPECT_TRUE(done.text.starts_with("ivy-agent: error: ")) << done.text;
@@ -100,7 +100,7 @@ class CertificateScriptTest : public testing::Test {
   std::string ca_ = "config/ivyrun/ca";
 };
 
-TEST_F(CertificateScriptTest, MakesAnAuthorityForItsOwnerAlone) {
+TEST_F(CertificateScriptTest, MakesAnAuthorityThatOnlyItsOwnerCanRead) {
   init();
   EXPECT_EQ(mode_of(directory_ / ca_), 0700U);
   EXPECT_EQ(mode_of(directory_ / (ca_ + "/ca.key")), 0600U);
@@ -109,13 +109,13 @@ TEST_F(CertificateScriptTest, MakesAnAuthorityForItsOwnerAlone) {
   EXPECT_EQ(mode_of(directory_ / (ca_ + "/issued.txt")), 0600U);
   for (const auto& entry : std::filesystem::directory_iterator(directory_ / ca_))
     EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
-  expect_refused({"ca", "init"}, 1, "a CA is never overwritten");
+  expect_rejected({"ca", "init"}, 1, "a CA is never overwritten");
   // Half of one is none, but still not ours to replace.
   ASSERT_EQ(unlink((directory_ / (ca_ + "/ca.key")).c_str()), 0);
-  expect_refused({"ca", "init"}, 1, "ca.crt exists");
+  expect_rejected({"ca", "init"}, 1, "ca.crt exists");
 }
 
-TEST_F(CertificateScriptTest, GivesAHostWhatItsAgentNeeds) {
+TEST_F(CertificateScriptTest, WritesTheFilesThatAnAgentNeeds) {
   init();
   expect_done({"cert", "Node7", "node7.lan", "10.0.0.7", "[FE80::7%eth0]", "NODE7",
                "::ffff:10.0.0.8", "--serves", "alice", "--out", "out"},
@@ -149,7 +149,7 @@ TEST_F(CertificateScriptTest, TakesANumericAddressOrALongNameAsAHost) {
   }
 }
 
-TEST_F(CertificateScriptTest, GivesAUserAConfigurationThatLoads) {
+TEST_F(CertificateScriptTest, WritesAUserConfigurationThatLoads) {
   init();
   expect_done({"cert", "--user", "alice", "--port", "7500"}, "ivyrun finds them there");
   expect_done({"cert", "--user", "alice"});  // The port stays until another is asked for.
@@ -173,15 +173,17 @@ TEST_F(CertificateScriptTest, NeverOverwritesFilesOfOthers) {
   init();
   expect_done({"cert", "--user", "alice"});
   const std::string key = directory_.read("config/ivyrun/user.key");
-  expect_refused({"cert", "--user", "bob"}, 1,
-                 "user.crt is the certificate of user/alice, not of user/bob");
+  expect_rejected({"cert", "--user", "bob"}, 1,
+                  "user.crt is the certificate of user/alice, not of user/bob");
   expect_done({"ca", "init", "--ca", "other CA", "--days", "10"});
-  expect_refused({"cert", "--user", "alice", "--ca", "other CA"}, 1, "belongs to another CA than ");
-  expect_refused({"cert", "--user", "alice", "--out", ca_}, 2, "is the directory of the CA itself");
+  expect_rejected({"cert", "--user", "alice", "--ca", "other CA"}, 1,
+                  "belongs to another CA than ");
+  expect_rejected({"cert", "--user", "alice", "--out", ca_}, 2,
+                  "is the directory of the CA itself");
   EXPECT_EQ(directory_.read("config/ivyrun/user.key"), key);
 }
 
-TEST_F(CertificateScriptTest, RenewsWithTheNamesAndThePlaceOfTheLast) {
+TEST_F(CertificateScriptTest, RenewsWithTheNamesAndTheDirectoryOfTheLast) {
   init();
   expect_done(
       {"cert", "node7", "node7.lan", "10.0.0.7", "fe80::7", "--serves", "alice", "--out", "out"});
@@ -221,7 +223,7 @@ TEST_F(CertificateScriptTest, RevokesAllCertificatesOfAName) {
   expect_revoked("node7/host.crt", CertificateRole::kHost);
   EXPECT_TRUE(verify("node8/host.crt", CertificateRole::kHost).ok());
   EXPECT_TRUE(verify("config/ivyrun/user.crt", CertificateRole::kUser).ok());
-  expect_refused({"renew", "node7"}, 1, "so it cannot be renewed");
+  expect_rejected({"renew", "node7"}, 1, "so it cannot be renewed");
   expect_done({"cert", "node7", "--serves", "alice"});
   EXPECT_TRUE(verify("node7/host.crt", CertificateRole::kHost).ok());
   expect_done({"revoke", "node7"}, "(already on ");
@@ -245,7 +247,7 @@ TEST_F(CertificateScriptTest, RevokesOneCertificateByItsSerial) {
   EXPECT_TRUE(verify("config/ivyrun/user.crt", CertificateRole::kUser).ok());
 }
 
-TEST_F(CertificateScriptTest, LetsNoCertificateOutliveTheAuthority) {
+TEST_F(CertificateScriptTest, LimitsCertificatesToTheLifetimeOfTheAuthority) {
   expect_done({"ca", "init", "--days", "10"});
   expect_done({"cert", "node1", "--serves", "alice"}, "Its validity is limited to that of the CA");
   const Result<CertificateIdentity> identity = verify("node1/host.crt", CertificateRole::kHost);
@@ -270,7 +272,7 @@ TEST_F(CertificateScriptTest, WarnsBeforeACertificateExpires) {
   EXPECT_EQ(table.text.find("host/node1 expires"), std::string::npos) << table.text;
 }
 
-TEST_F(CertificateScriptTest, RefusesWrongWordsBeforeItWritesAnything) {
+TEST_F(CertificateScriptTest, RejectsInvalidArgumentsBeforeWritingAnything) {
   init();
   const std::string index = directory_.read(ca_ + "/issued.txt");
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong{
@@ -303,34 +305,34 @@ TEST_F(CertificateScriptTest, RefusesWrongWordsBeforeItWritesAnything) {
       {{"revoke", "--serial", "xyz"}, "\"xyz\" is not a serial number"},
       {{"certs", "all"}, "does not take an argument: \"all\""},
       {{"sing"}, "unknown verb \"sing\""}};
-  for (const auto& [words, says] : wrong) expect_refused(words, 2, says);
+  for (const auto& [words, says] : wrong) expect_rejected(words, 2, says);
   std::vector<std::string> many{"cert", "n", "--serves", "a"};
   many.insert(many.end(), 65, "x");
-  expect_refused(many, 2, "more than 64 names");
-  expect_refused({"revoke", "--serial", "4f"}, 1, "serial 4f");
-  expect_refused({"renew", "node9"}, 1, "has not issued a certificate for host/node9");
-  expect_refused({"revoke", "node9"}, 1, "no unexpired certificate of host/node9");
+  expect_rejected(many, 2, "more than 64 names");
+  expect_rejected({"revoke", "--serial", "4f"}, 1, "serial 4f");
+  expect_rejected({"renew", "node9"}, 1, "has not issued a certificate for host/node9");
+  expect_rejected({"revoke", "node9"}, 1, "no unexpired certificate of host/node9");
   EXPECT_EQ(directory_.read(ca_ + "/issued.txt"), index);
   EXPECT_FALSE(std::filesystem::exists(directory_ / "n"));
 }
 
-TEST_F(CertificateScriptTest, SaysHowToMakeAnAuthority) {
-  expect_refused({"cert", "node1", "--serves", "a"}, 1, "there is no certificate authority in");
-  expect_refused({"certs"}, 1, "`ivy-agent ca init`");
+TEST_F(CertificateScriptTest, ExplainsHowToMakeAnAuthority) {
+  expect_rejected({"cert", "node1", "--serves", "a"}, 1, "there is no certificate authority in");
+  expect_rejected({"certs"}, 1, "`ivy-agent ca init`");
 }
 
 TEST_F(CertificateScriptTest, DoesNotUseAnAuthorityThatOthersCouldTouch) {
   init();
   ASSERT_EQ(chmod((directory_ / (ca_ + "/ca.key")).c_str(), 0640), 0);
-  expect_refused({"cert", "node1", "--serves", "a"}, 1, "is open to other users");
+  expect_rejected({"cert", "node1", "--serves", "a"}, 1, "is open to other users");
   ASSERT_EQ(chmod((directory_ / (ca_ + "/ca.key")).c_str(), 0600), 0);
   ASSERT_EQ(chmod((directory_ / ca_).c_str(), 0755), 0);
-  expect_refused({"cert", "node1", "--serves", "a"}, 1, "is open to other users (mode 0755)");
+  expect_rejected({"cert", "node1", "--serves", "a"}, 1, "is open to other users (mode 0755)");
   ASSERT_EQ(chmod((directory_ / ca_).c_str(), 0700), 0);
   std::filesystem::create_directory(directory_ / "shared");
   ASSERT_EQ(chmod((directory_ / "shared").c_str(), 0777), 0);
-  expect_refused({"cert", "--user", "alice", "--out", "shared"}, 1,
-                 "can be changed by other users (mode 0777)");
+  expect_rejected({"cert", "--user", "alice", "--out", "shared"}, 1,
+                  "can be changed by other users (mode 0777)");
   expect_done({"cert", "node1", "--serves", "a"});
 }
 
@@ -343,14 +345,14 @@ TEST_F(CertificateScriptTest, NamesTheDamagedFile) {
         "4f02\thost\tnode1\t1\t0\t/a\n", "4f02\thost\tnode1\t1\tvalid\n",
         "4f02\thost\tnode1\t1\tvalid\t/a\tmore\n", "4f02\thost\tnode1\t1\tvalid\t/cut"}) {
     directory_.write(ca_ + "/issued.txt", index + line);
-    expect_refused({"cert", "node1", "--serves", "a"}, 1, "issued.txt:2: not a line");
+    expect_rejected({"cert", "node1", "--serves", "a"}, 1, "issued.txt:2: not a line");
   }
   directory_.write(ca_ + "/issued.txt", index);
   const std::string key = directory_.read(ca_ + "/ca.key");
   directory_.write(ca_ + "/ca.key", "x");
-  expect_refused({"cert", "node1", "--serves", "a"}, 1, "the CA's key is damaged");
+  expect_rejected({"cert", "node1", "--serves", "a"}, 1, "the CA's key is damaged");
   directory_.write(ca_ + "/ca.key", test::TestAuthority().texts().key_pem);
-  expect_refused({"cert", "node1", "--serves", "a"}, 1, "do not belong together");
+  expect_rejected({"cert", "node1", "--serves", "a"}, 1, "do not belong together");
   directory_.write(ca_ + "/ca.key", key);
   expect_done({"cert", "node1", "--serves", "a"});
 }
@@ -375,7 +377,7 @@ TEST_F(CertificateScriptTest, RunsCommandsOfOneAuthorityInTurn) {
   EXPECT_EQ(serials.size(), static_cast<std::size_t>(kProcesses));
 }
 
-TEST_F(CertificateScriptTest, GoesOnWithTheAuthorityOfVersion010) {
+TEST_F(CertificateScriptTest, ContinuesWithAnAuthorityOfVersion010) {
   take_old_authority();
   // The day of the fixture's certificates, whatever the day of the test is.
   const std::int64_t then = 1'800'000'000;

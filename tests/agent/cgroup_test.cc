@@ -17,17 +17,17 @@
 namespace ivy::test {
 namespace {
 
-struct PlaceCase {
+struct LocationCase {
   const char* name;
   const char* mountinfo;
   const char* cgroup;
   const char* directory;  // nullptr: not visible.
 };
 
-class CgroupPlaceTest : public testing::TestWithParam<PlaceCase> {};
+class CgroupLocationTest : public testing::TestWithParam<LocationCase> {};
 
-TEST_P(CgroupPlaceTest, IsFoundByMountsAndOwnPath) {
-  const PlaceCase& each = GetParam();
+TEST_P(CgroupLocationTest, IsFoundByMountsAndOwnPath) {
+  const LocationCase& each = GetParam();
   const auto directory = cgroup_v2_directory(each.mountinfo, each.cgroup);
   if (each.directory == nullptr) {
     EXPECT_FALSE(directory.has_value()) << *directory;
@@ -37,31 +37,31 @@ TEST_P(CgroupPlaceTest, IsFoundByMountsAndOwnPath) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Places, CgroupPlaceTest,
+    Places, CgroupLocationTest,
     testing::Values(
-        PlaceCase{
+        LocationCase{
             "unified",
             "29 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
             "0::/user.slice/user-1000.slice/session-3.scope\n",
             "/sys/fs/cgroup/user.slice/user-1000.slice/session-3.scope"},
-        PlaceCase{"hybrid",
-                  "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
-                  "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
-                  "4:memory:/batch\n0::/\n", "/sys/fs/cgroup/unified"},
-        PlaceCase{"part_of_the_hierarchy",
-                  "5 1 0:26 /docker/ab /sys/fs/cgroup ro - cgroup2 cg rw\n",
-                  "0::/docker/ab/inner\n", "/sys/fs/cgroup/inner"},
-        PlaceCase{"exactly_the_part", "5 1 0:26 /docker/ab /sys/fs/cgroup ro - cgroup2 cg rw\n",
-                  "0::/docker/ab\n", "/sys/fs/cgroup"},
-        PlaceCase{"a_part_beside_ours", "5 1 0:26 /docker/a /sys/fs/cgroup ro - cgroup2 cg rw\n",
-                  "0::/docker/ab\n", nullptr},
-        PlaceCase{"outside_the_namespace", "5 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
-                  "0::/../other\n", nullptr},
-        PlaceCase{"only_version_one", "5 1 0:26 / /cg rw - cgroup cgroup rw,memory\n",
-                  "4:memory:/\n", nullptr},
-        PlaceCase{"escaped_path", "5 1 0:26 / /mnt/my\\040cgroups rw - cgroup2 none rw\n",
-                  "0::/x\n", "/mnt/my cgroups/x"},
-        PlaceCase{"junk", "no dash\n1 2 - cgroup2\n\n", "::\n0\n", nullptr}),
+        LocationCase{"hybrid",
+                     "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+                     "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+                     "4:memory:/batch\n0::/\n", "/sys/fs/cgroup/unified"},
+        LocationCase{"part_of_the_hierarchy",
+                     "5 1 0:26 /docker/ab /sys/fs/cgroup ro - cgroup2 cg rw\n",
+                     "0::/docker/ab/inner\n", "/sys/fs/cgroup/inner"},
+        LocationCase{"exactly_the_part", "5 1 0:26 /docker/ab /sys/fs/cgroup ro - cgroup2 cg rw\n",
+                     "0::/docker/ab\n", "/sys/fs/cgroup"},
+        LocationCase{"a_part_beside_ours", "5 1 0:26 /docker/a /sys/fs/cgroup ro - cgroup2 cg rw\n",
+                     "0::/docker/ab\n", nullptr},
+        LocationCase{"outside_the_namespace", "5 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+                     "0::/../other\n", nullptr},
+        LocationCase{"only_version_one", "5 1 0:26 / /cg rw - cgroup cgroup rw,memory\n",
+                     "4:memory:/\n", nullptr},
+        LocationCase{"escaped_path", "5 1 0:26 / /mnt/my\\040cgroups rw - cgroup2 none rw\n",
+                     "0::/x\n", "/mnt/my cgroups/x"},
+        LocationCase{"junk", "no dash\n1 2 - cgroup2\n\n", "::\n0\n", nullptr}),
     [](const auto& named) { return std::string(named.param.name); });
 
 class MemoryLimitTest : public testing::Test {
@@ -99,7 +99,7 @@ TEST_F(MemoryLimitTest, TheNarrowestLimitCountsAndFilesCanBeTakenBack) {
   EXPECT_EQ(left(), 0u);
 }
 
-TEST_F(MemoryLimitTest, OfVersionOne) {
+TEST_F(MemoryLimitTest, ReadsVersionOne) {
   write("slice/job/memory.limit_in_bytes", "9223372036854771712\n");
   write("slice/job/memory.usage_in_bytes", "1000000\n");
   write("slice/memory.limit_in_bytes", "3000000\n");

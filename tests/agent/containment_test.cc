@@ -69,7 +69,7 @@ std::vector<pid_t> start_a_stubborn_job(const std::string& job_id, int cgroup_fd
 }
 
 // True when the job was seen whole, lived through TERM where it can, and is gone at the end.
-bool ends_a_stubborn_job(Containment& job, const std::string& job_id) {
+bool kills_a_stubborn_job(Containment& job, const std::string& job_id) {
   const std::vector<pid_t> pids = start_a_stubborn_job(job_id, job.cgroup_fd());
   // Two pairs of grandchild and parent (one parent leaves), one immune process, and the many.
   const std::size_t expected = 3 + 1 + kMany;
@@ -83,15 +83,15 @@ bool ends_a_stubborn_job(Containment& job, const std::string& job_id) {
     }
     return job.empty();
   });
-  return ended && std::ranges::all_of(pids, [](pid_t pid) { return is_gone(pid); });
+  return ended && std::ranges::all_of(pids, [](pid_t pid) { return has_exited(pid); });
 }
 
-TEST_F(ContainmentTest, CgroupEndsAStubbornJob) {
+TEST_F(ContainmentTest, CgroupKillsAJobThatIgnoresSignals) {
   Result<std::unique_ptr<Containment>> job = make_cgroup(request());
   if (!job.ok()) GTEST_SKIP() << job.error().message;
   EXPECT_TRUE((*job)->describe().starts_with("cgroup /"));
   const std::string directory = (*job)->describe().substr(std::string("cgroup ").size());
-  EXPECT_TRUE(ends_a_stubborn_job(**job, job_id_));
+  EXPECT_TRUE(kills_a_stubborn_job(**job, job_id_));
   struct stat status {};
   EXPECT_EQ(stat(directory.c_str(), &status), 0);
   (*job)->remove();
@@ -121,13 +121,13 @@ TEST_F(ContainmentTest, CgroupIsRemovedWithThoseThatWorkersMadeInIt) {
   EXPECT_NE(stat(directory.c_str(), &status), 0);
 }
 
-TEST_F(ContainmentTest, ProcessTreeEndsAStubbornJob) {
+TEST_F(ContainmentTest, ProcessTreeKillsAJobThatIgnoresSignals) {
   ProcessTree job(request());
   EXPECT_TRUE(job.empty());
-  EXPECT_TRUE(ends_a_stubborn_job(job, job_id_));
+  EXPECT_TRUE(kills_a_stubborn_job(job, job_id_));
 }
 
-TEST_F(ContainmentTest, ProcessTreeEndsAThousandProcesses) {
+TEST_F(ContainmentTest, ProcessTreeKillsAThousandProcesses) {
   constexpr std::size_t kThousand = 1000;
   const Running running = start(request_for("fork_many", {std::to_string(kThousand)}));
   ProcessTree job(request());
@@ -140,7 +140,7 @@ TEST_F(ContainmentTest, ProcessTreeEndsAThousandProcesses) {
   }));
 }
 
-TEST_F(ContainmentTest, AnOrdinaryUserWithoutACgroupEndsAStubbornJob) {
+TEST_F(ContainmentTest, KillsAJobThatIgnoresSignalsAsAnUnprivilegedUserWithoutACgroup) {
   const pid_t ordinary = fork();
   if (ordinary == 0) {
     if (geteuid() == 0 &&
@@ -150,14 +150,14 @@ TEST_F(ContainmentTest, AnOrdinaryUserWithoutACgroupEndsAStubbornJob) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     ContainmentRequest own = request();
     const std::unique_ptr<Containment> job = make_containment(own);
-    _exit(ends_a_stubborn_job(*job, job_id_) ? 0 : 1);
+    _exit(kills_a_stubborn_job(*job, job_id_) ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(ordinary, &status, 0), ordinary);
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(ContainmentTest, ProcessTreeSaysWhyThereIsNoCgroup) {
+TEST_F(ContainmentTest, ProcessTreeReportsWhyThereIsNoCgroup) {
   EXPECT_EQ(ProcessTree(request()).describe(), "process tree");
   EXPECT_EQ(ProcessTree(request(), "mkdir /x: no").describe(), "process tree (mkdir /x: no)");
 }
@@ -182,13 +182,13 @@ TEST_F(ContainmentTest, ProcessTreeFindsByJobAndHostInTheEnvironment) {
   EXPECT_EQ(wait_exit(ours).signal, SIGKILL);
   EXPECT_TRUE(job.empty());
   for (const SpawnedProcess& process : {keeper, other_host, other_job}) {
-    EXPECT_FALSE(is_gone(process.pid));
+    EXPECT_FALSE(has_exited(process.pid));
     kill(process.pid, SIGKILL);
     wait_exit(process);
   }
 }
 
-TEST_F(ContainmentTest, ProcessTreeWakesWhatIsStoppedBeforeAskingItToEnd) {
+TEST_F(ContainmentTest, ProcessTreeContinuesStoppedProcessesBeforeTerm) {
   const Running sleeper = start([] {
     SpawnRequest request = request_for("fork_grandchild", {"stay"});
     return request;
@@ -248,19 +248,19 @@ void end_one_without_main_thread(Containment& job, const Environment& environmen
   EXPECT_EQ(wait_exit(immune.process).signal, SIGKILL);
 }
 
-TEST_F(ContainmentTest, ProcessTreeEndsAProcessWhoseMainThreadHasLeft) {
+TEST_F(ContainmentTest, ProcessTreeKillsAProcessWhoseMainThreadHasExited) {
   ProcessTree job(request());
   end_one_without_main_thread(job, {});
 }
 
-TEST_F(ContainmentTest, CgroupEndsAProcessWhoseMainThreadHasLeft) {
+TEST_F(ContainmentTest, CgroupKillsAProcessWhoseMainThreadHasExited) {
   Result<std::unique_ptr<Containment>> job = make_cgroup(request());
   if (!job.ok()) GTEST_SKIP() << job.error().message;
   end_one_without_main_thread(**job, {});
   (*job)->remove();
 }
 
-TEST_F(ContainmentTest, ProcessTreeEndsAnOrphanWhoseMainThreadHasLeft) {
+TEST_F(ContainmentTest, ProcessTreeKillsAnOrphanWhoseMainThreadHasExited) {
   const WithoutMainThread worker = start_without_main_thread({"ignore", "grandchild"}, {}, -1);
   EXPECT_EQ(wait_exit(worker.process).code, 0);
   ProcessTree job(request());
@@ -286,7 +286,7 @@ TEST_F(ContainmentTest, ProcessTreeFindsByTheEnvironmentOfAnotherThread) {
   wait_exit(keeper.process);
 }
 
-TEST_F(ContainmentTest, LooksAtAProcessWhoseMainThreadHasLeft) {
+TEST_F(ContainmentTest, InspectsAProcessWhoseMainThreadHasExited) {
   const WithoutMainThread worker = start_without_main_thread({}, {}, -1);
   ProcessView view;
   EXPECT_TRUE(eventually([&] {  // That it has printed its line does not say that it sleeps yet.
@@ -300,12 +300,12 @@ TEST_F(ContainmentTest, LooksAtAProcessWhoseMainThreadHasLeft) {
   EXPECT_FALSE(read_process_view(worker.pid, view));
 }
 
-TEST_F(ContainmentTest, SignalsNobodyWhoGotThePidLater) {
+TEST_F(ContainmentTest, DoesNotSignalAProcessThatReusesThePid) {
   const Running running = start(request_for("ignore_term"));
   ProcessStat stat_now;
   ASSERT_TRUE(read_process_stat(running.process.pid, stat_now));
   EXPECT_FALSE(signal_process(running.process.pid, stat_now.start_time + 1, SIGKILL));
-  EXPECT_FALSE(is_gone(running.process.pid));
+  EXPECT_FALSE(has_exited(running.process.pid));
   EXPECT_FALSE(signal_process(1, 0, 0));
   EXPECT_FALSE(signal_process(0, 0, 0));
   EXPECT_FALSE(signal_process(-1, 0, 0));
@@ -335,7 +335,7 @@ TEST_F(ContainmentTest, ACgroupThatCannotBeReadIsNotEmpty) {
   EXPECT_TRUE(cgroup->empty());
 }
 
-TEST_F(ContainmentTest, KnowsACounterOfOutOfMemoryKills) {
+TEST_F(ContainmentTest, ReadsTheCounterOfOutOfMemoryKills) {
   EXPECT_GE(ProcessTree(request()).out_of_memory_kills(), 0);
 }
 
@@ -351,7 +351,7 @@ TEST(ProcessStatTest, ReadsANameWithBlanksAndParentheses) {
   EXPECT_EQ(out.start_time, 123456u);
 }
 
-TEST(ProcessStatTest, RefusesJunk) {
+TEST(ProcessStatTest, RejectsJunk) {
   ProcessStat out;
   for (const char* junk : {"", "77", "77 (x", "77 )x(", "77 (x) S", "x (x) S 1 2"}) {
     EXPECT_FALSE(parse_process_stat(junk, out)) << junk;

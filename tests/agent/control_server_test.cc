@@ -72,7 +72,7 @@ class ControlServerTest : public testing::Test, private EventSink {
   }
 
   void send(const Event& event) override {
-    if (event.has_news()) told_.push_back(event.news());
+    if (event.has_news()) reported_.push_back(event.news());
     if (event.has_operations()) operations_ = event.operations();
   }
 
@@ -132,17 +132,17 @@ class ControlServerTest : public testing::Test, private EventSink {
     return status;
   }
   RankStatus status(std::uint32_t rank) { return server_->status().status(rank); }
-  const RankNews* told(std::uint32_t rank, RankState state) const {
-    for (const News& news : told_)
-      for (const RankNews& one : news.ranks())
+  const RankUpdate* find_update(std::uint32_t rank, RankState state) const {
+    for (const RankUpdates& updates : reported_)
+      for (const RankUpdate& one : updates.ranks())
         if (one.rank() == rank && one.state() == static_cast<std::uint32_t>(state)) return &one;
     return nullptr;
   }
   // Communicators, by what the launcher was told.
   std::set<std::string> reported() const {
     std::set<std::string> names;
-    for (const News& news : told_)
-      for (const RankReport& report : news.reports())
+    for (const RankUpdates& updates : reported_)
+      for (const RankReport& report : updates.reports())
         EXPECT_TRUE(names.insert(report.communicator()).second) << report.communicator();
     return names;
   }
@@ -161,7 +161,7 @@ class ControlServerTest : public testing::Test, private EventSink {
   LeakGuard leak_guard_;
   std::string directory_;
   std::string path_;
-  std::vector<News> told_;
+  std::vector<RankUpdates> reported_;
   Operations operations_;
   std::map<std::uint32_t, Child> children_;
   boost::asio::io_context loop_{1};
@@ -171,8 +171,8 @@ class ControlServerTest : public testing::Test, private EventSink {
 TEST_F(ControlServerTest, ReportsAKilledRankToOtherRanksAndTheLauncher) {
   Child& survivor = start_worker(0, {"wait-dead:1"});
   EXPECT_TRUE(survivor.line().starts_with("attached slot=0"));
-  ASSERT_EQ(told_.size(), 1u);
-  EXPECT_TRUE(told_[0].listening());
+  ASSERT_EQ(reported_.size(), 1u);
+  EXPECT_TRUE(reported_[0].listening());
   start_worker(2, {"sleep:60000"});
   const pid_t pid = children_[2].process.pid;
   kill(pid, SIGKILL);
@@ -181,10 +181,10 @@ TEST_F(ControlServerTest, ReportsAKilledRankToOtherRanksAndTheLauncher) {
   EXPECT_TRUE(line.starts_with("dead rank=2 state=signalled code=9 pid=" + std::to_string(pid) +
                                " host=here"))
       << line;
-  const RankNews* const news = told(2, RankState::kSignalled);
-  ASSERT_NE(news, nullptr);
-  EXPECT_EQ(news->code(), 9);
-  EXPECT_EQ(news->pid(), pid);
+  const RankUpdate* const updates = find_update(2, RankState::kSignalled);
+  ASSERT_NE(updates, nullptr);
+  EXPECT_EQ(updates->code(), 9);
+  EXPECT_EQ(updates->pid(), pid);
   EXPECT_FALSE(server_->is_informed(2));
   EXPECT_TRUE(server_->is_informed(0));
 }
@@ -200,7 +200,7 @@ TEST_F(ControlServerTest, ReportsTheSignalOfAWorkerThatAttachedBeforeItsStartWas
   reap(2);
   const std::string line = survivor.line();
   EXPECT_TRUE(line.starts_with("dead rank=2 state=signalled code=9 pid=")) << line;
-  EXPECT_EQ(told(2, RankState::kDied), nullptr);
+  EXPECT_EQ(find_update(2, RankState::kDied), nullptr);
 }
 
 TEST_F(ControlServerTest, DetectsTheExitOfAProcessBelowAShell) {
@@ -216,7 +216,7 @@ TEST_F(ControlServerTest, DetectsTheExitOfAProcessBelowAShell) {
   ASSERT_GT(pid, 1);
   ASSERT_NE(pid, shell.process.pid);
   // The launcher is told that this rank's end will be told apart from its worker's.
-  ASSERT_NE(told(1, RankState::kAlive), nullptr);
+  ASSERT_NE(find_update(1, RankState::kAlive), nullptr);
   kill(pid, SIGKILL);
   ASSERT_TRUE(pump([&] { return status(1).state != RankState::kAlive; }));
   EXPECT_TRUE(survivor.line().starts_with("dead rank=1 state="));
@@ -253,8 +253,8 @@ TEST_F(ControlServerTest, DoesNotReportAnExitAfterLeave) {
   EXPECT_EQ(reap(1).code, 3);
   EXPECT_EQ(status(1).state, RankState::kLeft);
   EXPECT_EQ(survivor.line(), "has-left rank=1\n");
-  EXPECT_NE(told(1, RankState::kLeft), nullptr);
-  EXPECT_EQ(told(1, RankState::kExited), nullptr);
+  EXPECT_NE(find_update(1, RankState::kLeft), nullptr);
+  EXPECT_EQ(find_update(1, RankState::kExited), nullptr);
 }
 
 TEST_F(ControlServerTest, CountsARankThatLeftAMomentAgoAsInformed) {
@@ -267,19 +267,19 @@ TEST_F(ControlServerTest, CountsARankThatLeftAMomentAgoAsInformed) {
   EXPECT_TRUE(pump([&] { return !server_->has_informed(); })) << "a rank that has long left is not";
 }
 
-TEST_F(ControlServerTest, TellsANewLauncherWhichRanksHaveLeft) {
-  News nothing;
+TEST_F(ControlServerTest, SendsANewLauncherTheRanksThatHaveLeft) {
+  RankUpdates nothing;
   EXPECT_FALSE(server_->known(nothing)) << "nobody listens";
   start_worker(0, {"sleep:60000"});
   start_worker(1, {"leave", "sleep:60000"});
   ASSERT_TRUE(pump([&] { return status(1).state == RankState::kLeft; }));
-  News news;
-  ASSERT_TRUE(server_->known(news));
-  EXPECT_TRUE(news.listening());
+  RankUpdates updates;
+  ASSERT_TRUE(server_->known(updates));
+  EXPECT_TRUE(updates.listening());
   // Rank 0 is our child and lives: its Exited will say it.
-  ASSERT_EQ(news.ranks_size(), 1);
-  EXPECT_EQ(news.ranks(0).rank(), 1u);
-  EXPECT_EQ(news.ranks(0).state(), static_cast<std::uint32_t>(RankState::kLeft));
+  ASSERT_EQ(updates.ranks_size(), 1);
+  EXPECT_EQ(updates.ranks(0).rank(), 1u);
+  EXPECT_EQ(updates.ranks(0).state(), static_cast<std::uint32_t>(RankState::kLeft));
 }
 
 TEST_F(ControlServerTest, ReportsAnExitWithoutLeaveEvenWithCodeZero) {
@@ -295,7 +295,7 @@ TEST_F(ControlServerTest, RecordsTheExitOfAWorkerThatNeverAttached) {
   EXPECT_TRUE(server_->status().set(3, ended_status({}, 0)));
   server_->status().publish();
   // The launcher hears of these by Exited and StartFailed.
-  EXPECT_TRUE(told_.empty());
+  EXPECT_TRUE(reported_.empty());
   ControlClient client = attached(0);
   EXPECT_EQ(client.page().rank(2).state, RankState::kExited);
   EXPECT_EQ(client.page().rank(2).pid, 77);
@@ -331,29 +331,29 @@ TEST_F(ControlServerTest, KnowsTheExitStatusOfAReapedOrphan) {
 
 TEST_F(ControlServerTest, AppliesNewsOfRemoteRanksOnly) {
   ControlClient client = attached(0);
-  News news;
+  RankUpdates updates;
   for (const std::uint32_t rank : {1u, 5u, 9999u}) {
-    RankNews& told = *news.add_ranks();
-    told.set_rank(rank);
-    told.set_state(static_cast<std::uint32_t>(RankState::kHostLost));
+    RankUpdate& find_update = *updates.add_ranks();
+    find_update.set_rank(rank);
+    find_update.set_state(static_cast<std::uint32_t>(RankState::kHostLost));
   }
-  news.add_ranks()->set_state(77);
-  RankReport& report = *news.add_reports();
+  updates.add_ranks()->set_state(77);
+  RankReport& report = *updates.add_reports();
   report.set_blamed(5);
   report.set_reporter(4);
   report.set_text("rank 5 did not come");
-  const std::uint32_t before = client.page().news().load();
-  server_->status().take(news);
+  const std::uint32_t before = client.page().event_count().load();
+  server_->status().take(updates);
   EXPECT_EQ(client.page().rank(5).state, RankState::kHostLost);
   EXPECT_EQ(client.page().rank(1).state, RankState::kAlive);
   ASSERT_EQ(client.page().reports_after(0).size(), 1u);
   EXPECT_EQ(client.page().reports_after(0)[0].text, "rank 5 did not come");
-  EXPECT_EQ(client.page().news().load(), before + 1);
-  server_->status().take(news);
-  EXPECT_EQ(client.page().news().load(), before + 1) << "nothing new";
-  news.set_generation(1);
-  news.mutable_ranks(1)->set_rank(4);
-  server_->status().take(news);
+  EXPECT_EQ(client.page().event_count().load(), before + 1);
+  server_->status().take(updates);
+  EXPECT_EQ(client.page().event_count().load(), before + 1) << "nothing new";
+  updates.set_generation(1);
+  updates.mutable_ranks(1)->set_rank(4);
+  server_->status().take(updates);
   EXPECT_EQ(client.page().rank(4).state, RankState::kAlive) << "another generation's";
 }
 
@@ -368,8 +368,9 @@ TEST_F(ControlServerTest, PassesAReportOnOnce) {
   report.text = "rank 1 called broadcast";
   client.report(report);
   client.report(report);
-  ASSERT_TRUE(beside(
-      [&] { return other.wait_news([&] { return !other.page().reports_after(0).empty(); }); }));
+  ASSERT_TRUE(beside([&] {
+    return other.wait_for_event([&] { return !other.page().reports_after(0).empty(); });
+  }));
   EXPECT_EQ(other.page().reports_after(0)[0].reporter, 0u);
   EXPECT_EQ(other.page().reports_after(0)[0].text, report.text);
   // One communicator has one reason, whoever says it next.
@@ -424,20 +425,20 @@ TEST(ReportQueueTest, ReleasesABurstAndThenAFixedRate) {
   EXPECT_EQ(queue.take_due(kStart).size(), ReportQueue::kBurst);
   EXPECT_TRUE(queue.take_due(kStart).empty());
   // Asked more often than one is earned.
-  std::size_t told = 0;
+  std::size_t find_update = 0;
   for (std::uint64_t at = 0; at <= 10 * ReportQueue::kNanosPerReport; at += 300'000) {
     for (const auto& report : queue.take_due(kStart + at)) {
-      EXPECT_EQ(report.communicator, std::to_string(ReportQueue::kBurst + told));
-      ++told;
+      EXPECT_EQ(report.communicator, std::to_string(ReportQueue::kBurst + find_update));
+      ++find_update;
     }
   }
-  EXPECT_GE(told, 9u);
-  EXPECT_LE(told, 10u);
+  EXPECT_GE(find_update, 9u);
+  EXPECT_LE(find_update, 10u);
   // Of a long silence no more is saved up.
   EXPECT_EQ(queue.take_due(kStart + 3'600'000'000'000).size(), ReportQueue::kBurst);
   std::uint64_t at = kStart + 3'600'000'000'000;
-  while (!queue.is_empty()) told += queue.take_due(at += 1'000'000'000).size();
-  EXPECT_EQ(told + 2 * ReportQueue::kBurst, ReportQueue::kWaitingMax);
+  while (!queue.is_empty()) find_update += queue.take_due(at += 1'000'000'000).size();
+  EXPECT_EQ(find_update + 2 * ReportQueue::kBurst, ReportQueue::kWaitingMax);
 }
 
 TEST_F(ControlServerTest, GivesAllMembersTheSameSegmentAndForgetsItsName) {
@@ -463,12 +464,12 @@ TEST_F(ControlServerTest, GivesAllMembersTheSameSegmentAndForgetsItsName) {
 
 TEST_F(ControlServerTest, RejectsAnImpossibleSegmentWithTheReason) {
   ControlClient client = attached(0);
-  const auto refusal = [&](const control::Segment& segment) {
+  const auto rejection = [&](const control::Segment& segment) {
     const Result<int> fd = beside([&] { return client.segment(segment); });
     EXPECT_FALSE(fd.ok());
     return fd.ok() ? std::string() : fd.error().message;
   };
-  EXPECT_NE(refusal({"w", 4096, 5, true}).find("this host has 4"), std::string::npos);
+  EXPECT_NE(rejection({"w", 4096, 5, true}).find("this host has 4"), std::string::npos);
   const Result<int> fd = beside([&] { return client.segment({"w", 4096, 2, true}); });
   ASSERT_TRUE(fd.ok());
   close(*fd);
@@ -481,18 +482,18 @@ TEST_F(ControlServerTest, RejectsAnImpossibleSegmentWithTheReason) {
 TEST_F(ControlServerTest, LetsOnlyOneProcessAttachAsARank) {
   start_worker(0, {"sleep:60000"});
   ControlClient client = connect();
-  const auto refusal = [&](std::uint32_t rank, std::uint32_t generation) {
+  const auto rejection = [&](std::uint32_t rank, std::uint32_t generation) {
     ControlClient stranger = connect();
     const auto attached = beside([&] { return stranger.attach(rank, generation); });
     EXPECT_FALSE(attached.ok());
     EXPECT_TRUE(beside([&] { return stranger.wait_for_end(); }));
     return attached.ok() ? Error{} : attached.error();
   };
-  EXPECT_EQ(refusal(0, 0).code, Code::kAlreadyExists);
-  EXPECT_NE(refusal(5, 0).message.find("does not run on this host"), std::string::npos);
-  EXPECT_NE(refusal(1, 3).message.find("generation 3"), std::string::npos);
+  EXPECT_EQ(rejection(0, 0).code, Code::kAlreadyExists);
+  EXPECT_NE(rejection(5, 0).message.find("does not run on this host"), std::string::npos);
+  EXPECT_NE(rejection(1, 3).message.find("generation 3"), std::string::npos);
   server_->worker_ended(1, 5, ExitStatus{.code = 1}, false);
-  EXPECT_NE(refusal(1, 0).message.find("an earlier process of rank 1"), std::string::npos);
+  EXPECT_NE(rejection(1, 0).message.find("an earlier process of rank 1"), std::string::npos);
 }
 
 TEST_F(ControlServerTest, LetsTheSameProcessAttachAgainAndAnotherAfterLeave) {
@@ -625,7 +626,8 @@ TEST_F(ControlServerTest, CreatesANewPageForEachGeneration) {
   fstat(*other, &after);
   close(*other);
   EXPECT_NE(after.st_ino, before.st_ino);
-  EXPECT_EQ(std::count_if(told_.begin(), told_.end(), [](const News& n) { return n.listening(); }),
+  EXPECT_EQ(std::count_if(reported_.begin(), reported_.end(),
+                          [](const RankUpdates& n) { return n.listening(); }),
             2);
 }
 

@@ -16,7 +16,7 @@ FoundDevices found_in(const DeviceTree& tree) {
   return combine_findings(read_device_files(tree.root()), NvmlAnswer{});
 }
 
-TEST(DeviceFilesTest, FindsNoneWhereNothingIs) {
+TEST(DeviceFilesTest, FindsNoDevicesInAnEmptyTree) {
   const DeviceTree tree;
   const FoundDevices found = found_in(tree);
   EXPECT_TRUE(found.devices.empty());
@@ -24,7 +24,7 @@ TEST(DeviceFilesTest, FindsNoneWhereNothingIs) {
   EXPECT_TRUE(found.notes.empty());
 }
 
-TEST(DeviceFilesTest, ReadsTheDriversDevicesWithTheirPlace) {
+TEST(DeviceFilesTest, ReadsTheDriversDevicesWithTheirBusAddress) {
   DeviceTree tree;
   tree.nvidia(0, "0000:07:00.0", "GPU-a", "pci0000:00/0000:00:01.1");
   tree.nvidia(1, "0000:47:00.0", "GPU-b", "pci0000:40");
@@ -63,7 +63,7 @@ TEST(DeviceFilesTest, SkipsDevicesThatCannotBeOpened) {
   EXPECT_NE(found.notes[1].find("excluded 0000:04:00.0"), std::string::npos);
 }
 
-TEST(DeviceFilesTest, BeforeTheFirstUseThereAreNoFilesInDev) {
+TEST(DeviceFilesTest, FindsDevicesBeforeTheirFilesInDevExist) {
   DeviceTree tree;
   tree.nvidia(0, "0000:01:00.0", "GPU-" + std::string(8, '?'));
   const FoundDevices found = found_in(tree);
@@ -71,7 +71,7 @@ TEST(DeviceFilesTest, BeforeTheFirstUseThereAreNoFilesInDev) {
   EXPECT_EQ(found.devices[0].uuid, "") << "the driver does not know it yet";
 }
 
-TEST(DeviceFilesTest, ADeviceWithoutADriverIsNoneButIsSaid) {
+TEST(DeviceFilesTest, ReportsADeviceWithoutADriverAsUnusable) {
   DeviceTree tree;
   tree.pci("0000:01:00.0", "0x10de", "0x030200");
   tree.pci("0000:01:00.1", "0x10de", "0x040300");  // Its sound.
@@ -91,7 +91,7 @@ TEST(DeviceFilesTest, AContainerMayShowOnlyFilesInDev) {
   EXPECT_EQ(found.devices[0].bdf, "0000:01:00.0");
 }
 
-TEST(DeviceFilesTest, InstancesTakeTheirGpusPlace) {
+TEST(DeviceFilesTest, ListsInstancesInsteadOfTheirGpu) {
   DeviceTree tree;
   tree.nvidia(0, "0000:01:00.0", "GPU-a");
   for (const char* part : {"gi9/ci0", "gi10/ci0", "gi9/ci1"})
@@ -137,7 +137,7 @@ TEST(DeviceFilesTest, CountsTheUnusableDevicesOfEveryVendor) {
 }
 
 // The kernel's list of the bus spares the look at every device of it, and the list of /dev.
-TEST(DeviceFilesTest, TheListOfTheBusSaysWhetherToLook) {
+TEST(DeviceFilesTest, ReadsTheBusListFirst) {
   DeviceTree tree;
   tree.pci("0000:01:00.0", "0x10de", "0x030200");
   tree.write("/proc/bus/pci/devices", "0000\t80860d57\t0\n0008\t1af41045\t0\tvirtio-pci\n");
@@ -220,7 +220,7 @@ TEST(DeviceFilesTest, AmdByTheTopology) {
 
 NvmlAnswer nvml_of(std::initializer_list<NvmlDevice> devices) {
   NvmlAnswer answer;
-  answer.is_here = true;
+  answer.is_present = true;
   answer.driver_version = "535";
   answer.devices = devices;
   return answer;
@@ -285,7 +285,7 @@ TEST(CoreFilesTest, CoresWithTheirThreadsNodesAndCaches) {
   EXPECT_EQ(cores, expected);
 }
 
-TEST(CoreFilesTest, WithoutARootOurOwnAffinityCounts) {
+TEST(CoreFilesTest, UsesItsOwnAffinityWithoutARoot) {
   EXPECT_FALSE(allowed_cores("").empty());
   EXPECT_FALSE(read_cores("", allowed_cores("")).empty());
 }

@@ -84,7 +84,7 @@ TEST(DeviceHealthTest, AnXidIsOfAGpuThatTheJobSees) {
   EXPECT_EQ(findings[1].at_ns, 7u);
 }
 
-TEST(DeviceHealthTest, OnlyWhatHasGrownIsSaid) {
+TEST(DeviceHealthTest, ReportsOnlyCountersThatHaveGrown) {
   HostHealth before;
   before.gpus = {{0, "a", false, 0, {{"ECC error", "ECC errors", 2}, {"replay", "replays", 7}}},
                  {1, "b", false, -1, {}},

@@ -127,7 +127,7 @@ TEST(DeviceFactsTest, EncodesTheFactsForTheLauncher) {
 }
 
 // By its other variables: whoever has named devices himself hides them himself.
-TEST(DeviceFactsTest, AMaskIsSlurmsWhereItIsWhatSlurmGave) {
+TEST(DeviceFactsTest, AttributesAMaskToSlurmIfItEqualsSlurmsMask) {
   struct Case {
     const char* vendor;
     bool is_slurms;
@@ -168,7 +168,7 @@ TEST(DeviceFactsTest, AMaskIsSlurmsWhereItIsWhatSlurmGave) {
   }
 }
 
-TEST(DeviceFactsTest, AmdWritesTheLayerThatWasThere) {
+TEST(DeviceFactsTest, WritesTheMaskThatWasSetForAmd) {
   FoundDevices found = four();
   found.vendor = &device_vendor(Vendor::kAmd);
   EXPECT_EQ(facts_of(found, {}).device_view().mask_variable(), "HIP_VISIBLE_DEVICES");
@@ -180,7 +180,7 @@ TEST(DeviceFactsTest, AmdWritesTheLayerThatWasThere) {
             "ROCR_VISIBLE_DEVICES=1,2 HIP_VISIBLE_DEVICES=1");
 }
 
-TEST(DeviceMaskTest, IntelsTilesAreDevicesUnlessToldOtherwise) {
+TEST(DeviceMaskTest, TreatsTilesOfIntelAsDevicesByDefault) {
   FoundDevices found;
   found.vendor = &device_vendor(Vendor::kIntel);
   for (int tile = 0; tile < 4; ++tile) {
@@ -202,7 +202,7 @@ TEST(DeviceMaskTest, IntelsTilesAreDevicesUnlessToldOtherwise) {
   EXPECT_EQ(tiles.devices(1).bdf(), "0000:9a:00.0");
 }
 
-TEST(DeviceMaskTest, SlurmsSwitchesAreToldWithoutTheNode) {
+TEST(DeviceMaskTest, ReportsSlurmsSwitchesWithoutTheNode) {
   const EnvVariable address = {"SLURM_TOPOLOGY_ADDR", "core1.leaf2.node07"};
   EXPECT_EQ(facts_of(FoundDevices{}, {address}).topology_address(), "core1.leaf2");
   EXPECT_EQ(facts_of(FoundDevices{}, {address, {"SLURM_TOPOLOGY_ADDR_PATTERN", "node"}})

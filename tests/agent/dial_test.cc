@@ -52,8 +52,8 @@ class Guest {
   Guest(const Guest&) = delete;
   Guest& operator=(const Guest&) = delete;
 
-  bool shake_hands() {
-    return until_done([this] { return stream_.shake_hands(); }) == Step::kDone;
+  bool do_handshake() {
+    return until_done([this] { return stream_.do_handshake(); }) == Step::kDone;
   }
   std::string read_line() {
     std::string line;
@@ -80,7 +80,7 @@ class Guest {
  private:
   template <class Try>
   Step until_done(Try attempt) {
-    const auto deadline = std::chrono::steady_clock::now() + stretched(std::chrono::seconds(20));
+    const auto deadline = std::chrono::steady_clock::now() + scaled_time(std::chrono::seconds(20));
     for (;;) {
       const Step step = attempt();
       if (step != Step::kWantRead && step != Step::kWantWrite) return step;
@@ -129,14 +129,14 @@ class DialTest : public testing::Test {
 
   std::unique_ptr<Guest> accept_guest() {
     pollfd waiting{listener_, POLLIN, 0};
-    if (poll(&waiting, 1, static_cast<int>(stretched(std::chrono::seconds(20)).count())) != 1)
+    if (poll(&waiting, 1, static_cast<int>(scaled_time(std::chrono::seconds(20)).count())) != 1)
       return nullptr;
     return std::make_unique<Guest>(*tls_, accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
   }
   // One that has said who it is, as it should, and has been answered.
   std::unique_ptr<Guest> welcome(const std::string& verb) {
     std::unique_ptr<Guest> guest = accept_guest();
-    if (guest == nullptr || !guest->shake_hands()) return nullptr;
+    if (guest == nullptr || !guest->do_handshake()) return nullptr;
     EXPECT_EQ(guest->read_line(), "IVYDIAL 1 1\n");
     guest->write("IVYOPEN 1 " + verb + " " + job_id_ + " 1\n");
     return guest;
@@ -160,7 +160,7 @@ class DialTest : public testing::Test {
   SpawnedProcess dialer_;
 };
 
-TEST_F(DialTest, CarriesAndEndsWithTheJob) {
+TEST_F(DialTest, CarriesBytesUntilTheJobEnds) {
   start_dialer();
   const std::unique_ptr<Guest> guest = welcome("new");
   ASSERT_NE(guest, nullptr);
@@ -192,7 +192,7 @@ TEST_F(DialTest, ATransportThatIsKilledIsReplaced) {
   EXPECT_EQ(wait_exit(dialer_).code, 0);
 }
 
-TEST_F(DialTest, TellsSignalsThatItsTaskAloneGot) {
+TEST_F(DialTest, ReportsSignalsThatOnlyItsTaskReceived) {
   start_dialer();
   const std::unique_ptr<Guest> guest = welcome("new");
   ASSERT_NE(guest, nullptr);
@@ -200,13 +200,13 @@ TEST_F(DialTest, TellsSignalsThatItsTaskAloneGot) {
   kill(dialer_.pid, SIGUSR1);
   const std::unique_ptr<Guest> news = accept_guest();
   ASSERT_NE(news, nullptr);
-  ASSERT_TRUE(news->shake_hands());
+  ASSERT_TRUE(news->do_handshake());
   EXPECT_EQ(news->read_line(), "IVYSIGNAL 1 1 10 tasks\n");
   for (const pid_t child : children_of(dialer_.pid)) kill(child, SIGTERM);
   kill(dialer_.pid, SIGTERM);
   const std::unique_ptr<Guest> more = accept_guest();
   ASSERT_NE(more, nullptr);
-  ASSERT_TRUE(more->shake_hands());
+  ASSERT_TRUE(more->do_handshake());
   EXPECT_EQ(more->read_line(), "IVYSIGNAL 1 1 15 tree\n");
   // Neither has ended anything.
   expect_echo(*guest, "still there\n");
@@ -215,7 +215,7 @@ TEST_F(DialTest, TellsSignalsThatItsTaskAloneGot) {
   EXPECT_EQ(wait_exit(dialer_).code, 0);
 }
 
-TEST_F(DialTest, SaysThatThereIsNoSuchJob) {
+TEST_F(DialTest, ReportsAnUnknownJob) {
   start_dialer();
   const std::unique_ptr<Guest> guest = welcome("reattach");
   ASSERT_NE(guest, nullptr);
@@ -223,7 +223,7 @@ TEST_F(DialTest, SaysThatThereIsNoSuchJob) {
   EXPECT_EQ(wait_exit(dialer_).code, kDialFailed);
 }
 
-TEST_F(DialTest, ANodeThatIsNoHostOfTheJobSaysSo) {
+TEST_F(DialTest, ReportsANodeThatIsNotAHostOfTheJob) {
   start_dialer("node7");
   EXPECT_EQ(wait_exit(dialer_).code, kDialFailed);
   EXPECT_EQ(read_text(errors_.reader(), ReadUntil::kEnd),
@@ -238,7 +238,7 @@ TEST_F(DialTest, ALauncherWithoutTheKeyIsNotBelieved) {
   {
     const std::unique_ptr<Guest> impostor = accept_guest();
     ASSERT_NE(impostor, nullptr);
-    EXPECT_FALSE(impostor->shake_hands());
+    EXPECT_FALSE(impostor->do_handshake());
   }
   tls_ = PskTls::make(PskTls::Side::kServer, job_id_, kKey).value();
   const std::unique_ptr<Guest> guest = welcome("new");

@@ -14,7 +14,7 @@ constexpr std::uint64_t kBegin = 100 * kSecond;
 constexpr EndingFacts kWorking{};
 constexpr EndingFacts kLeftovers{.workers_ended = true};
 constexpr EndingFacts kGone{.workers_ended = true, .empty = true, .output_queued = true};
-constexpr EndingFacts kGoneButPrinting{.workers_ended = true, .empty = true};
+constexpr EndingFacts kExitedButPrinting{.workers_ended = true, .empty = true};
 
 class EndingTest : public testing::Test {
  protected:
@@ -32,13 +32,13 @@ TEST_F(EndingTest, ReportsOnceWhenAllHaveEndedByThemselves) {
   ending_.workers_started();
   EXPECT_EQ(step(kWorking, kBegin), kNothing);
   EXPECT_FALSE(last_.again_ns.has_value());
-  EXPECT_EQ(step(kGoneButPrinting, kBegin), kNothing);
+  EXPECT_EQ(step(kExitedButPrinting, kBegin), kNothing);
   EXPECT_EQ(step(kGone, kBegin), kReportClean);
   EXPECT_EQ(step(kGone, kBegin), kNothing);
   EXPECT_TRUE(ending_.reported());
 }
 
-TEST_F(EndingTest, BeginsAgainAsIfNothingHadBeen) {
+TEST_F(EndingTest, ResetsItsState) {
   ending_.workers_started();
   ending_.order_stop(0, kBegin);
   EXPECT_EQ(step(kWorking, kBegin), kKill);
@@ -53,7 +53,7 @@ TEST_F(EndingTest, BeginsAgainAsIfNothingHadBeen) {
   EXPECT_EQ(step(kWorking, kBegin + kSecond), kTerminate);
 }
 
-TEST_F(EndingTest, WhoWasToldIsTerminatedASecondLaterAndHasTheWholeGrace) {
+TEST_F(EndingTest, TerminatesNotifiedWorkersASecondLaterWithTheFullGrace) {
   ending_.workers_started();
   ending_.order_stop(5 * kSecond, kBegin, kSecond);
   EXPECT_EQ(step(kWorking, kBegin), kTerminateUninformed);
@@ -66,7 +66,7 @@ TEST_F(EndingTest, WhoWasToldIsTerminatedASecondLaterAndHasTheWholeGrace) {
   EXPECT_EQ(step(kWorking, kBegin + 6 * kSecond), kKill);
 }
 
-TEST_F(EndingTest, NobodyIsWaitedForWhenTheWorkersHaveEndedOrAKillIsOrdered) {
+TEST_F(EndingTest, DoesNotWaitIfTheWorkersHaveExitedOrAKillWasOrdered) {
   ending_.workers_started();
   ending_.order_stop(5 * kSecond, kBegin, kSecond);
   EXPECT_EQ(step(kWorking, kBegin), kTerminateUninformed);
@@ -130,7 +130,7 @@ TEST_F(EndingTest, TerminatesThenKillsWhatOutlivesTheWorkers) {
   ending_.workers_started();
   EXPECT_EQ(step(kLeftovers, kBegin), kNothing);
   EXPECT_EQ(last_.again_ns, Ending::kLeavePollNs);
-  EXPECT_EQ(step(kLeftovers, kLate), kTerminateLeftBehind);
+  EXPECT_EQ(step(kLeftovers, kLate), kTerminateLeftovers);
   EXPECT_EQ(step(kLeftovers, kLate), kNothing);
   EXPECT_EQ(last_.again_ns, Ending::kLeftoverGraceNs);
   EXPECT_EQ(step(kLeftovers, kLate + Ending::kLeftoverGraceNs), kKill);
@@ -203,7 +203,7 @@ TEST_F(EndingTest, WaitsForOutputOfTheDeadWithoutCallingThemUnkillable) {
   ending_.workers_started();
   ending_.order_stop(0, kBegin);
   EXPECT_EQ(step(kWorking, kBegin), kKill);
-  EXPECT_EQ(step(kGoneButPrinting, kBegin + 10 * Ending::kUnkillableNs), kNothing);
+  EXPECT_EQ(step(kExitedButPrinting, kBegin + 10 * Ending::kUnkillableNs), kNothing);
   EXPECT_EQ(step(kGone, kBegin + 10 * Ending::kUnkillableNs), kReportClean);
 }
 

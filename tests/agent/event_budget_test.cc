@@ -9,7 +9,7 @@
 namespace ivy {
 namespace {
 
-Event rank_news(std::uint32_t rank) {
+Event rank_update(std::uint32_t rank) {
   Event event;
   event.mutable_news()->add_ranks()->set_rank(rank);
   return event;
@@ -37,17 +37,17 @@ struct DeafLauncher {
 TEST(EventBudgetTest, RanksThatComeAndGoTakeNoMoreThanTheirShare) {
   DeafLauncher launcher;
   launcher.budget.keep_for_takeover();
-  for (int i = 0; i < 2'000'000; ++i) launcher.tell(rank_news(70'000));
-  EXPECT_LE(launcher.waiting_bytes, EventBudget::kMaxNewsBytes);
+  for (int i = 0; i < 2'000'000; ++i) launcher.tell(rank_update(70'000));
+  EXPECT_LE(launcher.waiting_bytes, EventBudget::kMaxUpdateBytes);
   EXPECT_TRUE(launcher.budget.kept().empty()) << "a launcher that takes over hears the newest only";
-  EXPECT_TRUE(launcher.budget.holds_news());
+  EXPECT_TRUE(launcher.budget.holds_updates());
   // An exit is told all the same.
   EXPECT_TRUE(launcher.tell(exited(1, 10)));
 
-  EXPECT_FALSE(launcher.budget.take_held_news(launcher.waiting_bytes));
-  EXPECT_TRUE(launcher.budget.take_held_news(0)) << "the launcher is back";
-  EXPECT_FALSE(launcher.budget.take_held_news(0)) << "told once";
-  EXPECT_TRUE(launcher.budget.admit(rank_news(1), 0));
+  EXPECT_FALSE(launcher.budget.take_held_updates(launcher.waiting_bytes));
+  EXPECT_TRUE(launcher.budget.take_held_updates(0)) << "the launcher is back";
+  EXPECT_FALSE(launcher.budget.take_held_updates(0)) << "told once";
+  EXPECT_TRUE(launcher.budget.admit(rank_update(1), 0));
 }
 
 TEST(EventBudgetTest, ReportsLeaveRoomForExits) {
@@ -55,7 +55,7 @@ TEST(EventBudgetTest, ReportsLeaveRoomForExits) {
   Event report;
   report.mutable_news()->add_reports()->set_text(std::string(500, 'x'));
   for (int i = 0; i < 200'000; ++i) launcher.tell(report);
-  EXPECT_LE(launcher.waiting_bytes, EventBudget::kMaxWordsBytes);
+  EXPECT_LE(launcher.waiting_bytes, EventBudget::kMaxTextBytes);
   for (std::uint32_t rank = 0; rank < 4096; ++rank)
     ASSERT_TRUE(launcher.tell(exited(rank, 64u << 10)));
   EXPECT_LT(launcher.waiting_bytes, link::kMaxUnacknowledgedBytes);

@@ -10,7 +10,7 @@
 namespace ivy::test {
 namespace {
 
-TEST(ExitOrderTest, IsThatOfTheirEndsNotOfTheirBirth) {
+TEST(ExitOrderTest, OrdersRanksByExitTime) {
   const LeakGuard guard;
   constexpr std::uint32_t kWorkers = 100;  // More than one call of the kernel tells.
   std::vector<Running> workers;

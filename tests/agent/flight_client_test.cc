@@ -52,12 +52,13 @@ class FlightServerTest : public testing::Test {
       const std::string question = request.substr(kMethod, request.find(" HTTP") - kMethod);
       asked_.push_back(question);
       const auto answer = answers_.find(question);
-      const std::string said = answer == answers_.end()
-                                   ? "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno"
-                                   : "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " +
-                                         std::to_string(answer->second.size()) + "\r\n\r\n" +
-                                         answer->second;
-      EXPECT_EQ(write(peer.get(), said.data(), said.size()), static_cast<ssize_t>(said.size()));
+      const std::string printed = answer == answers_.end()
+                                      ? "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno"
+                                      : "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " +
+                                            std::to_string(answer->second.size()) + "\r\n\r\n" +
+                                            answer->second;
+      EXPECT_EQ(write(peer.get(), printed.data(), printed.size()),
+                static_cast<ssize_t>(printed.size()));
     }
   }
 
@@ -75,20 +76,20 @@ class FlightServerTest : public testing::Test {
   std::string note_;
 };
 
-TEST_F(FlightServerTest, WhereNobodyListensNothingIsWaitedFor) {
+TEST_F(FlightServerTest, DoesNotWaitIfNoServerListens) {
   FlightClient none(path_, kRoom);
   EXPECT_TRUE(none.advance(kBegin));
   listen();
   listener_.reset();
-  FlightClient refused(path_, kRoom);
-  EXPECT_TRUE(refused.advance(kBegin));
+  FlightClient rejected(path_, kRoom);
+  EXPECT_TRUE(rejected.advance(kBegin));
   FlightClient too_long(directory_ + std::string(200, 'x'), kRoom);
   EXPECT_TRUE(too_long.advance(kBegin));
   EXPECT_TRUE(too_long.take(note_).empty());
   EXPECT_EQ(note_, "");
 }
 
-TEST_F(FlightServerTest, AsksForTheRecordOfEachBackend) {
+TEST_F(FlightServerTest, RequestsTheRecordOfEachBackend) {
   listen();
   answers_["fr_trace_json?backend=gloo"] = record("gloo:all_reduce");
   answers_["fr_trace_json?backend=nccl2"] = record("nccl2:all_reduce");
@@ -117,12 +118,12 @@ TEST_F(FlightServerTest, AnOlderTorchHasOneRecordForAllAndOldNccl) {
   EXPECT_EQ(asked_.size(), 3u);
 }
 
-TEST_F(FlightServerTest, OneThatDoesNotAnswerHasADeadline) {
+TEST_F(FlightServerTest, GivesUpOnASilentServerAtTheDeadline) {
   listen();
   FlightClient server(path_, kRoom);
   EXPECT_FALSE(server.advance(kBegin));
-  EXPECT_FALSE(server.advance(kBegin + FlightClient::kPatienceNs - 1));
-  EXPECT_TRUE(server.advance(kBegin + FlightClient::kPatienceNs));
+  EXPECT_FALSE(server.advance(kBegin + FlightClient::kTimeoutNs - 1));
+  EXPECT_TRUE(server.advance(kBegin + FlightClient::kTimeoutNs));
   EXPECT_TRUE(server.take(note_).empty());
   EXPECT_EQ(note_, "torch's worker server did not answer in time");
 }
@@ -135,10 +136,10 @@ TEST_F(FlightServerTest, AFullBacklogDoesNotHoldUsUp) {
   for (int i = 0; i < 4; ++i) servers.emplace_back(path_, kRoom);
   for (FlightClient& server : servers) EXPECT_FALSE(server.advance(kBegin));
   for (FlightClient& server : servers)
-    EXPECT_TRUE(server.advance(kBegin + FlightClient::kPatienceNs));
+    EXPECT_TRUE(server.advance(kBegin + FlightClient::kTimeoutNs));
 }
 
-TEST_F(FlightServerTest, AHugeRecordIsLeftOutAndSaid) {
+TEST_F(FlightServerTest, OmitsAHugeRecordAndReportsIt) {
   listen();
   const std::string huge = record(std::string(60'000, 'x'));
   answers_["fr_trace_json?backend=gloo"] = huge;
@@ -163,7 +164,7 @@ TEST_F(FlightServerTest, AnAnswerBeyondEveryLimitIsNotRead) {
   EXPECT_NE(note_.find("it has 99999999999 bytes, but only 8388608"), std::string::npos) << note_;
 }
 
-TEST(TrimmedFlight, TheOldestThatAreOverGoFirst) {
+TEST(TrimmedFlight, DropsTheOldestFinishedEntriesFirst) {
   const std::string over = R"({"a":"} \"{","retired":true})";
   const std::string completed = R"({"b":{"c":[]},"state":"completed"})";
   const std::string waits = R"({"d":1,"retired":false,"state":"started"})";
@@ -180,8 +181,8 @@ TEST(TrimmedFlight, TheOldestThatAreOverGoFirst) {
     EXPECT_EQ(trimmed_flight(broken, 10), "") << broken;
 }
 
-TEST_F(FlightServerTest, WhatIsNoAnswerIsNone) {
-  for (const std::string& said :
+TEST_F(FlightServerTest, RejectsInvalidAnswers) {
+  for (const std::string& printed :
        {std::string("\r\n\r\n"), std::string("HTTP/1.1 200 OK\r\n\r\n{\"entries\":[{"),
         std::string("HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n{\"entries\":[{"),
         std::string("HTTP/1.1 500 No\r\nContent-Length: 13\r\n\r\n{\"entries\":[{"),
@@ -193,10 +194,11 @@ TEST_F(FlightServerTest, WhatIsNoAnswerIsNone) {
       const Descriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       char text[4096];
       if (!peer || read(peer.get(), text, sizeof text) <= 0) continue;
-      EXPECT_EQ(write(peer.get(), said.data(), said.size()), static_cast<ssize_t>(said.size()));
+      EXPECT_EQ(write(peer.get(), printed.data(), printed.size()),
+                static_cast<ssize_t>(printed.size()));
     }
     EXPECT_TRUE(server.advance(kBegin));
-    EXPECT_TRUE(server.take(note_).empty()) << said.substr(0, 60);
+    EXPECT_TRUE(server.take(note_).empty()) << printed.substr(0, 60);
   }
 }
 

@@ -53,7 +53,7 @@ TEST_F(JobDirectoryTest, IsPrivateAndFoundAgain) {
   EXPECT_EQ(find_job_directory(job_id_, 7).error().code, Code::kNotFound);
 }
 
-TEST_F(JobDirectoryTest, RefusesAJobThatLives) {
+TEST_F(JobDirectoryTest, RejectsTheDirectoryOfARunningJob) {
   const JobDirectory made = make();
   EXPECT_EQ(make_job_directory(job_id_, 0).error().code, Code::kAlreadyExists);
   const JobDirectory other_host = make(1);
@@ -62,7 +62,7 @@ TEST_F(JobDirectoryTest, RefusesAJobThatLives) {
 }
 
 // An agent or another warden that looks whether a job lives holds its lock for an instant.
-TEST_F(JobDirectoryTest, IsNotMistakenForALivingJobByALook) {
+TEST_F(JobDirectoryTest, IsNotMistakenForARunningJobDuringACheck) {
   const JobDirectory first = make();
   die(first);
   const int looking = open(first.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -77,7 +77,7 @@ TEST_F(JobDirectoryTest, IsNotMistakenForALivingJobByALook) {
   remove(*made);
 }
 
-TEST_F(JobDirectoryTest, TakesOverWhatADeadJobLeft) {
+TEST_F(JobDirectoryTest, ReusesTheDirectoryOfADeadJob) {
   const JobDirectory first = make();
   const int listening = *listen_on_command_socket(first);
   close(listening);
@@ -90,28 +90,28 @@ TEST_F(JobDirectoryTest, TakesOverWhatADeadJobLeft) {
   remove(second);
 }
 
-TEST_F(JobDirectoryTest, RemovesWhatDeadJobsLeftButNoLivingOne) {
+TEST_F(JobDirectoryTest, RemovesDirectoriesOfDeadJobsOnly) {
   const JobDirectory dead = make(1);
   die(dead);
-  const JobDirectory living = make(2);
+  const JobDirectory live = make(2);
   const JobDirectory fresh = make(3);
   die(fresh);
   const std::filesystem::file_time_type long_ago =
       std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
   std::filesystem::last_write_time(dead.path, long_ago);
-  std::filesystem::last_write_time(living.path, long_ago);
+  std::filesystem::last_write_time(live.path, long_ago);
   const JobDirectory made = make(4);
   EXPECT_TRUE(std::filesystem::exists(dead.path)) << "a start does not wait for this";
   remove_dead_jobs(made);
   EXPECT_FALSE(std::filesystem::exists(dead.path));
-  EXPECT_TRUE(std::filesystem::exists(living.path));
+  EXPECT_TRUE(std::filesystem::exists(live.path));
   EXPECT_TRUE(std::filesystem::exists(fresh.path)) << "its maker may not have locked it yet";
   remove_dead(fresh);
-  remove(living);
+  remove(live);
   remove(made);
 }
 
-TEST_F(JobDirectoryTest, RefusesALinkInPlaceOfTheDirectory) {
+TEST_F(JobDirectoryTest, RejectsALinkInPlaceOfTheDirectory) {
   const JobDirectory made = make();
   const std::string parent = made.path.substr(0, made.path.rfind('/'));
   remove(made);
@@ -129,7 +129,7 @@ TEST_F(JobDirectoryTest, RefusesALinkInPlaceOfTheDirectory) {
   std::filesystem::remove(target);
 }
 
-TEST_F(JobDirectoryTest, RefusesADirectoryThatOthersCanRead) {
+TEST_F(JobDirectoryTest, RejectsADirectoryThatOthersCanRead) {
   const JobDirectory made = make();
   die(made);
   chmod(made.path.c_str(), 0755);
@@ -137,22 +137,22 @@ TEST_F(JobDirectoryTest, RefusesADirectoryThatOthersCanRead) {
   remove_dead(made);
 }
 
-TEST_F(JobDirectoryTest, RemovesWhatAKilledPmixServerLeft) {
+TEST_F(JobDirectoryTest, RemovesFilesOfAKilledPmixServer) {
   const std::string parent = pmix_segments_parent("/dev/shm", geteuid());
   ASSERT_TRUE(make_own_directory(parent));
   const std::string dead = parent + "/pmix-" + job_id_ + "-1-0";
-  const std::string living = parent + "/pmix-" + job_id_ + "-2-0";
+  const std::string live = parent + "/pmix-" + job_id_ + "-2-0";
   const JobDirectory made = make(1);
   std::filesystem::create_directories(dead + "/gds");
-  ASSERT_TRUE(make_own_directory(living));
-  Descriptor lock = lock_directory(living);
+  ASSERT_TRUE(make_own_directory(live));
+  Descriptor lock = lock_directory(live);
   remove(made);
   EXPECT_FALSE(std::filesystem::exists(dead));
-  EXPECT_TRUE(std::filesystem::exists(living));
+  EXPECT_TRUE(std::filesystem::exists(live));
   lock.reset();
   // What the supervisor has removed already is no reason to leave them.
   remove_job_directory(made);
-  EXPECT_FALSE(std::filesystem::exists(living));
+  EXPECT_FALSE(std::filesystem::exists(live));
 }
 
 TEST_F(JobDirectoryTest, RemovesTheJobsScratch) {

@@ -29,14 +29,14 @@ TEST_F(LeaseTest, WaitsForTheFirstTransportWithoutEnd) {
   EXPECT_FALSE(lease_.ended());
 }
 
-TEST_F(LeaseTest, EndsAtOnceWithTheLauncherOnThisHost) {
+TEST_F(LeaseTest, EndsImmediatelyWithALocalLauncher) {
   lease_.transport_attached(TransportEnd::kLocal);
   lease_.transport_lost(TransportLoss::kHalfClosed);
   EXPECT_TRUE(lease_.ended());
   EXPECT_EQ(lease_.reason(), "the launcher exited");
 }
 
-TEST_F(LeaseTest, TakesSilenceOfALocalLauncherForNothing) {
+TEST_F(LeaseTest, IgnoresSilenceOfALocalLauncher) {
   lease_.transport_attached(TransportEnd::kLocal);
   pass(3600);
   EXPECT_FALSE(lease_.ended());
@@ -108,7 +108,7 @@ TEST_F(LeaseTest, CountsTheAbsenceOfALauncherWhoseTransportHungUpDuringAPause) {
   EXPECT_TRUE(lease_.ended());
 }
 
-TEST_F(LeaseTest, AJobThatOutlivesItsLauncherWaitsForTheLeaseHoweverTheTransportEnds) {
+TEST_F(LeaseTest, WaitsForTheWholeLeaseIfTheJobOutlivesItsLauncher) {
   for (const TransportEnd kind : {TransportEnd::kLocal, TransportEnd::kRelay})
     for (const TransportLoss loss : {TransportLoss::kHalfClosed, TransportLoss::kHungUp}) {
       lease_ = Lease{ten_seconds()};
@@ -123,7 +123,7 @@ TEST_F(LeaseTest, AJobThatOutlivesItsLauncherWaitsForTheLeaseHoweverTheTransport
     }
 }
 
-TEST_F(LeaseTest, AnotherLauncherBeginsTheLeaseOfAnOutlivingJobAgain) {
+TEST_F(LeaseTest, RestartsTheLeaseWhenAnotherLauncherAttaches) {
   lease_.set_outlives_launcher(true);
   lease_.set_silence(3600 * kNanosPerSecond);
   lease_.transport_attached(TransportEnd::kLocal);
@@ -165,7 +165,7 @@ TEST_F(LeaseTest, ForgetsALossWhenANewTransportAttaches) {
   EXPECT_FALSE(lease_.ended());
 }
 
-TEST_F(LeaseTest, BeginsAnewWhenALauncherComesBackAfterTheEnd) {
+TEST_F(LeaseTest, RestartsWhenALauncherReturnsAfterTheEnd) {
   lease_.transport_attached(TransportEnd::kRelay);
   pass(10);
   ASSERT_TRUE(lease_.ended());
@@ -174,7 +174,7 @@ TEST_F(LeaseTest, BeginsAnewWhenALauncherComesBackAfterTheEnd) {
   EXPECT_EQ(lease_.reason(), "");
 }
 
-TEST_F(LeaseTest, CountsOnlyALittleOfATimeInWhichNobodyCouldListen) {
+TEST_F(LeaseTest, LimitsThePauseCountedWhileTheLoopWasBlocked) {
   lease_.transport_attached(TransportEnd::kRelay);
   lease_.advance(3600 * kNanosPerSecond);
   EXPECT_FALSE(lease_.ended());

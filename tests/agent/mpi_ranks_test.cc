@@ -19,7 +19,7 @@ struct Case {
   const char* words;  // Of the cause.
 };
 
-TEST(MpiRanksTest, JudgesEnds) {
+TEST(MpiRanksTest, ClassifiesExits) {
   const ExitStatus well{};
   const ExitStatus three{.code = 3};
   const ExitStatus killed{.signal = SIGKILL};
@@ -45,7 +45,7 @@ TEST(MpiRanksTest, JudgesEnds) {
     MpiRanks ranks;
     ranks.begin(one.required);
     for (const char* line : one.lines) EXPECT_TRUE(ranks.take(line, 0)) << line;
-    const MpiEnd end = ranks.judge(1, one.status);
+    const MpiEnd end = ranks.classify(1, one.status);
     const std::string what = one.lines.empty() ? "no line" : one.lines.back();
     EXPECT_EQ(end.code.value_or(-1), one.code) << what;
     EXPECT_NE(end.cause.find(one.words), std::string::npos) << end.cause;
@@ -53,7 +53,7 @@ TEST(MpiRanksTest, JudgesEnds) {
   }
 }
 
-TEST(MpiRanksTest, EndsARankThatHasLeftItsWorld) {
+TEST(MpiRanksTest, TreatsARankThatLeftItsWorldAsFinished) {
   MpiRanks ranks;
   ranks.begin(false);
   ranks.take("joined 2", 0);
@@ -62,19 +62,19 @@ TEST(MpiRanksTest, EndsARankThatHasLeftItsWorld) {
   EXPECT_TRUE(ranks.overdue(1).empty()) << "it may be about to exit";
   EXPECT_EQ(ranks.overdue(kLater), std::vector<std::uint32_t>{2});
   EXPECT_TRUE(ranks.overdue(2 * kLater).empty()) << "once";
-  EXPECT_EQ(ranks.judge(2, ExitStatus{.signal = SIGKILL}).code, 1);
+  EXPECT_EQ(ranks.classify(2, ExitStatus{.signal = SIGKILL}).code, 1);
   ranks.take("abort 3 5 ", 0);
   EXPECT_TRUE(ranks.overdue(1).empty()) << "it may say why";
   EXPECT_EQ(ranks.overdue(MpiRanks::kAbortNs), std::vector<std::uint32_t>{3});
   ranks.begin(false);
-  EXPECT_FALSE(ranks.judge(2, {}).code.has_value()) << "another generation";
+  EXPECT_FALSE(ranks.classify(2, {}).code.has_value()) << "another generation";
 }
 
-TEST(MpiRanksTest, TakesNoOtherLine) {
+TEST(MpiRanksTest, RejectsOtherLines) {
   MpiRanks ranks;
   for (const char* line : {"", "joined", "joined x", "joined -1", "abort 1", "abort 1 x", "gone 1"})
     EXPECT_FALSE(ranks.take(line, 0)) << line;
-  EXPECT_FALSE(ranks.judge(1, {}).code.has_value());
+  EXPECT_FALSE(ranks.classify(1, {}).code.has_value());
 }
 
 }  // namespace

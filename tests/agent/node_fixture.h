@@ -70,7 +70,7 @@ enum class ReadUntil { kEnd, kLine };
 inline std::string read_text(int fd, ReadUntil until) {
   std::string text;
   std::array<char, 65536> buffer;
-  const auto deadline = std::chrono::steady_clock::now() + stretched(std::chrono::seconds(20));
+  const auto deadline = std::chrono::steady_clock::now() + scaled_time(std::chrono::seconds(20));
   while (std::chrono::steady_clock::now() < deadline) {
     pollfd waiting{fd, POLLIN, 0};
     if (poll(&waiting, 1, 100) <= 0) continue;
@@ -86,7 +86,7 @@ inline std::string read_text(int fd, ReadUntil until) {
 // Waits for the pidfd, reaps, closes the pidfd.
 inline ExitStatus wait_exit(const SpawnedProcess& process) {
   pollfd waiting{process.pidfd, POLLIN, 0};
-  const int timeout_ms = static_cast<int>(stretched(std::chrono::seconds(20)).count());
+  const int timeout_ms = static_cast<int>(scaled_time(std::chrono::seconds(20)).count());
   if (poll(&waiting, 1, timeout_ms) != 1) kill(process.pid, SIGKILL);
   siginfo_t info{};
   if (waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED) != 0) return {.code = -1};
@@ -128,7 +128,7 @@ inline Running start(SpawnRequest request) {
 }
 
 // Gone, or a zombie that only its parent still sees.
-inline bool is_gone(pid_t pid) {
+inline bool has_exited(pid_t pid) {
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return true;

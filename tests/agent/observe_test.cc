@@ -60,7 +60,7 @@ class ObserveTest : public testing::Test, private EventSink {
       loop_.restart();
       loop_.run_for(std::chrono::milliseconds(50));
       const HostEvidence evidence = places();
-      for (const NcclPlace& place : evidence.nccl_places())
+      for (const NcclPosition& place : evidence.nccl_places())
         if (place.operation().sequence() == sequence) return true;
     }
     return false;
@@ -80,7 +80,7 @@ TEST_F(ObserveTest, ReadsThePositionOfAProcessAfterItsExit) {
   loop_.run_for(std::chrono::milliseconds(50));
   const HostEvidence evidence = places();
   ASSERT_EQ(evidence.nccl_places_size(), 1);
-  const NcclPlace& place = evidence.nccl_places(0);
+  const NcclPosition& place = evidence.nccl_places(0);
   EXPECT_EQ(place.rank(), 3u);
   EXPECT_EQ(place.pid(), child);
   EXPECT_EQ(place.communicator(), "0x1a2b tp");
@@ -90,7 +90,7 @@ TEST_F(ObserveTest, ReadsThePositionOfAProcessAfterItsExit) {
   EXPECT_EQ(events_, 0u) << "its death is nobody's news";
 }
 
-TEST_F(ObserveTest, GivesNoPageToAnotherGenerationOrRank) {
+TEST_F(ObserveTest, RejectsPageRequestsOfOtherGenerationsAndRanks) {
   const pid_t late = start("3", "1");
   const pid_t stranger = start("5", "2");
   const pid_t good = start("0", "2");

@@ -44,7 +44,7 @@ TEST(ObservedPages, ContainThePositionOfEveryProcess) {
   HostEvidence evidence;
   pages.add_places(29'500'000'000, evidence);
   ASSERT_EQ(evidence.nccl_places_size(), 2);
-  const NcclPlace& place = evidence.nccl_places(0);
+  const NcclPosition& place = evidence.nccl_places(0);
   EXPECT_EQ(place.rank(), 3u);
   EXPECT_EQ(place.pid(), 4711);
   EXPECT_EQ(place.communicator(), "0xabc tp 1");

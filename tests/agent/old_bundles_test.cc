@@ -19,7 +19,7 @@ constexpr std::int64_t kDay = 24 * 60 * 60;
 
 std::string bundle(char digit) { return std::string(24, digit) + "-x86_64"; }
 
-TEST(OldBundles, AreToldByTheirNames) {
+TEST(OldBundles, AreRecognizedByName) {
   EXPECT_TRUE(is_bundle_directory(bundle('a')));
   for (const char* name :
        {"", "bin", "aaaa-x86_64", "aaaaaaaaaaaaaaaaaaaaaaaa-", "aaaaaaaaaaaaaaaaaaaaaaaa",
@@ -32,7 +32,7 @@ TEST(OldBundles, PartsOfBundlesGoAfterADay) {
             (std::vector<std::string>{".part.cafe-node1"}));
 }
 
-TEST(OldBundles, GoAfterAMonthWithoutUseUnlessTheyAreTheLastThree) {
+TEST(OldBundles, AreRemovedAfterAMonthExceptTheLastThree) {
   const std::int64_t old = 31 * kDay;
   EXPECT_TRUE(old_bundles({}).empty());
   EXPECT_TRUE(old_bundles({{bundle('a'), old}, {bundle('b'), old}, {bundle('c'), old}}).empty());
@@ -71,7 +71,7 @@ class SweepTest : public testing::Test {
     EXPECT_EQ(utimensat(AT_FDCWD, directory.c_str(), times, 0), 0);
     return directory;
   }
-  bool is_there(const std::string& name) const { return fs::exists(place_ / name); }
+  bool exists(const std::string& name) const { return fs::exists(place_ / name); }
 
   fs::path place_;
 };
@@ -84,36 +84,36 @@ TEST_F(SweepTest, RemovesOldBundlesOnceADay) {
   make("something else", 90 * kDay);
   sweep_old_bundles(ours);
   EXPECT_TRUE(fs::exists(ours)) << "it is in use";
-  EXPECT_FALSE(is_there(bundle('d')));
-  EXPECT_FALSE(is_there(".new.abcdef"));
-  EXPECT_TRUE(is_there("something else"));
+  EXPECT_FALSE(exists(bundle('d')));
+  EXPECT_FALSE(exists(".new.abcdef"));
+  EXPECT_TRUE(exists("something else"));
   // Ours and two others are the three last used.
-  EXPECT_EQ(is_there(bundle('a')) + is_there(bundle('b')) + is_there(bundle('c')), 2);
+  EXPECT_EQ(exists(bundle('a')) + exists(bundle('b')) + exists(bundle('c')), 2);
   make(bundle('d'), 60 * kDay);
   sweep_old_bundles(ours);
-  EXPECT_TRUE(is_there(bundle('d'))) << "looked at today already";
+  EXPECT_TRUE(exists(bundle('d'))) << "looked at today already";
 }
 
 // A sweep ends with its process. Removed in place, a bundle that it cut would look whole.
-TEST_F(SweepTest, RenamesABundleBeforeItRemovesItAndRemovesWhatACutSweepLeft) {
+TEST_F(SweepTest, RenamesABundleBeforeRemovingItAndFinishesAnInterruptedSweep) {
   const std::string ours = make(bundle('a'), 2 * kDay);
   for (const char digit : {'b', 'c', 'd'}) make(bundle(digit), 60 * kDay - digit);
   make(".old." + bundle('b'), 99 * kDay);
   sweep_old_bundles(ours);
   EXPECT_TRUE(fs::exists(place_ / bundle('b') / "ivy-node")) << "the name it needs was taken";
-  EXPECT_FALSE(is_there(".old." + bundle('b')));
+  EXPECT_FALSE(exists(".old." + bundle('b')));
   make(bundle('a'), 2 * kDay);
   sweep_old_bundles(ours);
-  EXPECT_FALSE(is_there(bundle('b')));
-  EXPECT_FALSE(is_there(".old." + bundle('b')));
+  EXPECT_FALSE(exists(bundle('b')));
+  EXPECT_FALSE(exists(".old." + bundle('b')));
 }
 
-TEST_F(SweepTest, LeavesDirectoriesThatAreNoBundles) {
+TEST_F(SweepTest, KeepsDirectoriesThatAreNotBundles) {
   make(bundle('a'), 90 * kDay);
   for (const char digit : {'b', 'c', 'd', 'e'}) make(bundle(digit), 80 * kDay);
   sweep_old_bundles(make("bin", 90 * kDay));
   sweep_old_bundles("");
-  EXPECT_TRUE(is_there(bundle('a')));
+  EXPECT_TRUE(exists(bundle('a')));
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ TEST(OwnPackage, IsAppendedLast) {
   }
 }
 
-TEST(OwnPackage, IsLookedForBesideTheProgram) {
+TEST(OwnPackage, IsFoundNextToTheProgram) {
   char name[] = "/tmp/ivy-package-XXXXXX";
   const std::filesystem::path root = mkdtemp(name);
   const std::filesystem::path program = root / "bin";
@@ -54,7 +54,7 @@ TEST(OwnPackage, IsLookedForBesideTheProgram) {
   std::filesystem::remove_all(root);
 }
 
-TEST(OwnHook, IsLookedForBesideTheProgram) {
+TEST(OwnHook, IsFoundNextToTheProgram) {
   char name[] = "/tmp/ivy-package-XXXXXX";
   const std::filesystem::path root = mkdtemp(name);
   const std::filesystem::path program = root / "bin";

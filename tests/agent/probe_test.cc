@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 ProbeAnswer full_answer() {
   ProbeAnswer answer;
-  answer.nvml.is_here = true;
+  answer.nvml.is_present = true;
   answer.nvml.driver_version = "535.104.05";
   NvmlDevice device;
   device.bdf = "0000:01:00.0";
@@ -59,7 +59,7 @@ TEST(ProbeAnswerTest, ReadsWhatItWrites) {
   EXPECT_EQ(read->cores, full_answer().cores);
 }
 
-TEST(ProbeAnswerTest, NothingLessThanAWholeAnswerIsTaken) {
+TEST(ProbeAnswerTest, RejectsIncompleteAnswers) {
   const std::string text = probe_text(full_answer());
   for (std::size_t bytes = 0; bytes < text.size(); ++bytes)
     EXPECT_FALSE(parse_probe_text(text.substr(0, bytes)).ok()) << bytes;
@@ -100,24 +100,24 @@ class ProbeProcessTest : public testing::Test {
   }
 };
 
-TEST_F(ProbeProcessTest, TakesAnAnswer) {
+TEST_F(ProbeProcessTest, ReadsAnAnswer) {
   const Result<ProbeAnswer> answer = run("printf 'ivy-probe 1\\nivy nvml\\t535\\nivy end\\n'");
   ASSERT_TRUE(answer.ok()) << answer.error().message;
   EXPECT_EQ(answer->nvml.driver_version, "535");
 }
 
-TEST_F(ProbeProcessTest, DoesNotWaitForOneThatHasAnsweredAndHangs) {
+TEST_F(ProbeProcessTest, DoesNotWaitForAProbeThatHangsAfterItsAnswer) {
   EXPECT_TRUE(run("printf 'ivy-probe 1\\nivy end\\n'; exec sleep 1000").ok());
 }
 
-TEST_F(ProbeProcessTest, EndsOneThatHangs) {
+TEST_F(ProbeProcessTest, KillsAProbeThatHangs) {
   const auto began = std::chrono::steady_clock::now();
   const Result<ProbeAnswer> answer = run("trap '' TERM; while :; do sleep 0.01; done", 100ms);
   EXPECT_EQ(answer.error().message, "ivy-probe did not answer within 100 ms");
   EXPECT_LT(std::chrono::steady_clock::now() - began, 8s);
 }
 
-TEST_F(ProbeProcessTest, SaysWhatElseWentWrong) {
+TEST_F(ProbeProcessTest, ReportsOtherFailures) {
   EXPECT_EQ(run("echo 'version GLIBC_2.38 not found' >&2; exit 1").error().message,
             "ivy-probe exited before its answer was complete: version GLIBC_2.38 not found");
   EXPECT_EQ(run("kill -SEGV $$").error().message,
@@ -126,7 +126,7 @@ TEST_F(ProbeProcessTest, SaysWhatElseWentWrong) {
   EXPECT_FALSE(run("head -c 3000000 /dev/zero").ok()) << "more than it may say";
 }
 
-TEST_F(ProbeProcessTest, AProgramThatIsNotThere) {
+TEST_F(ProbeProcessTest, ReportsAMissingProgram) {
   boost::asio::io_context loop;
   ProbeProcess probe(loop);
   std::string message;
@@ -151,7 +151,7 @@ class RealProbeTest : public ProbeProcessTest {
   }
 };
 
-TEST_F(RealProbeTest, AsksNvml) {
+TEST_F(RealProbeTest, QueriesNvml) {
   DeviceTree tree;
   tree.write(
       "/nvml",
@@ -182,16 +182,16 @@ TEST_F(RealProbeTest, HwlocAndTheFilesAgreeAboutTheCores) {
   EXPECT_EQ(by_hwloc, read_cores("", allowed));
 }
 
-TEST_F(RealProbeTest, SaysWhyNvmlDoesNotAnswer) {
-  const Result<ProbeAnswer> refused = ask("refuse");
-  ASSERT_TRUE(refused.ok());
-  EXPECT_FALSE(refused->nvml.is_here);
-  EXPECT_EQ(refused->nvml.error, "nvmlInit: Driver/library version mismatch");
+TEST_F(RealProbeTest, ReportsWhyNvmlDoesNotAnswer) {
+  const Result<ProbeAnswer> rejected = ask("refuse");
+  ASSERT_TRUE(rejected.ok());
+  EXPECT_FALSE(rejected->nvml.is_present);
+  EXPECT_EQ(rejected->nvml.error, "nvmlInit: Driver/library version mismatch");
   EXPECT_FALSE(ask("crash").ok());
   unsetenv("LD_LIBRARY_PATH");
   const Result<ProbeAnswer> absent = ask("none");
   ASSERT_TRUE(absent.ok());
-  EXPECT_FALSE(absent->nvml.is_here);
+  EXPECT_FALSE(absent->nvml.is_present);
 }
 
 // Discovery as a whole: what starts a probe, and what does not.
@@ -228,7 +228,7 @@ TEST_F(DiscoveryTest, NoFilesNoProbe) {
   EXPECT_EQ(facts.core_list_size(), 0);
 }
 
-TEST_F(DiscoveryTest, ADriverOrAWishForCoresAsksTheProbe) {
+TEST_F(DiscoveryTest, RunsTheProbeIfADriverIsPresentOrCoresAreRequested) {
   tree_.nvidia(0, "0000:01:00.0", "GPU-a");
   const HostFacts facts = describe(Hello{});
   EXPECT_TRUE(was_asked());
@@ -237,7 +237,7 @@ TEST_F(DiscoveryTest, ADriverOrAWishForCoresAsksTheProbe) {
             "files, because NVML could not be queried: it is a script");
 }
 
-TEST_F(DiscoveryTest, FilesTellOfCoresWhereTheProbeDoesNot) {
+TEST_F(DiscoveryTest, ReadsCoresFromFilesIfTheProbeReportsNone) {
   Hello hello;
   hello.set_read_cores(true);
   const HostFacts facts = describe(hello);

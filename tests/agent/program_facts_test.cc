@@ -46,7 +46,7 @@ class ProgramFactsTest : public testing::Test {
   std::vector<std::string> interpreters_{"python3", "python"};
 };
 
-TEST_F(ProgramFactsTest, TakesAPyFileForAScriptAndHashesIt) {
+TEST_F(ProgramFactsTest, TreatsAPyFileAsAScriptAndHashesIt) {
   write("train.py", "abc");
   write("bin/python", "#!/bin/sh\n", 0755);
   const ProgramFacts facts = check("train.py");
@@ -64,7 +64,7 @@ TEST_F(ProgramFactsTest, NamesAMissingScript) {
   EXPECT_NE(facts.error.find(root_ + "/train.py"), std::string::npos);
 }
 
-TEST_F(ProgramFactsTest, RefusesADirectoryAsAScript) {
+TEST_F(ProgramFactsTest, RejectsADirectoryAsAScript) {
   std::filesystem::create_directories(root_ + "/dir.py");
   EXPECT_EQ(check("dir.py").error_number, EISDIR);
 }
@@ -122,7 +122,7 @@ TEST_F(ProgramFactsTest, ReadsTheFirstLineOfAProgram) {
   }
 }
 
-TEST_F(ProgramFactsTest, LooksAnExecutableUpInThePath) {
+TEST_F(ProgramFactsTest, FindsAnExecutableInThePath) {
   write("bin/tool", "#!/bin/sh\n", 0755);
   const ProgramFacts facts = check("tool");
   EXPECT_EQ(facts.path, root_ + "/bin/tool");
@@ -144,7 +144,7 @@ TEST_F(ProgramFactsTest, NamesAFileThatCannotBeExecuted) {
   EXPECT_EQ(facts.error, "program " + root_ + "/train is not executable");
 }
 
-TEST_F(ProgramFactsTest, SaysWhatWasMeant) {
+TEST_F(ProgramFactsTest, SuggestsASimilarName) {
   write("train.py", "");
   write("tools/run.sh", "", 0755);
   write("pkg/__main__.py", "");
@@ -195,14 +195,14 @@ TEST_F(ProgramFactsTest, NamesALibraryOfAWorldThatIsNotServed) {
   EXPECT_TRUE(needed_libraries("/no/such/file").empty());
 }
 
-TEST_F(ProgramFactsTest, SaysToWriteADotBeforeAProgramOfTheWorkingDirectory) {
+TEST_F(ProgramFactsTest, SuggestsADotSlashForAProgramInTheWorkingDirectory) {
   write("tool", "#!/bin/sh\n", 0755);
   const ProgramFacts facts = check("tool");
   EXPECT_EQ(facts.error_number, ENOENT);
   EXPECT_NE(facts.error.find("./tool"), std::string::npos);
 }
 
-TEST_F(ProgramFactsTest, SaysThatTheScriptsNameIsCut) {
+TEST_F(ProgramFactsTest, ReportsATruncatedScriptName) {
   write("train.py", "");
   for (const char* program : {"train", "./train"}) {
     const ProgramFacts facts = check(program);
@@ -212,13 +212,13 @@ TEST_F(ProgramFactsTest, SaysThatTheScriptsNameIsCut) {
   }
 }
 
-TEST_F(ProgramFactsTest, NamesThePathInWhichNothingWasFound) {
+TEST_F(ProgramFactsTest, NamesTheSearchedPath) {
   const ProgramFacts facts = check("nothing");
   EXPECT_EQ(facts.error_number, ENOENT);
   EXPECT_NE(facts.error.find(root_ + "/bin"), std::string::npos);
 }
 
-TEST_F(ProgramFactsTest, RefusesADirectoryAsAProgram) {
+TEST_F(ProgramFactsTest, RejectsADirectoryAsAProgram) {
   std::filesystem::create_directories(root_ + "/dir");
   EXPECT_EQ(check("./dir").error_number, EISDIR);
 }
@@ -231,7 +231,7 @@ TEST_F(ProgramFactsTest, NeedsOnlyAnInterpreterForAModule) {
   EXPECT_EQ(facts.interpreter, root_ + "/bin/python3");
 }
 
-TEST_F(ProgramFactsTest, RunsAPyFileAsAProgramWhenToldSo) {
+TEST_F(ProgramFactsTest, RunsAPyFileAsAnExecutableOnRequest) {
   write("train.py", "#!/usr/bin/env python3\n", 0755);
   const ProgramFacts facts = check("./train.py", PROGRAM_EXECUTABLE);
   EXPECT_FALSE(facts.is_script);
@@ -288,7 +288,7 @@ TEST_F(LateFilesTest, FindsAProgramAndAWorkingDirectoryThatAppear) {
   EXPECT_EQ(awaited_, std::vector<std::string>{root_ + "/new/work"});
 }
 
-TEST_F(LateFilesTest, SaysThatAMissingScriptWasLookedForAgain) {
+TEST_F(LateFilesTest, ReportsThatAMissingScriptWasSearchedAgain) {
   const ProgramFacts facts = check_late("train.py", "", nullptr);
   EXPECT_EQ(facts.error_number, ENOENT);
   EXPECT_NE(facts.error.find("No such file or directory (retried for 1 s: a network file"),
@@ -296,7 +296,7 @@ TEST_F(LateFilesTest, SaysThatAMissingScriptWasLookedForAgain) {
       << facts.error;
 }
 
-TEST_F(LateFilesTest, LooksOnceOnALocalFileSystem) {
+TEST_F(LateFilesTest, SearchesOnceOnALocalFileSystem) {
   is_network_ = false;
   const ProgramFacts facts = check_late("train.py", "", nullptr);
   EXPECT_EQ(facts.error_number, ENOENT);
@@ -330,7 +330,7 @@ std::string constants(std::initializer_list<std::string_view> texts) {
   return all;
 }
 
-TEST(MpiFile, TellsMakerAndVersion) {
+TEST(MpiFile, ReportsMakerAndVersion) {
   EXPECT_EQ(mpi_text(constants({"MPICH Version:\t%s", "0.13.99", "4.0.2", "4.0.2", "CH4"})),
             "MPICH 4.0.2");
   EXPECT_EQ(mpi_text(constants({"v5.0.11rc1", "Open MPI v%d.%d.%d", "5.0.11", "2.11.0"})),
@@ -348,7 +348,7 @@ TEST(MpiFile, LeavesOutAVersionThatIsNotCertain) {
   EXPECT_EQ(mpi_text(""), "");
 }
 
-TEST(MpiFile, IsEmptyForWhatIsNoLibrary) {
+TEST(MpiFile, IsEmptyForAFileThatIsNotALibrary) {
   EXPECT_EQ(mpi_text_of_file("/no/such/file"), "");
   EXPECT_EQ(mpi_text_of_file("/bin/sh"), "");
   EXPECT_TRUE(mapped_mpi_libraries(getpid()).empty());

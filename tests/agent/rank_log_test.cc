@@ -61,7 +61,7 @@ TEST_F(RankLogTest, OverwritesAnOlderFile) {
 }
 
 // A limit of the file's size is as good as a full disk.
-TEST_F(RankLogTest, SaysThatTheDiskIsFull) {
+TEST_F(RankLogTest, ReportsAFullDisk) {
   std::signal(SIGXFSZ, SIG_IGN);
   std::optional<test::ResourceLimit> no_bytes(std::in_place, RLIMIT_FSIZE, 0);
   RankLog(writer_, {root_, "job", 0, 0, 1}).write("lost");
@@ -70,7 +70,7 @@ TEST_F(RankLogTest, SaysThatTheDiskIsFull) {
   EXPECT_EQ(error, EFBIG);
 }
 
-TEST_F(RankLogTest, FollowsNoLinkAtAFilesPlace) {
+TEST_F(RankLogTest, DoesNotFollowALinkInsteadOfAFile) {
   std::filesystem::create_directories(root_ + "/job/0");
   const std::string target = root_ + "/precious";
   ASSERT_TRUE(std::ofstream(target) << "kept");
@@ -80,7 +80,7 @@ TEST_F(RankLogTest, FollowsNoLinkAtAFilesPlace) {
   EXPECT_EQ(std::filesystem::file_size(target), 4u);
 }
 
-TEST_F(RankLogTest, SaysThatADirectoryCannotBeMade) {
+TEST_F(RankLogTest, ReportsADirectoryThatCannotBeMade) {
   RankLog(writer_, {"/proc/nowhere", "job", 0, 0, 1}).write("lost");
   EXPECT_EQ(first_error(), ENOENT);
 }

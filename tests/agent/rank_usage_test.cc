@@ -9,7 +9,7 @@ namespace ivy {
 namespace {
 
 // Rank 0 has a child and uses two devices, of which one is measured; rank 1 uses none.
-TEST(RankUsageTest, DevicesAreThoseWhoseMemoryTheRanksProcessesHold) {
+TEST(RankUsageTest, FindsDevicesByTheMemoryOfTheRanksProcesses) {
   const auto process = [](pid_t pid, pid_t parent) {
     ProcessStat stat;
     stat.pid = pid;

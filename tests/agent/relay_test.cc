@@ -80,33 +80,33 @@ TEST_F(RelayTest, StartsAJobAndHalfCloses) {
   EXPECT_EQ(log(), "half-close\n");
 }
 
-TEST_F(RelayTest, PassesOnWhatCameRightBehindTheFirstLine) {
+TEST_F(RelayTest, ForwardsBytesThatFollowTheFirstLine) {
   Relay relay;
   start_relay(relay, open_line("new") + std::string("\0\x01 frame\n", 9));
   EXPECT_EQ(receive_line(relay), std::string("\0\x01 frame\n", 9));
   end_politely(relay);
 }
 
-TEST_F(RelayTest, SaysThatThereIsNoSuchJob) {
+TEST_F(RelayTest, ReportsAnUnknownJob) {
   Relay relay;
   start_relay(relay, open_line("reattach"));
   EXPECT_EQ(read_text(relay.out(), ReadUntil::kEnd), "\x01ivy:fail no-such-job\n");
   EXPECT_EQ(wait_exit(relay.process).code, kRelayNoSuchJob);
 }
 
-TEST_F(RelayTest, RefusesAFirstLineThatIsJunk) {
+TEST_F(RelayTest, RejectsAFirstLineThatIsJunk) {
   for (const std::string& junk :
        {std::string("GET / HTTP/1.1\n"), std::string("\x16\x03\x01\x00\n", 5), std::string("\n"),
         std::string(200, 'x'), std::string(4096, '\0')}) {
     Relay relay;
     start_relay(relay, junk);
-    const std::string said = read_text(relay.out(), ReadUntil::kEnd);
-    EXPECT_TRUE(said.starts_with(std::string(kFailurePrefix) + "the first line is")) << said;
+    const std::string printed = read_text(relay.out(), ReadUntil::kEnd);
+    EXPECT_TRUE(printed.starts_with(std::string(kFailurePrefix) + "the first line is")) << printed;
     EXPECT_EQ(wait_exit(relay.process).code, kRelayFailed);
   }
 }
 
-TEST_F(RelayTest, EndsWhenNoLineComesBeforeTheEndOfInput) {
+TEST_F(RelayTest, ExitsIfTheInputEndsBeforeALine) {
   Relay relay;
   start_relay(relay, "IVYOPEN 1 new");
   relay.input.close_end(1);
@@ -119,14 +119,14 @@ TEST_F(RelayTest, PassesOnWhyAWardenCannotStart) {
   ASSERT_TRUE(taken.ok());
   Relay relay;
   start_relay(relay, open_line("new"));
-  const std::string said = read_text(relay.out(), ReadUntil::kEnd);
-  EXPECT_TRUE(said.starts_with(std::string(kFailurePrefix) + "this job is running")) << said;
+  const std::string printed = read_text(relay.out(), ReadUntil::kEnd);
+  EXPECT_TRUE(printed.starts_with(std::string(kFailurePrefix) + "this job is running")) << printed;
   EXPECT_EQ(wait_exit(relay.process).code, 0);
   remove_job_directory(*taken);
   close(taken->lock_fd);
 }
 
-TEST_F(RelayTest, AskedTwiceForANewJobReattaches) {
+TEST_F(RelayTest, ReattachesOnASecondRequestForANewJob) {
   Relay first;
   start_relay(first, open_line("new"));
   expect_echo(first, "one\n");
@@ -140,7 +140,7 @@ TEST_F(RelayTest, AskedTwiceForANewJobReattaches) {
   EXPECT_TRUE(job_ends());
 }
 
-TEST_F(RelayTest, ItsDeathIsAHangUpAndTheJobLivesOn) {
+TEST_F(RelayTest, HangsUpOnDeathWhileTheJobContinues) {
   Relay killed;
   start_relay(killed, open_line("new"));
   expect_echo(killed, "before\n");
@@ -166,7 +166,7 @@ TEST_F(RelayTest, ADyingSessionIsAHalfClose) {
   EXPECT_EQ(log(), "half-close\n");
 }
 
-TEST_F(RelayTest, BrokenOutputAloneIsAHangUp) {
+TEST_F(RelayTest, TreatsABrokenOutputAsAHangUp) {
   Relay relay;
   start_relay(relay, open_line("new"));
   expect_echo(relay, "hello\n");
@@ -188,7 +188,7 @@ std::string pattern(std::size_t size) {
   return bytes;
 }
 
-TEST_F(RelayTest, CopiesMegabytesBothWaysAndHoldsNothingBack) {
+TEST_F(RelayTest, CopiesMegabytesInBothDirectionsWithoutDelay) {
   Relay relay;
   start_relay(relay, open_line("new"));
   expect_echo(relay, "ready\n");
@@ -215,7 +215,7 @@ TEST_F(RelayTest, CopiesMegabytesBothWaysAndHoldsNothingBack) {
 }
 
 // Nobody reads: the writer is held up after a bounded number of bytes, and none of them is lost.
-TEST_F(RelayTest, ASlowReaderHoldsTheWriterUpAndLosesNothing) {
+TEST_F(RelayTest, AppliesBackpressureWithoutLoss) {
   Relay relay;
   start_relay(relay, open_line("new"));
   expect_echo(relay, "ready\n");
@@ -252,7 +252,7 @@ TEST(OpenLineTest, IsParsed) {
   EXPECT_EQ(parse_open_line("IVYOPEN 1 reattach " + job + " 0")->verb, OpenVerb::kReattach);
 }
 
-TEST(OpenLineTest, IsRefusedWhenWrong) {
+TEST(OpenLineTest, IsRejectedWhenWrong) {
   const std::string job(32, 'f');
   for (const std::string& line :
        {std::string(), "IVYOPEN 2 new " + job + " 0", "IVYOPEN 1 old " + job + " 0",

@@ -9,7 +9,7 @@ namespace {
 const auto kOver = [](std::uint32_t) { return true; };
 const auto kNotOver = [](std::uint32_t) { return false; };
 
-TEST(ReplacementsTest, AHostThatDoesNotWaitKeepsNoPlace) {
+TEST(ReplacementsTest, ReservesNothingIfTheHostDoesNotWait) {
   Replacements places;
   places.begin(false);
   places.failed(1);
@@ -17,7 +17,7 @@ TEST(ReplacementsTest, AHostThatDoesNotWaitKeepsNoPlace) {
   EXPECT_FALSE(places.order({1, 1, 0}));
 }
 
-TEST(ReplacementsTest, AFailedRankKeepsItsPlaceUntilItStarts) {
+TEST(ReplacementsTest, ReservesTheSlotOfAFailedRankUntilItStarts) {
   Replacements places;
   places.begin(true);
   places.failed(1);
@@ -35,7 +35,7 @@ TEST(ReplacementsTest, AFailedRankKeepsItsPlaceUntilItStarts) {
   EXPECT_EQ(places.next_due_ns(), std::nullopt);
 }
 
-TEST(ReplacementsTest, TheSameOrderTwiceIsRefusedOnce) {
+TEST(ReplacementsTest, TheSameOrderTwiceIsRejectedOnce) {
   Replacements places;
   places.begin(true);
   EXPECT_FALSE(places.order({1, 1, 0})) << "it has not failed";
@@ -52,7 +52,7 @@ TEST(ReplacementsTest, ARankThatIsForgoneIsNotAwaited) {
   EXPECT_FALSE(places.awaits());
 }
 
-TEST(ReplacementsTest, AStopAnswersWhatWasOrderedAndWaitsForNothing) {
+TEST(ReplacementsTest, AnswersPendingOrdersOnAStop) {
   Replacements places;
   places.begin(true);
   places.failed(1);

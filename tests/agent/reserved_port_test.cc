@@ -59,7 +59,7 @@ TEST(ReservedPortTest, TakesAFreePortOfTheRange) {
   close(stranger);
 }
 
-TEST(ReservedPortTest, RefusesARangeThatIsNone) {
+TEST(ReservedPortTest, RejectsARangeThatIsNone) {
   EXPECT_EQ(ReservedPort::reserve(30000, 29000).error().code, Code::kInvalidArgument);
   EXPECT_EQ(ReservedPort::reserve(1, 70000).error().code, Code::kInvalidArgument);
 }

@@ -30,17 +30,17 @@ TEST(ServerChildTest, TakesAListThatIsTooLongForAnArgument) {
   DescriptorPair out = make_pipe();
   // Prints the file that the last argument numbers.
   ServerChild child{"/bin/sh", {"sh", "-c", "cat /proc/self/fd/$2", "sh"}, {}, false};
-  child.descriptors = {{out.theirs.get(), STDOUT_FILENO}};
+  child.descriptors = {{out.second.get(), STDOUT_FILENO}};
   child.long_arguments = {"--torch-peers", long_list()};
   const pid_t pid = start_server(std::move(child));
   ASSERT_GT(pid, 0);
-  out.theirs.reset();
-  const std::optional<std::string> read = read_from(out.ours.get(), 1u << 20);
+  out.second.reset();
+  const std::optional<std::string> read = read_from(out.first.get(), 1u << 20);
   EXPECT_EQ(reap(pid), 0);
   EXPECT_EQ(read, std::string("--torch-peers") + '\0' + long_list() + '\0');
 }
 
-TEST(ServerChildTest, SaysWhyAProgramCouldNotBeExecuted) {
+TEST(ServerChildTest, ReportsWhyAProgramCouldNotBeExecuted) {
   struct Row {
     std::string program;
     std::string argument;
@@ -57,7 +57,7 @@ TEST(ServerChildTest, SaysWhyAProgramCouldNotBeExecuted) {
   }
 }
 
-TEST(ServerChildTest, SaysHowAProgramEnded) {
+TEST(ServerChildTest, ReportsHowAProgramExited) {
   Descriptor exec_error;
   const pid_t pid = start_server({"/bin/sh", {"sh", "-c", "exit 3"}, {}, false}, &exec_error);
   ASSERT_GT(pid, 0);

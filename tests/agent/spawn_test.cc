@@ -71,7 +71,7 @@ TEST_F(SpawnTest, KeepsEveryDeadlySignal) {
   }
 }
 
-TEST_F(SpawnTest, TellsAMissingProgramFromExitCode127) {
+TEST_F(SpawnTest, DistinguishesAMissingProgramFromExitCode127) {
   const SpawnFailure failure = failure_to_execute(directory_ + "/missing");
   EXPECT_EQ(failure.step, "exec");
   EXPECT_EQ(failure.error, ENOENT);
@@ -101,7 +101,7 @@ TEST_F(SpawnTest, ReportsAnArgumentBeyondTheKernelsLimit) {
   EXPECT_EQ(failure.error, E2BIG);
 }
 
-TEST_F(SpawnTest, NeverStartsOutsideTheCgroupThatWasAskedFor) {
+TEST_F(SpawnTest, NeverStartsOutsideTheRequestedCgroup) {
   SpawnRequest request = request_for("exit_code", {"0"});
   const int not_a_cgroup = open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   request.cgroup_fd = not_a_cgroup;
@@ -151,14 +151,14 @@ TEST_F(SpawnTest, AppliesLimitsAsFarAsTheHardOnesAllow) {
                 "\n1024\n0\n3\n");
 }
 
-TEST_F(SpawnTest, StartsInASessionOfItsOwnWhereThatIsAskedFor) {
+TEST_F(SpawnTest, StartsInASeparateSessionOnRequest) {
   SpawnRequest request = request_for("show_state");
   request.own_session = true;
   EXPECT_NE(run_to_end(request).output.find("group leader 1 in its parent's session 0\n"),
             std::string::npos);
 }
 
-TEST_F(SpawnTest, RunsOnTheProcessorsThatWereAskedFor) {
+TEST_F(SpawnTest, RunsOnTheRequestedProcessors) {
   cpu_set_t ours;
   ASSERT_EQ(sched_getaffinity(0, sizeof ours, &ours), 0);
   int last = 0;
@@ -177,7 +177,7 @@ TEST_F(SpawnTest, RunsOnTheProcessorsThatWereAskedFor) {
   EXPECT_TRUE(CPU_EQUAL(&ours, &after)) << "the supervisor itself stays where it was";
 }
 
-TEST_F(SpawnTest, NeverStartsOnOtherProcessorsThanWereAskedFor) {
+TEST_F(SpawnTest, NeverStartsOnOtherProcessors) {
   SpawnRequest request = request_for("exit_code", {"0"});
   request.cores = {8000, 8001};
   const SpawnFailure failure = failure_of(request);
@@ -186,7 +186,7 @@ TEST_F(SpawnTest, NeverStartsOnOtherProcessorsThanWereAskedFor) {
   EXPECT_EQ(failure.path, "processors 8000-8001");
 }
 
-TEST_F(SpawnTest, LeavesTheParentsSignalMaskAlone) {
+TEST_F(SpawnTest, KeepsTheParentsSignalMask) {
   sigset_t before;
   sigset_t after;
   sigprocmask(SIG_SETMASK, nullptr, &before);
@@ -259,8 +259,8 @@ TEST_F(SpawnTest, WorksWhereCloneThreeIsForbidden) {
     const Finished finished = run_to_end(request_for("exit_code", {"42"}));
     SpawnRequest missing = request_for("exit_code", {"0"});
     missing.executable = "/no/such/program";
-    const bool told = run_to_end(missing).spawned.failure.error == ENOENT;
-    _exit(finished.status.code == 42 && told ? 0 : 1);
+    const bool reported = run_to_end(missing).spawned.failure.error == ENOENT;
+    _exit(finished.status.code == 42 && reported ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(filtered, &status, 0), filtered);
@@ -278,7 +278,7 @@ TEST_F(SpawnTest, FindsAnExecutableAsTheShellDoes) {
   EXPECT_EQ(*find_executable(tool, "", "/", &error), tool);
 }
 
-TEST_F(SpawnTest, SaysWhyNoExecutableWasFound) {
+TEST_F(SpawnTest, ReportsWhyNoExecutableWasFound) {
   make_file("plain", "text", 0644);
   struct Case {
     std::string name;
@@ -299,7 +299,7 @@ TEST_F(SpawnTest, SaysWhyNoExecutableWasFound) {
   }
 }
 
-TEST_F(SpawnTest, ATrialBirthLeavesNoChild) {
+TEST_F(SpawnTest, ReapsTheProbeProcess) {
   CgroupProbe trial(-1);
   EXPECT_EQ(trial.error(), 0);
   trial.wait();
@@ -307,14 +307,14 @@ TEST_F(SpawnTest, ATrialBirthLeavesNoChild) {
   EXPECT_EQ(errno, ECHILD);
 }
 
-TEST_F(SpawnTest, ATrialBirthSaysWhyNot) {
+TEST_F(SpawnTest, ReportsWhyAProbeProcessCouldNotStart) {
   const int no_cgroup = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   EXPECT_NE(CgroupProbe(no_cgroup).error(), 0);
   close(no_cgroup);
 }
 
 // All of them are born before the first is waited for, and share our memory meanwhile.
-TEST_F(SpawnTest, ManyAreBornAtOnce) {
+TEST_F(SpawnTest, StartsManyProcessesConcurrently) {
   constexpr int kMany = 64;
   std::vector<PendingSpawn> pending;
   for (int code = 0; code < kMany; ++code) {

@@ -59,9 +59,9 @@ TEST(StackLadder, Table) {
 TEST(StackLadder, ExplainsTheToolsErrors) {
   EXPECT_TRUE(has_stack(StackMethod::kGdb, "x\n#0  main ()"));
   EXPECT_FALSE(has_stack(StackMethod::kGdb, "ptrace: Operation not permitted.\n"));
-  EXPECT_EQ(complaint_of("warning: x\n\n[New LWP 3]\nptrace: No such process.\nmore"),
+  EXPECT_EQ(error_text_of("warning: x\n\n[New LWP 3]\nptrace: No such process.\nmore"),
             "ptrace: No such process.");
-  EXPECT_EQ(complaint_of(""), "");
+  EXPECT_EQ(error_text_of(""), "");
 }
 
 ProcessStat process(pid_t pid, pid_t parent, const std::string& name, std::uint64_t start) {
@@ -74,7 +74,7 @@ ProcessStat process(pid_t pid, pid_t parent, const std::string& name, std::uint6
   return made;
 }
 
-TEST(ProcessView, ShellsAreNotWhoIsMeant) {
+TEST(ProcessView, SkipsShells) {
   const std::vector<ProcessStat> all = {process(10, 1, "bash", 1), process(12, 10, "sh", 3),
                                         process(11, 10, "tee", 4), process(13, 12, "python3", 5),
                                         process(14, 13, "sh", 6),  process(20, 1, "dash", 1)};
@@ -84,7 +84,7 @@ TEST(ProcessView, ShellsAreNotWhoIsMeant) {
   EXPECT_EQ(process_below_shells(99, all), 99);
 }
 
-TEST(ProcessView, OfAChild) {
+TEST(ProcessView, ShowsAChildProcess) {
   const pid_t child = fork();
   if (child == 0) {
     std::signal(SIGUSR1, [](int) {});
@@ -125,7 +125,7 @@ TEST(ProcessView, DistinguishesThreadsThatSleepFromThreadsThatRun) {
   sleeper.join();
 }
 
-TEST(FlightVariables, OnlyWhereTheUserSaysNothing) {
+TEST(FlightVariables, AreSetOnlyIfTheUserSetsNothing) {
   JobDirectory directory;
   directory.path = "/job";
   Environment environment;

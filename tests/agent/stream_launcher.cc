@@ -152,7 +152,7 @@ void StreamLauncher::send(const Command& command) {
   EXPECT_TRUE(session_.send(link::FrameType::kCommand, command.SerializeAsString()).ok());
 }
 
-void StreamLauncher::say_hello() {
+void StreamLauncher::send_hello() {
   Command command;
   Hello& hello = *command.mutable_hello();
   hello.set_working_directory("/");
@@ -188,7 +188,7 @@ void StreamLauncher::finish() {
 }
 
 bool StreamLauncher::wait(const std::function<bool()>& condition, milliseconds deadline) {
-  const Clock::time_point end = Clock::now() + stretched(deadline);
+  const Clock::time_point end = Clock::now() + scaled_time(deadline);
   while (!condition()) {
     if (Clock::now() >= end) return false;
     serve_once();
@@ -269,7 +269,7 @@ std::vector<pid_t> StreamLauncher::processes() const {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const pid_t pid = std::atoi(entry.path().filename().c_str());
-    if (pid <= 0 || is_gone(pid)) continue;
+    if (pid <= 0 || has_exited(pid)) continue;
     const std::string environment = read_file("/proc/" + std::to_string(pid) + "/environ");
     const std::string arguments = read_file("/proc/" + std::to_string(pid) + "/cmdline");
     if (environment.find("IVY_JOB_ID=" + job_id_) != std::string::npos ||

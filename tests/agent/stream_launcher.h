@@ -77,12 +77,12 @@ class StreamLauncher {
   bool has_stream() const { return stream_ != nullptr; }
   void drop_stream();
 
-  void say_hello();
+  void send_hello();
   // Workers 0..count-1 run /bin/sh -c SCRIPT.
   void start(int count, const std::string& script);
   // Lets the supervisor end, and waits for the end of the stream.
   void finish();
-  void fall_silent() { is_silent_ = true; }
+  void stop_responding() { is_silent_ = true; }
 
   // Serves the session until the condition holds; false when it does not in time.
   bool wait(const std::function<bool()>& condition,

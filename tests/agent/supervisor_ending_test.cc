@@ -29,7 +29,7 @@ constexpr char kEscaper[] =
 class SupervisorEndingTest : public testing::Test {
  protected:
   static void start(FakeLauncher& launcher, const std::string& script, int count = 1) {
-    launcher.say_hello();
+    launcher.send_hello();
     launcher.start(launcher.shell_plan(count, script));
     ASSERT_TRUE(launcher.wait([&] {
       for (int rank = 0; rank < count; ++rank)
@@ -134,7 +134,7 @@ TEST_F(SupervisorEndingTest, TerminatesProcessesThatOutliveTheWorkers) {
 
 TEST_F(SupervisorEndingTest, ReportsImmediatelyWhenNothingWasStarted) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.stop(30'000);
   ASSERT_TRUE(reported(launcher, seconds(10)));
   EXPECT_TRUE(launcher.report()->clean());
@@ -144,7 +144,7 @@ TEST_F(SupervisorEndingTest, ReportsImmediatelyWhenNothingWasStarted) {
 // On the launcher's own host nobody has to say Finish after the last generation.
 TEST_F(SupervisorEndingTest, ExitsByItselfAfterTheLastStartOnALocalTransport) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   start_last(launcher, "exit 3");
   EXPECT_EQ(launcher.wait_for_node(), 0);
   ASSERT_NE(launcher.report(), nullptr);
@@ -154,11 +154,11 @@ TEST_F(SupervisorEndingTest, ExitsByItselfAfterTheLastStartOnALocalTransport) {
 }
 
 // Its report may have to be sent again.
-TEST_F(SupervisorEndingTest, WaitsForFinishAfterTheLastStartBehindARelay) {
+TEST_F(SupervisorEndingTest, WaitsForFinishAfterTheLastStartThroughARelay) {
   FakeLauncher::Options options;
   options.transport = TransportEnd::kRelay;
   FakeLauncher launcher(options);
-  launcher.say_hello();
+  launcher.send_hello();
   start_last(launcher, "exit 3");
   ASSERT_TRUE(reported(launcher, seconds(5)));
   EXPECT_FALSE(launcher.wait_for_node(milliseconds(300)).has_value());
@@ -167,7 +167,7 @@ TEST_F(SupervisorEndingTest, WaitsForFinishAfterTheLastStartBehindARelay) {
 
 TEST_F(SupervisorEndingTest, FinishesWithoutAStart) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   finish(launcher);
 }
 

@@ -25,7 +25,7 @@ class SupervisorRelayTest : public testing::Test {
     return options;
   }
   static void start_sleeper(FakeLauncher& launcher) {
-    launcher.say_hello();
+    launcher.send_hello();
     launcher.start(launcher.shell_plan(1, "echo ready; exec sleep 600"));
     ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "ready\n"; }));
   }
@@ -38,7 +38,7 @@ class SupervisorRelayTest : public testing::Test {
 
 TEST_F(SupervisorRelayTest, RunsAJobToItsEnd) {
   FakeLauncher launcher(through_relay());
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(launcher.shell_plan(2, "seq 1 50000; exit 3"));
   ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
   EXPECT_EQ(launcher.exited(1)->code(), 3);

@@ -24,7 +24,7 @@ using std::chrono::seconds;
 class SupervisorRestartTest : public testing::Test {
  protected:
   static void start(FakeLauncher& launcher, const HostPlan& plan, std::uint32_t max_restarts = 3) {
-    launcher.say_hello();
+    launcher.send_hello();
     Command command;
     *command.mutable_start()->mutable_plan() = plan;
     command.mutable_start()->set_max_restarts(max_restarts);
@@ -156,10 +156,10 @@ TEST_F(SupervisorRestartTest, IgnoresASecondRestartOfTheSameGeneration) {
   start_again(launcher, 1);
   start_again(launcher, 1);
   ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "up\n"; }));
-  const auto births = std::count_if(
+  const auto clones = std::count_if(
       launcher.events().begin(), launcher.events().end(),
       [](const Event& event) { return event.has_started() && event.started().generation() == 1; });
-  EXPECT_EQ(births, 1);
+  EXPECT_EQ(clones, 1);
   EXPECT_EQ(launcher.start_failed(0), nullptr);
   launcher.stop(0);
   ASSERT_TRUE(wait_for_report(launcher, 1));
@@ -205,7 +205,7 @@ TEST_F(SupervisorRestartTest, ExitsBetweenGenerationsWhenItsLeaseExpires) {
   FakeLauncher launcher(options);
   start(launcher, launcher.shell_plan(1, "exit 1"));
   ASSERT_TRUE(wait_for_report(launcher, 0));
-  launcher.fall_silent();
+  launcher.stop_responding();
   EXPECT_TRUE(launcher.wait_for_node(seconds(5)).has_value());
 }
 
@@ -238,7 +238,7 @@ TEST_F(SupervisorRestartTest, WaitsForTheStoreToBeginAGeneration) {
   FakeLauncher launcher;
   Hello hello = launcher.hello();
   hello.set_reserve_port(true);
-  const std::uint32_t port = launcher.say_hello(hello).reserved_port();
+  const std::uint32_t port = launcher.send_hello(hello).reserved_port();
   const auto has = [&](const auto& is_it) {
     return launcher.wait(
         [&] { return std::any_of(launcher.events().begin(), launcher.events().end(), is_it); });

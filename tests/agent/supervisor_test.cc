@@ -44,7 +44,7 @@ class SupervisorTest : public testing::Test {
  protected:
   // Starts a shell script on `count` workers and waits for the host's report.
   void run_to_report(FakeLauncher& launcher, const HostPlan& plan) {
-    launcher.say_hello();
+    launcher.send_hello();
     launcher.start(plan);
     ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(20)));
   }
@@ -75,7 +75,7 @@ class SupervisorTest : public testing::Test {
 
 TEST_F(SupervisorTest, DescribesItsHostInTheAnswerToHello) {
   FakeLauncher launcher;
-  const HostFacts facts = launcher.say_hello();
+  const HostFacts facts = launcher.send_hello();
   char name[256] = "";
   gethostname(name, sizeof name);
   EXPECT_EQ(facts.host_name(), name);
@@ -101,7 +101,7 @@ TEST_F(SupervisorTest, KeepsAReservedPortThatTorchCanStillServeOn) {
   FakeLauncher launcher;
   Hello hello = launcher.hello();
   hello.set_reserve_port(true);
-  const HostFacts facts = launcher.say_hello(hello);
+  const HostFacts facts = launcher.send_hello(hello);
   ASSERT_NE(facts.reserved_port(), 0u) << facts.reserved_port_error();
   const int fd = socket(AF_INET6, SOCK_STREAM, 0);
   const int on = 1;
@@ -117,7 +117,7 @@ TEST_F(SupervisorTest, KeepsAReservedPortThatTorchCanStillServeOn) {
 
 TEST_F(SupervisorTest, CountsARefusingAddressAsReachable) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   const AddressChecked answer = check(launcher, 1);
   EXPECT_TRUE(answer.reachable()) << answer.error();
   EXPECT_EQ(answer.interface(), "lo");
@@ -127,7 +127,7 @@ TEST_F(SupervisorTest, CountsARefusingAddressAsReachable) {
 
 TEST_F(SupervisorTest, CountsASilentAddressAsUnreachable) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   // A listener whose queue is full drops what asks to be let in, as a firewall does.
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -208,7 +208,7 @@ TEST_F(SupervisorTest, NamesAMissingWorkingDirectory) {
   finish(launcher);
 }
 
-TEST(InheritedEnvironment, HasNoForeignRanksAndNothingThatIsOursToSet) {
+TEST(InheritedEnvironment, HasNoVariablesOfOtherLaunchersOrOfIvyrun) {
   std::string block[] = {"PATH=/bin",        "OMPI_COMM_WORLD_RANK=1", "PMI_RANK=1",
                          "PMIX_RANK=1",      "TORCHELASTIC_RUN_ID=x",  "IVY_HOSTS=a",
                          "NOTIFY_SOCKET=/x", "SLURM_PROCID=1",         "JAX_LOCAL_DEVICE_IDS=0",
@@ -257,7 +257,7 @@ TEST_F(SupervisorTest, BuildsTheEnvironmentInLayers) {
 
 TEST_F(SupervisorTest, IgnoresASecondStartOfTheSameGeneration) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   const HostPlan plan = launcher.shell_plan(1, "echo once");
   launcher.start(plan);
   launcher.start(plan);
@@ -274,7 +274,7 @@ TEST_F(SupervisorTest, StartsThirtyTwoWorkersAtOnce) {
   const std::uint64_t first = launcher.started(0)->at_ns();
   const std::uint64_t last = launcher.started(31)->at_ns();
   EXPECT_LT(last - first,
-            static_cast<std::uint64_t>(stretched(milliseconds(500)).count()) * 1'000'000u);
+            static_cast<std::uint64_t>(scaled_time(milliseconds(500)).count()) * 1'000'000u);
   EXPECT_TRUE(all_streams_end(launcher, 32));
   finish(launcher);
 }
@@ -282,7 +282,7 @@ TEST_F(SupervisorTest, StartsThirtyTwoWorkersAtOnce) {
 // A process with threads waits for an RCU grace period whenever its table of descriptors grows.
 TEST_F(SupervisorTest, HasRoomForTheDescriptorsOfAHundredWorkers) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   const long slots = read_status(launcher.supervisor_pid(), "FDSize:");
   EXPECT_GE(slots, 1024);
   launcher.start(launcher.shell_plan(100, "true"));
@@ -295,13 +295,13 @@ TEST_F(SupervisorTest, LosesNothingWhenTheLauncherStopsReading) {
   FakeLauncher::Options options;
   options.window_bytes = 256u << 10;
   FakeLauncher launcher(options);
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.stop_granting();
   launcher.start(launcher.shell_plan(2, "seq 1 300000"));
   // The window fills, then nothing more comes: the workers wait in their pipes.
   ASSERT_TRUE(launcher.wait(
       [&] { return launcher.output(0).size() + launcher.output(1).size() > (200u << 10); }));
-  launcher.serve(stretched(milliseconds(300)));
+  launcher.serve(scaled_time(milliseconds(300)));
   EXPECT_LE(launcher.output(0).size() + launcher.output(1).size(), options.window_bytes);
   EXPECT_EQ(launcher.exits(), 0u);
   launcher.resume_granting();
@@ -318,7 +318,7 @@ TEST_F(SupervisorTest, LetsExitsOvertakeWaitingOutput) {
   FakeLauncher::Options options;
   options.window_bytes = 64u << 10;
   FakeLauncher launcher(options);
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.stop_granting();
   launcher.start(launcher.shell_plan(2, "if [ $RANK = 0 ]; then yes; else sleep 0.3; exit 9; fi"));
   ASSERT_TRUE(launcher.wait([&] { return launcher.exited(1) != nullptr; }));
@@ -341,7 +341,7 @@ TEST_F(SupervisorTest, KeepsTheLastLineWithoutNewlineBeforeACrash) {
 
 TEST_F(SupervisorTest, PassesStandardInputToOneWorkerOnly) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   HostPlan plan = launcher.shell_plan(2, "wc -c");
   plan.mutable_workers(0)->set_standard_input(true);
   launcher.start(plan);
@@ -357,7 +357,7 @@ TEST_F(SupervisorTest, PassesStandardInputToOneWorkerOnly) {
 
 TEST_F(SupervisorTest, DiscardsInputThatTheWorkerHasClosed) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   HostPlan plan = launcher.shell_plan(
       1, "exec <&-; echo closed; while ! test -e $IVY_TOKEN_FILE.go; do sleep 0.01; done");
   plan.mutable_workers(0)->set_standard_input(true);
@@ -374,7 +374,7 @@ TEST_F(SupervisorTest, DiscardsInputThatTheWorkerHasClosed) {
 
 TEST_F(SupervisorTest, DeliversASignalOnceToEachWorker) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(launcher.shell_plan(2,
                                      "trap 'echo usr1; exit 3' USR1; echo ready; "
                                      "while :; do sleep 0.02; done"));
@@ -391,7 +391,7 @@ TEST_F(SupervisorTest, DeliversASignalOnceToEachWorker) {
 
 TEST_F(SupervisorTest, DeliversASignalToTheRanksThatItNames) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(launcher.shell_plan(2,
                                      "trap 'exit 3' USR1; trap 'exit 4' USR2; echo ready; "
                                      "while :; do sleep 0.02; done"));
@@ -476,7 +476,7 @@ class BlockedLog {
 TEST_F(SupervisorTest, HoldsUpOnlyTheWriterOfABlockedLogFile) {
   FakeLauncher launcher;
   BlockedLog log(launcher);
-  launcher.say_hello();
+  launcher.send_hello();
   HostPlan plan = launcher.shell_plan(
       3, "[ $RANK = 1 ] && exit 4; [ $RANK = 2 ] && exec cat; head -c 8000000 /dev/zero");
   plan.set_log_directory(log.directory());
@@ -505,7 +505,7 @@ TEST_F(SupervisorTest, HoldsUpOnlyTheWriterOfABlockedLogFile) {
 TEST_F(SupervisorTest, LimitsHowLongAStopWaitsForALogFile) {
   FakeLauncher launcher;
   BlockedLog log(launcher);
-  launcher.say_hello();
+  launcher.send_hello();
   HostPlan plan = launcher.shell_plan(1, "while :; do echo on and on; done");
   plan.set_log_directory(log.directory());
   launcher.start(plan);
@@ -526,7 +526,7 @@ TEST_F(SupervisorTest, LimitsHowLongAStopWaitsForALogFile) {
 // An exit that cannot be told must not be forgotten: the launcher would wait for it for ever.
 TEST_F(SupervisorTest, StopsWhenTheLauncherNeverAcknowledgesEvents) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(launcher.shell_plan(2, "[ $RANK = 0 ] || exec sleep 600; sleep 3; exit 5"));
   ASSERT_TRUE(launcher.wait([&] { return launcher.started(1) != nullptr; }));
   launcher.stop_reading();
@@ -539,9 +539,9 @@ TEST_F(SupervisorTest, StopsWhenTheLauncherNeverAcknowledgesEvents) {
     launcher.serve(milliseconds(10));
   }
   // And of many workers that do not start each is told.
-  HostPlan refused;
-  for (int i = 0; i < 200'000; ++i) refused.add_workers();
-  launcher.start(refused);
+  HostPlan rejected;
+  for (int i = 0; i < 200'000; ++i) rejected.add_workers();
+  launcher.start(rejected);
   EXPECT_TRUE(launcher.wait_for_node(seconds(30)).has_value()) << "it lives on without a word";
 }
 
@@ -581,7 +581,7 @@ TEST_F(SupervisorTest, OrdersExitsThatItCollectsLate) {
   char directory[] = "/tmp/ivy-exit-order-XXXXXX";
   ASSERT_NE(mkdtemp(directory), nullptr);
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   const std::string folder = directory;
   launcher.start(
       launcher.shell_plan(kWorkers, "echo up; until [ -e " + folder +
@@ -608,7 +608,7 @@ TEST_F(SupervisorTest, LimitsItsMemoryWhileWorkersPrint) {
   FakeLauncher::Options options;
   options.window_bytes = 8u << 20;
   FakeLauncher launcher(options);
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.keep_no_output();
   launcher.start(launcher.shell_plan(4, "head -c 60000000 /dev/zero"));
   ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(30)));
@@ -624,7 +624,7 @@ TEST_F(SupervisorTest, LimitsItsMemoryWhileWorkersPrint) {
 
 TEST_F(SupervisorTest, ReportsTheFailedStepWhenDescriptorsRunOut) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   const rlimit few{30, 30};
   ASSERT_EQ(prlimit(launcher.supervisor_pid(), RLIMIT_NOFILE, &few, nullptr), 0);
   launcher.start(launcher.shell_plan(8, "exec sleep 600"));
@@ -640,7 +640,7 @@ TEST_F(SupervisorTest, ReportsTheFailedStepWhenDescriptorsRunOut) {
 
 TEST_F(SupervisorTest, ReapsEveryOrphan) {
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(launcher.shell_plan(
       1, "i=0; while [ $i -lt 200 ]; do (true &) ; i=$((i+1)); done; echo done; sleep 60"));
   ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "done\n"; }, seconds(30)));

@@ -37,7 +37,7 @@ class SupervisorTransportTest : public testing::Test {
     return options;
   }
   static void start_sleeper(FakeLauncher& launcher) {
-    launcher.say_hello();
+    launcher.send_hello();
     launcher.start(launcher.shell_plan(1, kSleeper));
     ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "ready\n"; }));
   }
@@ -45,7 +45,7 @@ class SupervisorTransportTest : public testing::Test {
     return launcher.wait([&] { return launcher.job_processes().empty(); }, deadline);
   }
   // What a stranger on the command socket gets back until it is closed.
-  static std::string say_to_socket(FakeLauncher& launcher, const std::string& bytes) {
+  static std::string send_to_socket(FakeLauncher& launcher, const std::string& bytes) {
     const Result<JobDirectory> directory = find_job_directory(launcher.job_id(), 0);
     EXPECT_TRUE(directory.ok());
     const Result<int> fd = connect_to_command_socket(*directory);
@@ -98,7 +98,7 @@ TEST_F(SupervisorTransportTest, ToleratesSilenceOfTheLauncherOnThisHost) {
   options.lease_ms = 500;
   FakeLauncher launcher(options);
   start_sleeper(launcher);
-  launcher.fall_silent();
+  launcher.stop_responding();
   launcher.serve(milliseconds(1500));
   expect_undisturbed(launcher);
 }
@@ -110,13 +110,13 @@ TEST_F(SupervisorTransportTest, ExitsWhenTheLauncherDiesBeforeHello) {
 }
 
 // Nobody else can come for such a job: it is not kept until its first words are overdue.
-TEST_F(SupervisorTransportTest, ExitsSoonWhenTheLauncherThatStartedItIsRefused) {
+TEST_F(SupervisorTransportTest, ExitsSoonWhenTheLauncherThatStartedItIsRejected) {
   FakeLauncher::Options options = relay();
   options.build = "old";
   FakeLauncher launcher(options);
-  ASSERT_TRUE(launcher.wait([&] { return !launcher.refusal().empty(); }));
-  EXPECT_NE(launcher.refusal().find("build old"), std::string::npos);
-  EXPECT_EQ(launcher.wait_for_node(test::stretched(seconds(4))), 0);
+  ASSERT_TRUE(launcher.wait([&] { return !launcher.rejection().empty(); }));
+  EXPECT_NE(launcher.rejection().find("build old"), std::string::npos);
+  EXPECT_EQ(launcher.wait_for_node(test::scaled_time(seconds(4))), 0);
 }
 
 // It may be on another way already, as from one agent's connection to another's.
@@ -128,7 +128,7 @@ TEST_F(SupervisorTransportTest, WaitsForALauncherThatEndsItsFirstTransportBefore
   launcher.serve(seconds(2));
   launcher.reattach();
   ::close(keeps_it_open);
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.finish();
   EXPECT_EQ(launcher.wait_for_node(), 0);
 }
@@ -170,7 +170,7 @@ TEST_F(SupervisorTransportTest, StopsWhenARelaysLauncherIsSilentForTheLease) {
   start_sleeper(launcher);
   launcher.serve(milliseconds(2500));
   EXPECT_EQ(launcher.report(), nullptr) << "heartbeats did not keep the lease";
-  launcher.fall_silent();
+  launcher.stop_responding();
   ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(6)));
   EXPECT_TRUE(launcher.report()->clean());
   EXPECT_NE(launcher.report()->reason().find("lease"), std::string::npos);
@@ -186,7 +186,7 @@ TEST_F(SupervisorTransportTest, SuspendsTheLeaseWhenAPauseIsAnnounced) {
   Command command;
   command.mutable_pause();
   launcher.send(command);
-  launcher.fall_silent();
+  launcher.stop_responding();
   launcher.serve(milliseconds(3000));
   EXPECT_EQ(launcher.report(), nullptr);
   expect_undisturbed(launcher);
@@ -199,7 +199,7 @@ TEST_F(SupervisorTransportTest, DoesNotWaitForASuspendedLauncherAfterSigterm) {
   Command command;
   command.mutable_pause();
   launcher.send(command);
-  launcher.fall_silent();
+  launcher.stop_responding();
   launcher.serve(milliseconds(300));
   ASSERT_EQ(kill(launcher.supervisor_pid(), SIGTERM), 0);
   EXPECT_EQ(launcher.wait_for_node(), 0);
@@ -213,12 +213,12 @@ TEST_F(SupervisorTransportTest, DoesNotCountTheTimeInWhichItWasSuspended) {
   FakeLauncher launcher(options);
   start_sleeper(launcher);
   const pid_t supervisor = launcher.supervisor_pid();
-  launcher.fall_silent();
+  launcher.stop_responding();
   ASSERT_EQ(kill(supervisor, SIGSTOP), 0);
   launcher.serve(milliseconds(4000));
   ASSERT_EQ(kill(supervisor, SIGCONT), 0);
   launcher.serve(milliseconds(600));
-  launcher.speak_again();
+  launcher.resume_sending();
   launcher.serve(milliseconds(1500));
   expect_undisturbed(launcher);
 }
@@ -227,7 +227,7 @@ TEST_F(SupervisorTransportTest, ReplaysEachFrameOnceAcrossManyTransports) {
   FakeLauncher::Options options = relay();
   options.window_bytes = 128u << 10;
   FakeLauncher launcher(options);
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(launcher.shell_plan(2, "seq 1 200000; exit 5"));
   for (int breaks = 1; breaks <= 5; ++breaks) {
     const std::size_t target = static_cast<std::size_t>(breaks) * 200'000;
@@ -249,7 +249,7 @@ TEST_F(SupervisorTransportTest, ReplaysEachFrameOnceAcrossManyTransports) {
 
 TEST_F(SupervisorTransportTest, KeepsTheReportForALauncherThatReattaches) {
   FakeLauncher launcher(relay());
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(launcher.shell_plan(1, "sleep 0.3; echo late; exit 7"));
   ASSERT_TRUE(launcher.wait([&] { return launcher.started(0) != nullptr; }));
   launcher.hang_up();
@@ -266,7 +266,7 @@ TEST_F(SupervisorTransportTest, KeepsTheReportForALauncherThatReattaches) {
 TEST_F(SupervisorTransportTest, RejectsAWrongToken) {
   FakeLauncher launcher;
   start_sleeper(launcher);
-  const std::string answer = say_to_socket(
+  const std::string answer = send_to_socket(
       launcher, attach_bytes({launcher.job_id(), std::string(32, 'u'), std::string(build_name())}));
   EXPECT_NE(answer.find("the token is not this job's"), std::string::npos);
   expect_undisturbed(launcher);
@@ -275,11 +275,11 @@ TEST_F(SupervisorTransportTest, RejectsAWrongToken) {
 TEST_F(SupervisorTransportTest, RejectsAnotherJobAndAnotherBuild) {
   FakeLauncher launcher;
   start_sleeper(launcher);
-  EXPECT_NE(say_to_socket(launcher, attach_bytes({std::string(32, '0'), launcher.token(),
-                                                  std::string(build_name())}))
+  EXPECT_NE(send_to_socket(launcher, attach_bytes({std::string(32, '0'), launcher.token(),
+                                                   std::string(build_name())}))
                 .find("another job"),
             std::string::npos);
-  EXPECT_NE(say_to_socket(launcher, attach_bytes({launcher.job_id(), launcher.token(), "old"}))
+  EXPECT_NE(send_to_socket(launcher, attach_bytes({launcher.job_id(), launcher.token(), "old"}))
                 .find("build old"),
             std::string::npos);
   expect_undisturbed(launcher);
@@ -301,7 +301,7 @@ TEST_F(SupervisorTransportTest, ClosesInvalidTransportsWhileTheJobRuns) {
       preamble + link::encode_header(large),
       preamble + link::encode_header(command),
   };
-  for (const std::string& bytes : junk) say_to_socket(launcher, bytes);
+  for (const std::string& bytes : junk) send_to_socket(launcher, bytes);
   expect_undisturbed(launcher);
 }
 
@@ -356,7 +356,7 @@ TEST_F(SupervisorTransportTest, DeliversEveryExitAfterALongPauseInReading) {
   const std::string gate = testing::TempDir() + "gate." + std::to_string(getpid());
   ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
   FakeLauncher launcher;
-  launcher.say_hello();
+  launcher.send_hello();
   launcher.start(
       launcher.shell_plan(kWorkers, ": < " + gate +
                                         "; printf '%65536s' x > $TORCHELASTIC_ERROR_FILE; "

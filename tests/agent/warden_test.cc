@@ -55,7 +55,7 @@ int describes_itself(const SupervisorStart& start) {
 
 // Takes its time to end, as a process that the kernel takes to pieces does: until the test hangs
 // up.
-int says_farewell_and_stays(const SupervisorStart& start) {
+int stays_after_exit_notice(const SupervisorStart& start) {
   const std::string cgroup = described_cgroup(read_text(start.containment_fd, ReadUntil::kEnd));
   say(start.transport_fd, std::to_string(getpid()) + " " + cgroup + "\n");
   if (start.exit_notice_fd >= 0) say(start.exit_notice_fd, "f");
@@ -63,12 +63,12 @@ int says_farewell_and_stays(const SupervisorStart& start) {
   return 6;
 }
 
-int tells_what_the_warden_said(const SupervisorStart& start) {
-  const std::string said = read_text(start.containment_fd, ReadUntil::kEnd);
-  const std::string cgroup = described_cgroup(said);
+int reports_output_of_warden(const SupervisorStart& start) {
+  const std::string printed = read_text(start.containment_fd, ReadUntil::kEnd);
+  const std::string cgroup = described_cgroup(printed);
   struct stat status {};
   say(start.transport_fd,
-      said + (cgroup.empty() || stat(cgroup.c_str(), &status) == 0 ? "|there\n" : "|gone\n"));
+      printed + (cgroup.empty() || stat(cgroup.c_str(), &status) == 0 ? "|there\n" : "|gone\n"));
   return 0;
 }
 
@@ -150,9 +150,9 @@ class WardenTest : public testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
   std::vector<pid_t> read_pids() {
-    const std::string said = line();
-    description_ = said.substr(std::min(said.find("cgroup "), said.find("process tree")));
-    std::istringstream words(said);
+    const std::string printed = line();
+    description_ = printed.substr(std::min(printed.find("cgroup "), printed.find("process tree")));
+    std::istringstream words(printed);
     std::vector<pid_t> pids;
     for (pid_t pid = 0; words >> pid;) pids.push_back(pid);
     return pids;
@@ -163,7 +163,7 @@ class WardenTest : public testing::Test {
     ASSERT_EQ(pids.size(), 6u);
     kill(pids[0], SIGKILL);
     EXPECT_EQ(wait_code(), 128 + SIGKILL);
-    for (const pid_t pid : pids) EXPECT_TRUE(is_gone(pid)) << pid;
+    for (const pid_t pid : pids) EXPECT_TRUE(has_exited(pid)) << pid;
     EXPECT_EQ(line(), "");  // Nobody holds the transport any more.
     const std::string directory = "/tmp/ivyrun-" + std::to_string(uid) + "/" + job_id_ + "-3";
     struct stat status {};
@@ -188,13 +188,13 @@ TEST_F(WardenTest, ExitsWithTheSupervisorsCode) {
   EXPECT_FALSE(find_job_directory(job_id_, 3).ok());
 }
 
-TEST_F(WardenTest, EndsBesideASupervisorThatHasSaidFarewell) {
+TEST_F(WardenTest, ExitsWhileASupervisorThatSentItsExitNoticeRuns) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   parent_reaps_ = true;
-  start_warden(says_farewell_and_stays);
-  const std::string said = line();
-  const pid_t supervisor = std::atoi(said.c_str());
-  EXPECT_EQ(wait_code(), kSupervisorWell);
+  start_warden(stays_after_exit_notice);
+  const std::string printed = line();
+  const pid_t supervisor = std::atoi(printed.c_str());
+  EXPECT_EQ(wait_code(), kSupervisorOk);
   int status = 0;
   EXPECT_EQ(waitpid(supervisor, &status, WNOHANG), 0) << "it was to live on, as our child";
   EXPECT_FALSE(find_job_directory(job_id_, 3).ok());
@@ -202,28 +202,28 @@ TEST_F(WardenTest, EndsBesideASupervisorThatHasSaidFarewell) {
   EXPECT_EQ(waitpid(supervisor, &status, 0), supervisor);
   EXPECT_EQ(WEXITSTATUS(status), 6);
   // A supervisor removes it before it says farewell.
-  if (const std::size_t cgroup = said.find('/'); cgroup != std::string::npos)
-    EXPECT_EQ(rmdir(said.substr(cgroup, said.size() - cgroup - 1).c_str()), 0) << said;
+  if (const std::size_t cgroup = printed.find('/'); cgroup != std::string::npos)
+    EXPECT_EQ(rmdir(printed.substr(cgroup, printed.size() - cgroup - 1).c_str()), 0) << printed;
   prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
-TEST_F(WardenTest, WaitsForTheSupervisorWhereNobodyElseDoes) {
-  start_warden(says_farewell_and_stays);
+TEST_F(WardenTest, WaitsForTheSupervisorIfNoOtherProcessDoes) {
+  start_warden(stays_after_exit_notice);
   ASSERT_GT(std::atoi(line().c_str()), 0);
   close(std::exchange(transport_, -1));
   EXPECT_EQ(wait_code(), 6);
 }
 
-TEST_F(WardenTest, EndsEverythingOfASupervisorThatDiesWithoutFarewell) {
+TEST_F(WardenTest, KillsTheJobOfASupervisorThatDiesWithoutAnExitNotice) {
   parent_reaps_ = true;
   kill_the_supervisor_and_expect_nothing(geteuid());
 }
 
-TEST_F(WardenTest, SaysHowItHoldsTheJob) {
-  start_warden(tells_what_the_warden_said);
-  const std::string said = line();
-  EXPECT_TRUE(said.starts_with("cgroup /") || said.starts_with("process tree (")) << said;
-  EXPECT_TRUE(said.ends_with("|there\n")) << said;
+TEST_F(WardenTest, ReportsHowItContainsTheJob) {
+  start_warden(reports_output_of_warden);
+  const std::string printed = line();
+  EXPECT_TRUE(printed.starts_with("cgroup /") || printed.starts_with("process tree (")) << printed;
+  EXPECT_TRUE(printed.ends_with("|there\n")) << printed;
   EXPECT_EQ(wait_code(), 0);
 }
 
@@ -233,18 +233,18 @@ TEST_F(WardenTest, HandsOverACleanProcess) {
   EXPECT_EQ(wait_code(), 0);
 }
 
-TEST_F(WardenTest, EndsEverythingWhenTheSupervisorIsKilled) {
+TEST_F(WardenTest, KillsTheJobWhenTheSupervisorIsKilled) {
   kill_the_supervisor_and_expect_nothing(geteuid());
 }
 
-TEST_F(WardenTest, EndsEverythingOfAnOrdinaryUserWithoutACgroup) {
+TEST_F(WardenTest, KillsTheJobOfAnUnprivilegedUserWithoutACgroup) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user; the test above was it";
   kill_the_supervisor_and_expect_nothing(kOrdinaryUser);
   EXPECT_TRUE(description_.starts_with("process tree (")) << description_;
   rmdir("/tmp/ivyrun-65534");
 }
 
-TEST_F(WardenTest, EndsThoseBelowItselfThatHaveLeftTheirCgroup) {
+TEST_F(WardenTest, KillsDescendantsThatHaveLeftTheirCgroup) {
   start_warden(keeps_workers_that_left_their_cgroup);
   const std::vector<pid_t> pids = read_pids();
   ASSERT_EQ(pids.size(), 5u);
@@ -254,7 +254,7 @@ TEST_F(WardenTest, EndsThoseBelowItselfThatHaveLeftTheirCgroup) {
   }
   kill(pids[0], SIGKILL);
   EXPECT_EQ(wait_code(), 128 + SIGKILL);
-  for (const pid_t pid : pids) EXPECT_TRUE(is_gone(pid)) << pid;
+  for (const pid_t pid : pids) EXPECT_TRUE(has_exited(pid)) << pid;
   if (!is_cgroup) GTEST_SKIP() << "no cgroup v2 that can be written: " << description_;
 }
 
@@ -266,13 +266,13 @@ TEST_F(WardenTest, OutlivesPoliteSignals) {
     kill(warden_, number);
   }
   EXPECT_EQ(waitpid(warden_, nullptr, WNOHANG), 0);
-  EXPECT_FALSE(is_gone(pids[0]));
+  EXPECT_FALSE(has_exited(pids[0]));
   kill(pids[0], SIGTERM);
   EXPECT_EQ(wait_code(), 128 + SIGTERM);
-  for (const pid_t pid : pids) EXPECT_TRUE(is_gone(pid)) << pid;
+  for (const pid_t pid : pids) EXPECT_TRUE(has_exited(pid)) << pid;
 }
 
-TEST_F(WardenTest, SaysOnTheTransportWhyItCannotStart) {
+TEST_F(WardenTest, ReportsOnTheTransportWhyItCannotStart) {
   const Result<JobDirectory> taken = make_job_directory(job_id_, 3);
   ASSERT_TRUE(taken.ok());
   start_warden(leaves_with_seven);
@@ -295,7 +295,7 @@ TEST(WardenArgumentsTest, AreParsed) {
   EXPECT_EQ(start->transport, TransportEnd::kRelay);
 }
 
-TEST(WardenArgumentsTest, AreRefusedWhenWrong) {
+TEST(WardenArgumentsTest, AreRejectedIfInvalid) {
   const std::string job(32, 'a');
   const std::vector<std::vector<std::string>> wrong = {{},
                                                        {"--host", "1"},

@@ -34,7 +34,7 @@ TEST(WorkerStateTest, AllowsExactlyTheRowsOfTheTable) {
   }
 }
 
-TEST(WorkerStateTest, KnowsWhoLivesAndWhoIsOver) {
+TEST(WorkerStateTest, DistinguishesRunningAndFinishedWorkers) {
   for (const WorkerState state : kStates) {
     EXPECT_EQ(is_alive(state), state == kRunning || state == kQuiet) << static_cast<int>(state);
     EXPECT_EQ(is_over(state), state == kDone || state == kFailed) << static_cast<int>(state);

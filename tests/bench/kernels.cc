@@ -34,7 +34,7 @@ struct Options {
 
 constexpr std::size_t kKib = 1024;
 constexpr std::size_t kMib = 1024 * kKib;
-constexpr std::size_t kMostInputs = 4;
+constexpr std::size_t kMaxInputs = 4;
 
 // Memory that has been written to, aligned as big allocations are.
 class Memory {
@@ -101,8 +101,8 @@ class Bench {
   void reduction(Dtype dtype, ReduceOp op, std::size_t inputs, std::size_t bytes, Stores stores) {
     const Reduction reduction = {
         .dtype = dtype, .op = op, .divisor = static_cast<std::uint32_t>(inputs), .stores = stores};
-    const void* const pointers[kMostInputs] = {memory_[0].data(), memory_[1].data(),
-                                               memory_[2].data(), memory_[3].data()};
+    const void* const pointers[kMaxInputs] = {memory_[0].data(), memory_[1].data(),
+                                              memory_[2].data(), memory_[3].data()};
     const std::string what = std::string(dtype_name(dtype)) + " " +
                              std::string(reduce_op_name(op)) + " of " + std::to_string(inputs) +
                              (stores == Stores::kStreaming ? ", streaming" : "");

@@ -49,7 +49,7 @@ const std::string kToken(32, 't');
 constexpr std::size_t kValueBytes = 64;
 constexpr std::size_t kFanoutBytes = 128;
 constexpr double kWindowSeconds = 0.5;
-constexpr double kPatienceSeconds = 60;
+constexpr double kTimeoutSeconds = 60;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -182,7 +182,7 @@ void everybody(const Links& links, Poll& poll, const Request& request) {
   for (const auto& link : links) link->send(request.bytes);
   std::vector<std::size_t> left(links.size(), request.replies);
   std::size_t missing = links.size();
-  const double give_up = now() + kPatienceSeconds;
+  const double give_up = now() + kTimeoutSeconds;
   while (missing > 0) {
     if (now() > give_up) fail(std::to_string(missing) + " connections got no answer");
     poll.wait([&](std::size_t i) {
@@ -536,7 +536,7 @@ void measure_barrier_once(const Peer& peer, int count, int round) {
   }
   last_greeted = now();
   while (released < size) {
-    if (now() > begin + kPatienceSeconds) fail("only " + std::to_string(released) + " got through");
+    if (now() > begin + kTimeoutSeconds) fail("only " + std::to_string(released) + " got through");
     poll.wait(serve);
   }
   const double end = now();
@@ -601,7 +601,7 @@ void measure_waiting(const Peer& peer, Links& links, Poll& poll, int round) {
   const double begin = now();
   writer.send(subscribed ? resp({"PUBLISH", key, value}) : set(peer.protocol, key, value).bytes);
   while (missing > 0) {
-    if (now() > begin + kPatienceSeconds) fail("a value did not reach everybody");
+    if (now() > begin + kTimeoutSeconds) fail("a value did not reach everybody");
     poll.wait([&](std::size_t i) {
       links[i]->receive();
       if (asks_again && got[i] == 0) {

@@ -37,7 +37,7 @@ using comm_status::Phase;
 using comm_status::RankState;
 using comm_status::RankStatus;
 
-constexpr std::chrono::minutes kPatience{2};
+constexpr std::chrono::minutes kTimeout{2};
 
 long long now_ns() {
   timespec now{};
@@ -112,7 +112,7 @@ class Steps {
   }
   void wait_dead(std::uint32_t count) {
     comm_status::StatusPage& page = client_->page();
-    if (!client_->wait_news([&] { return page.deaths() >= count; }, kPatience))
+    if (!client_->wait_for_event([&] { return page.deaths() >= count; }, kTimeout))
       fail("nobody has died");
     const long long at_ns = now_ns();
     for (std::uint32_t rank = 0; rank < page.shape().world_size; ++rank) {
@@ -124,14 +124,14 @@ class Steps {
     }
   }
   void wait_left(std::uint32_t rank) {
-    if (!client_->wait_news([&] { return client_->page().rank(rank).state == RankState::kLeft; },
-                            kPatience))
+    if (!client_->wait_for_event(
+            [&] { return client_->page().rank(rank).state == RankState::kLeft; }, kTimeout))
       fail("it has not left");
     std::printf("has-left rank=%u\n", rank);
   }
   void wait_report(std::size_t count) {
     comm_status::StatusPage& page = client_->page();
-    if (!client_->wait_news([&] { return page.reports_after(0).size() >= count; }, kPatience))
+    if (!client_->wait_for_event([&] { return page.reports_after(0).size() >= count; }, kTimeout))
       fail("no report");
     for (const comm_status::PageReport& report : page.reports_after(0))
       std::printf("report reporter=%u blamed=%u communicator=%s text=%s\n", report.reporter,

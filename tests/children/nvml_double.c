@@ -242,7 +242,7 @@ int nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, void
   return device && types == 8 && set == gpus ? 0 : 2;
 }
 int nvmlEventSetWait_v2(void* set, EventData* event, unsigned milliseconds) {
-  static unsigned told;
+  static unsigned reported;
   if (set != gpus) return 2;
   char name[512], line[128], bdf[32];
   snprintf(name, sizeof name, "%s.xid", getenv("NVML_DOUBLE"));
@@ -250,10 +250,10 @@ int nvmlEventSetWait_v2(void* set, EventData* event, unsigned milliseconds) {
     FILE* file = fopen(name, "r");
     if (!file) continue;
     unsigned number = 0, lines = 0;
-    while (lines <= told && fgets(line, sizeof line, file)) ++lines;
+    while (lines <= reported && fgets(line, sizeof line, file)) ++lines;
     fclose(file);
-    if (lines <= told || sscanf(line, "%31s %u", bdf, &number) != 2) continue;
-    ++told;
+    if (lines <= reported || sscanf(line, "%31s %u", bdf, &number) != 2) continue;
+    ++reported;
     for (unsigned i = 0; i < gpu_count; ++i)
       if (strcmp(gpus[i].bdf, bdf) == 0) event->device = &gpus[i];
     event->type = 8;

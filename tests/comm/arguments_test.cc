@@ -18,7 +18,7 @@ using Counts = const std::size_t*;
 struct WrongCall {
   const char* name;
   std::function<int(ivy_comm*)> call;
-  const char* said;  // Of the argument.
+  const char* printed;  // Of the argument.
 };
 
 constexpr std::size_t kHalf = std::size_t{1} << 63;
@@ -257,13 +257,13 @@ std::vector<WrongCall> wrong_messages() {
   };
 }
 
-void expect_refused(ivy_comm* comm, const std::vector<WrongCall>& calls) {
+void expect_rejected(ivy_comm* comm, const std::vector<WrongCall>& calls) {
   for (const WrongCall& wrong : calls) {
-    SCOPED_TRACE(std::string(wrong.name) + ", wrong " + wrong.said);
+    SCOPED_TRACE(std::string(wrong.name) + ", wrong " + wrong.printed);
     // Entered in spite of it, it would wait for the other rank's or write where nothing is.
     ASSERT_EQ(wrong.call(comm), IVY_INVALID_ARGUMENT) << ivy_last_error();
     const std::string text = ivy_last_error();
-    EXPECT_NE(text.find(wrong.said), std::string::npos) << text;
+    EXPECT_NE(text.find(wrong.printed), std::string::npos) << text;
   }
 }
 
@@ -278,12 +278,12 @@ TEST(ArgumentsTest, EveryFunctionIsCalledWithWrongOnes) {
   EXPECT_EQ(functions_missing_in(names), std::set<std::string>());
 }
 
-TEST(ArgumentsTest, WrongOnesAreNamedAndBreakNothing) {
-  expect_well(run_world(one_host(2), [](int) {
+TEST(ArgumentsTest, InvalidArgumentsAreNamedAndBreakNothing) {
+  expect_ok(run_world(one_host(2), [](int) {
     const World world(seconds(5));
     ASSERT_TRUE(world);
     for (const auto calls : kWrongCalls) {
-      expect_refused(world, calls());
+      expect_rejected(world, calls());
       ASSERT_FALSE(::testing::Test::HasFailure());
     }
     int sum = 1;
@@ -292,10 +292,10 @@ TEST(ArgumentsTest, WrongOnesAreNamedAndBreakNothing) {
   }));
 }
 
-// Refused before anything is touched: what was sent is still there for the next receive.
+// Rejected before anything is touched: what was sent is still there for the next receive.
 TEST(ArgumentsTest, AMessageOfNoKnownSizeTakesNothingFromThePeer) {
   for (const Hosts& hosts : {one_host(2), host_each(2)}) {
-    expect_well(run_world(hosts, [](int rank) {
+    expect_ok(run_world(hosts, [](int rank) {
       const World world(seconds(5));
       ASSERT_TRUE(world);
       const int other = 1 - rank;
@@ -321,7 +321,7 @@ TEST(ArgumentsTest, AMessageOfNoKnownSizeTakesNothingFromThePeer) {
           << ivy_last_error();
       EXPECT_EQ(got, other);
       EXPECT_EQ(message.bytes, sizeof got);
-      // Nor has the refused sendrecv sent anything.
+      // Nor has the rejected sendrecv sent anything.
       const ivy_call soon = call_with_timeout(milliseconds(100));
       EXPECT_EQ(ivy_recv(world, &got, 1, IVY_I32, other, IVY_ANY_TAG, nullptr, &soon),
                 IVY_DEADLINE_EXCEEDED);
@@ -331,7 +331,7 @@ TEST(ArgumentsTest, AMessageOfNoKnownSizeTakesNothingFromThePeer) {
 }
 
 TEST(ArgumentsTest, EmptyBuffersMayBeNull) {
-  expect_well(run_world(one_host(2), [](int) {
+  expect_ok(run_world(one_host(2), [](int) {
     const World world(seconds(20));
     ASSERT_TRUE(world);
     const std::size_t none[] = {0, 0};
@@ -365,7 +365,7 @@ struct Later {
   std::int64_t second;
 };
 
-TEST(StructGrowthTest, AnOlderProgramGivesAndGetsWhatItKnows) {
+TEST(StructGrowthTest, ServesAnOlderStructure) {
   struct {
     Now known;
     std::int64_t beyond;
@@ -381,7 +381,7 @@ TEST(StructGrowthTest, AnOlderProgramGivesAndGetsWhatItKnows) {
   EXPECT_EQ(program.beyond, 77);
 }
 
-TEST(StructGrowthTest, ANewerProgramGivesAndGetsWhatIsKnownHere) {
+TEST(StructGrowthTest, ServesANewerStructure) {
   Later program = {sizeof(Later), 5, 7};
   Now& seen = reinterpret_cast<Now&>(program);
   Now own = {sizeof(Now), 0};
@@ -437,11 +437,11 @@ void use_the_first_versions_structures() {
   EXPECT_EQ(ivy_finalize(world), IVY_OK);
 }
 
-TEST(StructGrowthTest, TheFirstVersionsStructuresAreServed) {
-  expect_well(run_world(one_host(1), [](int) { use_the_first_versions_structures(); }));
+TEST(StructGrowthTest, ServesStructuresOfTheFirstVersion) {
+  expect_ok(run_world(one_host(1), [](int) { use_the_first_versions_structures(); }));
 }
 
-TEST(StructGrowthTest, OneWithoutItsSizeIsRefused) {
+TEST(StructGrowthTest, RejectsAStructureWithoutItsSize) {
   Now program = {};
   Now own = {};
   EXPECT_FALSE(take_fields(program, sizeof(Now), own));

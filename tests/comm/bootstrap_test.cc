@@ -39,7 +39,7 @@ Endpoint some_endpoint() {
   return endpoint;
 }
 
-TEST(EndpointTest, ComesBackWholeOrNotAtAll) {
+TEST(EndpointTest, SurvivesARoundTripOrIsRejected) {
   const Endpoint endpoint = some_endpoint();
   const std::string text = encode_endpoint(endpoint);
   EXPECT_EQ(decode_endpoint(text).value(), endpoint);
@@ -75,7 +75,7 @@ class NoteFileTest : public ::testing::Test {
   std::string directory_;
 };
 
-TEST_F(NoteFileTest, IsThereWholeAndGoesWithItsWriter) {
+TEST_F(NoteFileTest, IsWrittenAtomicallyAndRemovedWithItsWriter) {
   const LeakGuard guard;
   EXPECT_EQ(read_endpoint(path()).error().code, Code::kNotFound);
   {
@@ -89,7 +89,7 @@ TEST_F(NoteFileTest, IsThereWholeAndGoesWithItsWriter) {
   EXPECT_EQ(read_endpoint(path()).error().code, Code::kNotFound);
 }
 
-TEST_F(NoteFileTest, AnotherNoteInItsPlaceStays) {
+TEST_F(NoteFileTest, KeepsANoteThatReplacedItsOwn) {
   auto first = EndpointFile::write(path(), some_endpoint());
   Endpoint other = some_endpoint();
   other.generation = 8;
@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(Dialects, TorchStoreTest,
 TEST_P(TorchStoreTest, AValueIsWaitedForAndRead) {
   const LeakGuard guard;
   ServerThread server;
-  const auto end = steady_clock::now() + stretched(seconds(10));
+  const auto end = steady_clock::now() + scaled_time(seconds(10));
   std::thread writer([&] {
     std::this_thread::sleep_for(milliseconds(50));
     const auto store = TorchStore::connect("127.0.0.1", server.torch_port, GetParam(), end);
@@ -164,11 +164,11 @@ std::string free_address() {
   return address;
 }
 
-TEST(MeetTest, RankZeroThatNeverComesIsNamed) {
+TEST(MeetTest, NamesAMissingRankZero) {
   const LeakGuard guard;
   const std::string address = free_address();
-  const Identity who = identity_for("tcp://" + address, 1, 2).value();
-  const Result<Bootstrapped> met = bootstrap(who, 0, milliseconds(300));
+  const Identity identity = identity_for("tcp://" + address, 1, 2).value();
+  const Result<Bootstrapped> met = bootstrap(identity, 0, milliseconds(300));
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.error().code, Code::kDeadlineExceeded);
   EXPECT_NE(met.error().message.find("rank 0 has not opened " + address + " within 0.3 s"),
@@ -191,9 +191,9 @@ TEST(MeetTest, APortThatIsTakenIsNamed) {
 
 // A network in which the kernel gives the derived ports to connections, of which one has ours. With
 // what rank 0 says of that; empty: such a network cannot be made.
-std::string said_where_the_kernel_gives_ports_away(const Identity& who) {
-  int said[2];
-  EXPECT_EQ(pipe(said), 0);
+std::string ephemeral_port_error(const Identity& identity) {
+  int printed[2];
+  EXPECT_EQ(pipe(printed), 0);
   const pid_t child = fork();
   if (child == 0) {
     ifreq loopback{};
@@ -201,7 +201,7 @@ std::string said_where_the_kernel_gives_ports_away(const Identity& who) {
     loopback.ifr_flags = IFF_UP;
     if (unshare(CLONE_NEWNET) != 0) _exit(0);
     if (ioctl(::socket(AF_INET, SOCK_DGRAM, 0), SIOCSIFFLAGS, &loopback) != 0) _exit(0);
-    const std::string port = std::to_string(who.bootstrap_port);
+    const std::string port = std::to_string(identity.bootstrap_port);
     std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << port << " " << port;
     IVY_ASSERT(listen_tcp("127.0.0.1", 9).ok());
     sockaddr_in peer{};
@@ -210,49 +210,50 @@ std::string said_where_the_kernel_gives_ports_away(const Identity& who) {
     peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int connected = ::socket(AF_INET, SOCK_STREAM, 0);
     if (connect(connected, reinterpret_cast<sockaddr*>(&peer), sizeof peer) != 0) _exit(0);
-    const Result<Bootstrapped> met = bootstrap(who, 0, seconds(1));
+    const Result<Bootstrapped> met = bootstrap(identity, 0, seconds(1));
     const std::string text = met.ok() ? "it met" : met.error().message + "; " + met.error().fix;
-    _exit(write(said[1], text.data(), text.size()) < 0);
+    _exit(write(printed[1], text.data(), text.size()) < 0);
   }
-  close(said[1]);
+  close(printed[1]);
   std::string text(4096, '\0');
-  const ssize_t count = read(said[0], text.data(), text.size());
+  const ssize_t count = read(printed[0], text.data(), text.size());
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-  close(said[0]);
+  close(printed[0]);
   waitpid(child, nullptr, 0);
   return text;
 }
 
 TEST(MeetTest, ADerivedPortThatIsTakenIsExplained) {
-  Identity who;
-  who.rank = 0;
-  who.world_size = 2;
-  who.bootstrap = Bootstrap::kAddress;
-  who.bootstrap_host = "127.0.0.1";
-  who.bootstrap_key = "slurm 7.0";
-  who.bootstrap_port = port_by(who.bootstrap_key + " at 29500");
-  const std::string port = std::to_string(who.bootstrap_port);
-  const int taken = listen_tcp("127.0.0.1", who.bootstrap_port).value();
-  const Result<Bootstrapped> met = bootstrap(who, 0, seconds(1));
+  Identity identity;
+  identity.rank = 0;
+  identity.world_size = 2;
+  identity.bootstrap = Bootstrap::kAddress;
+  identity.bootstrap_host = "127.0.0.1";
+  identity.bootstrap_key = "slurm 7.0";
+  identity.bootstrap_port = port_by(identity.bootstrap_key + " at 29500");
+  const std::string port = std::to_string(identity.bootstrap_port);
+  const int taken = listen_tcp("127.0.0.1", identity.bootstrap_port).value();
+  const Result<Bootstrapped> met = bootstrap(identity, 0, seconds(1));
   close(taken);
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.error().code, Code::kAlreadyExists);
   EXPECT_NE(met.error().fix.find("another MASTER_PORT"), std::string::npos) << met.error().fix;
   EXPECT_EQ(met.error().fix.find("ip_local_port_range"), std::string::npos) << met.error().fix;
-  const std::string said = said_where_the_kernel_gives_ports_away(who);
-  if (said.empty()) GTEST_SKIP() << "no network can be made";
-  EXPECT_NE(said.find("cannot open 127.0.0.1:" + port), std::string::npos) << said;
-  EXPECT_NE(said.find("ip_local_port_range is " + port + "-" + port), std::string::npos) << said;
+  const std::string printed = ephemeral_port_error(identity);
+  if (printed.empty()) GTEST_SKIP() << "no network can be made";
+  EXPECT_NE(printed.find("cannot open 127.0.0.1:" + port), std::string::npos) << printed;
+  EXPECT_NE(printed.find("ip_local_port_range is " + port + "-" + port), std::string::npos)
+      << printed;
 }
 
 // ivy_init in threads of one process: each rank meets, nobody makes a world.
-TEST(MeetTest, TheOthersFindRankZeroAndTheStoreEndsWithTheLast) {
+TEST(MeetTest, ConnectsToRankZeroAndStopsTheStoreWithTheLastRank) {
   const std::string method = "tcp://" + free_address();
   Result<Bootstrapped> second = Error{Code::kInternal, "not met"};
   std::thread other(
-      [&] { second = bootstrap(identity_for(method, 1, 2).value(), 0, stretched(seconds(20))); });
+      [&] { second = bootstrap(identity_for(method, 1, 2).value(), 0, scaled_time(seconds(20))); });
   Result<Bootstrapped> first =
-      bootstrap(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+      bootstrap(identity_for(method, 0, 2).value(), 0, scaled_time(seconds(20)));
   other.join();
   ASSERT_TRUE(first.ok()) << first.error().message;
   ASSERT_TRUE(second.ok()) << second.error().message;
@@ -269,22 +270,22 @@ TEST(MeetTest, TheOthersFindRankZeroAndTheStoreEndsWithTheLast) {
   EXPECT_TRUE(second->client->get("still").ok());
 }
 
-TEST(MeetTest, OneRankTwiceIsAnError) {
+TEST(MeetTest, RejectsADuplicateRank) {
   const std::string method = "tcp://" + free_address();
   const Result<Bootstrapped> first =
-      bootstrap(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+      bootstrap(identity_for(method, 0, 2).value(), 0, scaled_time(seconds(20)));
   ASSERT_TRUE(first.ok()) << first.error().message;
   const pid_t child = fork();
   if (child == 0) {
     const Result<Bootstrapped> other =
-        bootstrap(identity_for(method, 1, 2).value(), 0, stretched(seconds(20)));
+        bootstrap(identity_for(method, 1, 2).value(), 0, scaled_time(seconds(20)));
     _exit(other.ok() ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   const Result<Bootstrapped> second =
-      bootstrap(identity_for(method, 1, 2).value(), 0, stretched(seconds(20)));
+      bootstrap(identity_for(method, 1, 2).value(), 0, scaled_time(seconds(20)));
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kAlreadyExists);
   EXPECT_NE(second.error().message.find("process " + std::to_string(child)), std::string::npos)
@@ -294,10 +295,10 @@ TEST(MeetTest, OneRankTwiceIsAnError) {
 TEST(MeetTest, AnotherWorldSizeIsAnError) {
   const std::string method = "tcp://" + free_address();
   const Result<Bootstrapped> first =
-      bootstrap(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+      bootstrap(identity_for(method, 0, 2).value(), 0, scaled_time(seconds(20)));
   ASSERT_TRUE(first.ok()) << first.error().message;
   const Result<Bootstrapped> second =
-      bootstrap(identity_for(method, 1, 3).value(), 0, stretched(seconds(20)));
+      bootstrap(identity_for(method, 1, 3).value(), 0, scaled_time(seconds(20)));
   ASSERT_FALSE(second.ok());
   EXPECT_NE(second.error().message.find("rank 0 has a world size of 2"), std::string::npos);
   EXPECT_NE(second.error().message.find("rank 1 has 3"), std::string::npos)
@@ -305,19 +306,19 @@ TEST(MeetTest, AnotherWorldSizeIsAnError) {
 }
 
 // Of 12,000 ports that are derived from jobs' names two may be the same.
-TEST(MeetTest, TwoJobsAtOneDerivedPortDoNotMix) {
+TEST(MeetTest, SeparatesTwoJobsWithTheSameDerivedPort) {
   const std::string method = "tcp://" + free_address();
   Identity first = identity_for(method, 0, 2).value();
   Identity second = identity_for(method, 1, 2).value();
   first.bootstrap_key = "slurm 17.0 0";
   second.bootstrap_key = "slurm 18.0 0";
-  const Result<Bootstrapped> here = bootstrap(first, 0, stretched(seconds(20)));
+  const Result<Bootstrapped> here = bootstrap(first, 0, scaled_time(seconds(20)));
   ASSERT_TRUE(here.ok()) << here.error().message;
-  const Result<Bootstrapped> there = bootstrap(second, 0, stretched(seconds(5)));
+  const Result<Bootstrapped> there = bootstrap(second, 0, scaled_time(seconds(5)));
   ASSERT_FALSE(there.ok());
   EXPECT_EQ(there.error().code, Code::kUnauthenticated) << there.error().message;
   second.bootstrap_key = first.bootstrap_key;
-  EXPECT_TRUE(bootstrap(second, 0, stretched(seconds(20))).ok());
+  EXPECT_TRUE(bootstrap(second, 0, scaled_time(seconds(20))).ok());
 }
 
 // What all jobs without a secret begin with.
@@ -329,10 +330,11 @@ TEST(MeetTest, GivesRanksASecretToken) {
   for (int job = 0; job < 2; ++job) {
     const std::string method = "tcp://" + free_address();
     Result<Bootstrapped> second = Error{Code::kInternal, "not met"};
-    std::thread other(
-        [&] { second = bootstrap(identity_for(method, 1, 2).value(), 0, stretched(seconds(20))); });
+    std::thread other([&] {
+      second = bootstrap(identity_for(method, 1, 2).value(), 0, scaled_time(seconds(20)));
+    });
     const Result<Bootstrapped> first =
-        bootstrap(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+        bootstrap(identity_for(method, 0, 2).value(), 0, scaled_time(seconds(20)));
     other.join();
     ASSERT_TRUE(first.ok()) << first.error().message;
     ASSERT_TRUE(second.ok()) << second.error().message;
@@ -356,7 +358,7 @@ int run_rank_of(const std::string& method, int rank, Complete& board) {
   options.init_method = method.c_str();
   options.rank = rank;
   options.world_size = 2;
-  options.timeout_ms = stretched(seconds(20)).count();
+  options.timeout_ms = scaled_time(seconds(20)).count();
   ivy_comm* world = nullptr;
   if (ivy_init(&options, &world) != IVY_OK) return 2;
   ++board.met;
@@ -380,13 +382,13 @@ TEST(MeetTest, RejectsProcessesAfterAllRanksHaveJoined) {
   outsider.job_id = kPublicJob;
   outsider.token = kNoSecret;
   outsider.rank = 1;
-  outsider.connect_timeout = stretched(seconds(2));
+  outsider.connect_timeout = scaled_time(seconds(2));
   outsider.may_redial = false;
   const auto client = store::Client::connect(outsider);
   EXPECT_FALSE(client.ok());
   // Whoever was told to come there is told why.
   const Result<Bootstrapped> late =
-      bootstrap(identity_for("tcp://" + address, 1, 2).value(), 0, stretched(seconds(2)));
+      bootstrap(identity_for("tcp://" + address, 1, 2).value(), 0, scaled_time(seconds(2)));
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.error().code, Code::kAlreadyExists) << late.error().message;
   EXPECT_NE(late.error().message.find("have already joined"), std::string::npos)

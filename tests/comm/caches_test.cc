@@ -56,7 +56,7 @@ TEST(CachesTest, TheLastLevelIsFound) {
   EXPECT_EQ(caches.last_processors, 16U);
 }
 
-TEST(CachesTest, WhatTheKernelDoesNotSayIsNotKnown) {
+TEST(CachesTest, LeavesOutWhatTheKernelDoesNotReport) {
   EXPECT_EQ(own_caches("/nonexistent"), Caches());
   Machine machine;
   machine.add(0, 1, "Data", "48K", "0");
@@ -69,7 +69,7 @@ TEST(CachesTest, WhatTheKernelDoesNotSayIsNotKnown) {
   EXPECT_EQ(own_caches(machine.root()).last_bytes, 2 * kMiB);
 }
 
-TEST(CachesTest, TextTellsAllOfIt) {
+TEST(CachesTest, EncodesEveryFieldAsText) {
   for (const Caches& caches : {Caches{}, Caches{32 * kMiB, 8, true}, Caches{96 * kMiB, 2, false}}) {
     EXPECT_EQ(caches_from(caches_text(caches)), caches);
   }
@@ -79,12 +79,12 @@ TEST(CachesTest, TextTellsAllOfIt) {
   }
 }
 
-TEST(CachesTest, WhatAllHaveCounts) {
+TEST(CachesTest, UsesTheSmallestCacheOfAllRanks) {
   const Caches near = {32 * kMiB, 8, true};
-  EXPECT_EQ(least_caches({near, near}), near);
-  EXPECT_EQ(least_caches({near, {16 * kMiB, 16, false}}), (Caches{16 * kMiB, 8, false}));
-  EXPECT_EQ(least_caches({near, {}}), Caches());
-  EXPECT_EQ(least_caches({}), Caches());
+  EXPECT_EQ(smallest_caches({near, near}), near);
+  EXPECT_EQ(smallest_caches({near, {16 * kMiB, 16, false}}), (Caches{16 * kMiB, 8, false}));
+  EXPECT_EQ(smallest_caches({near, {}}), Caches());
+  EXPECT_EQ(smallest_caches({}), Caches());
 }
 
 TEST(CachesTest, RanksFillAsFewLastLevelsAsTheyCan) {

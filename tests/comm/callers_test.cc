@@ -51,7 +51,7 @@ float sum_of_ranks(ivy_comm* comm) {
 }
 
 // The code of the first call that was no success, of so many.
-int call_often(ivy_comm* comm, std::size_t count, int calls) {
+int call_repeatedly(ivy_comm* comm, std::size_t count, int calls) {
   const auto own = static_cast<float>(ivy_comm_rank(comm) + 1);
   Guarded buffer(count, own);
   for (int call = 0; call < calls; ++call) {
@@ -65,20 +65,20 @@ int call_often(ivy_comm* comm, std::size_t count, int calls) {
   return IVY_OK;
 }
 
-TEST_P(CallersTest, OfEqualCallsAllGetTheirResults) {
+TEST_P(CallersTest, EqualConcurrentCallsGetTheirResults) {
   struct Size {
     std::size_t count;
     int calls;
   };
   for (const Size& size : {Size{7, 100}, Size{20'000, 30}, Size{300'000, 6}}) {
     SCOPED_TRACE(size.count);
-    expect_well(run_world(GetParam(), [&](int) {
+    expect_ok(run_world(GetParam(), [&](int) {
       const World world;
       ASSERT_TRUE(world);
       std::vector<std::thread> callers;
       for (int caller = 0; caller < kCallers; ++caller)
         callers.emplace_back([&] {
-          EXPECT_EQ(call_often(world, size.count, size.calls), IVY_OK) << ivy_last_error();
+          EXPECT_EQ(call_repeatedly(world, size.count, size.calls), IVY_OK) << ivy_last_error();
         });
       for (std::thread& caller : callers) caller.join();
     }));
@@ -86,17 +86,17 @@ TEST_P(CallersTest, OfEqualCallsAllGetTheirResults) {
 }
 
 // Each thread has a size of its own, so the entry, the eager areas and the slots are all used.
-TEST_P(CallersTest, OfDifferentCallsAreRightOrTold) {
+TEST_P(CallersTest, DifferentConcurrentCallsSucceedOrFailWithAnError) {
   constexpr std::array<std::size_t, kCallers> kCounts = {5, 3'000, 40'000, 300'000};
   for (int round = 0; round < 6; ++round) {
-    expect_well(run_world(GetParam(), [&](int) {
+    expect_ok(run_world(GetParam(), [&](int) {
       const World world(seconds(20));
       ASSERT_TRUE(world);
       std::array<int, kCallers> codes = {};
       std::vector<std::thread> callers;
       for (std::size_t caller = 0; caller < kCounts.size(); ++caller)
         callers.emplace_back([&, caller] {
-          codes[caller] = call_often(world, kCounts[caller], 20);
+          codes[caller] = call_repeatedly(world, kCounts[caller], 20);
           EXPECT_TRUE(codes[caller] == IVY_OK || codes[caller] == IVY_ABORTED)
               << codes[caller] << ": " << ivy_last_error();
         });

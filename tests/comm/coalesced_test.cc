@@ -33,17 +33,17 @@ std::vector<PartStep> plan(const std::vector<std::size_t>& counts) {
   return plan_parts(counts, 4, kSizes);
 }
 
-TEST(PartsPlanTest, OnePartGoesAlone) {
+TEST(PartsPlanTest, SendsASinglePartUnpacked) {
   EXPECT_EQ(plan({7}), (std::vector<PartStep>{{0, 1, 7, false}}));
   EXPECT_EQ(plan({0, 7, 0}), (std::vector<PartStep>{{1, 2, 7, false}}));
 }
 
-TEST(PartsPlanTest, WithoutElementsThereIsOneStep) {
+TEST(PartsPlanTest, PlansOneStepForNoElements) {
   EXPECT_EQ(plan({}), (std::vector<PartStep>{{0, 0, 0, false}}));
   EXPECT_EQ(plan({0, 0}), (std::vector<PartStep>{{0, 0, 0, false}}));
 }
 
-TEST(PartsPlanTest, LongPartsGoAloneAndShortOnesTogether) {
+TEST(PartsPlanTest, SendsLongPartsUnpackedAndPacksShortOnes) {
   // 25 elements are 100 bytes.
   EXPECT_EQ(plan({24, 25, 0, 24, 1000, 24}),
             (std::vector<PartStep>{{1, 2, 25, false}, {4, 5, 1000, false}, {0, 6, 72, true}}));
@@ -57,7 +57,7 @@ TEST(PartsPlanTest, NoStepPacksMoreThanTheMost) {
 }
 
 // Whatever the sizes: every part that has elements is in one step, and no packed one is too long.
-TEST(PartsPlanTest, EveryElementIsInOneStep) {
+TEST(PartsPlanTest, PutsEveryElementIntoOneStep) {
   std::uint32_t random = 1;
   for (int round = 0; round < 2000; ++round) {
     std::vector<std::size_t> counts(static_cast<std::size_t>(round % 23));
@@ -71,7 +71,7 @@ TEST(PartsPlanTest, EveryElementIsInOneStep) {
         sum += counts[part];
       }
       ASSERT_EQ(sum, step.count);
-      ASSERT_TRUE(!step.is_packed || sum * 4 <= kSizes.packed_most);
+      ASSERT_TRUE(!step.is_packed || sum * 4 <= kSizes.max_packed_bytes);
     }
     for (std::size_t part = 0; part < counts.size(); ++part) {
       ASSERT_EQ(times[part], counts[part] > 0 ? 1 : 0) << part;
@@ -79,8 +79,9 @@ TEST(PartsPlanTest, EveryElementIsInOneStep) {
   }
 }
 
-TEST(PartsPlanTest, WhatIsPackedFitsIntoTheScratch) {
-  for (const PartSizes& sizes : all_sizes()) EXPECT_GE(sizes.packed_most, sizes.alone_from);
+TEST(PartsPlanTest, FitsPackedPartsIntoTheScratch) {
+  for (const PartSizes& sizes : all_sizes())
+    EXPECT_GE(sizes.max_packed_bytes, sizes.max_coalesced_bytes);
 }
 
 // ---- Worlds ------------------------------------------------------------------------------------
@@ -139,11 +140,11 @@ struct Parts {
 std::vector<std::vector<std::size_t>> mixes() {
   std::vector<std::vector<std::size_t>> all = {{}, {0, 0}, {5}, {0, 5, 0}, {1, 2, 3}};
   for (const PartSizes& sizes : all_sizes()) {
-    const std::size_t alone = sizes.alone_from / 4;
+    const std::size_t alone = sizes.max_coalesced_bytes / 4;
     all.push_back({alone - 1, alone, alone + 1});
     all.push_back({3, alone * 3 + 7, 5, 0, alone + 1, alone - 1, 2});
-    all.push_back(
-        std::vector<std::size_t>(2 * sizes.packed_most / sizes.alone_from + 3, alone - 1));
+    all.push_back(std::vector<std::size_t>(
+        2 * sizes.max_packed_bytes / sizes.max_coalesced_bytes + 3, alone - 1));
   }
   all.push_back(std::vector<std::size_t>(300, 17));
   return all;
@@ -159,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, CoalescedTest,
 
 TEST_P(CoalescedTest, EveryMixOfSizesIsRight) {
   const int ranks = rank_count(GetParam());
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     for (const std::vector<std::size_t>& counts : mixes()) {
@@ -174,9 +175,9 @@ TEST_P(CoalescedTest, EveryMixOfSizesIsRight) {
 
 // Also where some of them go alone on one rank and packed on another, and where only the order
 // differs.
-TEST_P(CoalescedTest, RanksWhosePartsDifferAreAllTold) {
+TEST_P(CoalescedTest, ReportsDifferentPartsOnEveryRank) {
   if (rank_count(GetParam()) == 1) return;
-  const std::size_t alone = part_sizes(GetParam().size() > 1, true).alone_from / 4;
+  const std::size_t alone = part_sizes(GetParam().size() > 1, true).max_coalesced_bytes / 4;
   const std::vector<std::vector<std::size_t>> pairs[] = {
       {{alone, alone}, {2 * alone}},
       {{alone, 10}, {10, alone}},
@@ -186,7 +187,7 @@ TEST_P(CoalescedTest, RanksWhosePartsDifferAreAllTold) {
   };
   for (const auto& pair : pairs) {
     const int last = rank_count(GetParam()) - 1;
-    expect_well(run_world(GetParam(), [&](int rank) {
+    expect_ok(run_world(GetParam(), [&](int rank) {
       const World world(seconds(20));
       ASSERT_TRUE(world);
       Parts before({alone, 3, 4}, rank, false);
@@ -222,7 +223,7 @@ constexpr bool kKnowsItsMemory = true;
 // every call.
 TEST(CoalescedMemoryTest, IsBoundedAndKept) {
   if (!kKnowsItsMemory) GTEST_SKIP() << "a sanitizer's shadow is memory too";
-  expect_well(run_world(one_host(2), [&](int rank) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     std::vector<std::size_t> counts(16, kMiB);  // 64 MiB.
@@ -241,7 +242,7 @@ TEST(CoalescedMemoryTest, IsBoundedAndKept) {
 
 // Where nothing can be registered any more it is packed all the same.
 TEST(CoalescedMemoryTest, ScratchNeedNotBeRegistered) {
-  expect_well(run_world(one_host(2), [&](int rank) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     if (rank == 1) {
@@ -284,7 +285,7 @@ TEST(CoalescedEndsTest, AFailureInTheMiddleHarmsNoOtherCommunicator) {
     }
     EXPECT_EQ(ivy_comm_free(group), IVY_OK) << ivy_last_error();
   };
-  expect_well(run_world(one_host(3), body), 2);
+  expect_ok(run_world(one_host(3), body), 2);
   EXPECT_GT(*reduced, 0);
 }
 

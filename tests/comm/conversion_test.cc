@@ -72,7 +72,7 @@ TEST_P(ConversionTest, EveryCodeWidensExactly) {
   }
 }
 
-TEST_P(ConversionTest, EveryCodeStaysWhatItIs) {
+TEST_P(ConversionTest, KeepsEveryCode) {
   const Bytes memory = all_codes();
   const void* const input = memory.data();
   Bytes output(memory.size());

@@ -63,7 +63,7 @@ template <class Comm>
 void move_everything(Comm comm) {
   const int rank = comm.rank();
   const std::vector<int> mine(2, rank + 1);
-  const std::vector<int> everybodys = {1, 1, 2, 2};
+  const std::vector<int> all_members = {1, 1, 2, 2};
   std::vector<int> all(4);
   std::vector<int> part(2);
   finish([&] { return comm.barrier(); });
@@ -71,11 +71,11 @@ void move_everything(Comm comm) {
   finish([&] { return comm.broadcast(x, 1); });
   EXPECT_EQ(x, std::vector<int>(2, 2));
   finish([&] { return comm.all_gather(mine, all); });
-  EXPECT_EQ(all, everybodys);
+  EXPECT_EQ(all, all_members);
   all.assign(4, 0);
   finish([&] { return comm.gather(mine, all, 1); });
-  EXPECT_EQ(all, rank == 1 ? everybodys : std::vector<int>(4, 0));
-  finish([&] { return comm.scatter(everybodys, part, 0); });
+  EXPECT_EQ(all, rank == 1 ? all_members : std::vector<int>(4, 0));
+  finish([&] { return comm.scatter(all_members, part, 0); });
   EXPECT_EQ(part, mine);
   const std::vector<int> to_each = {10 * rank, 10 * rank + 1};
   finish([&] { return comm.all_to_all(to_each, part); });
@@ -115,7 +115,7 @@ void expect_sent(const ivy_message& message, int source, int tag, std::size_t by
 }
 
 TEST(CplusplusTest, EveryFunctionWaitedForAndStarted) {
-  expect_well(run_world(one_host(2), [](int) {
+  expect_ok(run_world(one_host(2), [](int) {
     ivycomm::World world;
     ASSERT_EQ(world.size(), 2);
     const ivycomm::Communicator plain = world;
@@ -139,7 +139,7 @@ TEST(CplusplusTest, EveryFunctionWaitedForAndStarted) {
 }
 
 TEST(CplusplusTest, Messages) {
-  expect_well(run_world(one_host(2), [](int rank) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     ivycomm::World world;
     const int other = 1 - rank;
     Floats got(4);
@@ -168,7 +168,7 @@ TEST(CplusplusTest, Messages) {
 }
 
 TEST(CplusplusTest, GroupsAndQuestions) {
-  expect_well(run_world(Hosts{2, 1}, [](int rank) {
+  expect_ok(run_world(Hosts{2, 1}, [](int rank) {
     ivycomm::World world;
     EXPECT_EQ(world.rank(), rank);
     EXPECT_EQ(world.local_rank(), rank % 2);
@@ -202,7 +202,7 @@ int code_of(Body body) {
 }
 
 TEST(CplusplusTest, FailuresAreExceptions) {
-  expect_well(run_world(one_host(2), [](int rank) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     ivycomm::World world;
     Floats x(3);
     EXPECT_EQ(code_of([&] { world.broadcast(x, 2); }), IVY_INVALID_ARGUMENT);
@@ -210,7 +210,7 @@ TEST(CplusplusTest, FailuresAreExceptions) {
     EXPECT_THROW(world.all_gather_v(x, x, Counts{3}), std::invalid_argument);
     std::optional<ivycomm::Group> group = ivycomm::split(world, 0);
     if (rank == 0) {
-      const auto late = [&] { group->within(stretched(milliseconds(50))).all_reduce(x); };
+      const auto late = [&] { group->within(scaled_time(milliseconds(50))).all_reduce(x); };
       EXPECT_EQ(code_of(late), IVY_DEADLINE_EXCEEDED);
       EXPECT_EQ(last_failure().rank, 1);
     }

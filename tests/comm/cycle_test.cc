@@ -48,7 +48,7 @@ std::size_t count_files(pid_t pid) {
   return count;
 }
 
-enum class End : std::uint8_t { kWell, kAbort, kAbortInOtherThread, kWorkLeftOver, kKill, kExit };
+enum class End : std::uint8_t { kOk, kAbort, kAbortInOtherThread, kWorkLeftOver, kKill, kExit };
 
 // The same choices on every rank.
 struct Plan {
@@ -86,7 +86,7 @@ int step(ivy_comm* comm, unsigned number, std::vector<float>& send, std::vector<
 
 void end_by(const Plan& plan, ivy_comm* world) {
   switch (plan.end) {
-    case End::kWell:
+    case End::kOk:
     case End::kWorkLeftOver:
       return;
     case End::kAbort:
@@ -106,7 +106,7 @@ void live(const Plan& plan, unsigned seed, int rank) {
   options.struct_bytes = sizeof options;
   options.rank = -1;
   options.world_size = -1;
-  options.timeout_ms = stretched(seconds(20)).count();
+  options.timeout_ms = scaled_time(seconds(20)).count();
   ivy_comm* world = nullptr;
   ASSERT_EQ(ivy_init(&options, &world), IVY_OK) << ivy_last_error();
   std::vector<float> send(20'000 * 4, 1);
@@ -117,13 +117,13 @@ void live(const Plan& plan, unsigned seed, int rank) {
   }
   // Whoever ends the world may have left the last step before others have: they are told in it.
   const bool is_death = plan.end == End::kKill || plan.end == End::kExit;
-  const int told = is_death ? IVY_UNAVAILABLE : IVY_CANCELLED;
+  const int reported = is_death ? IVY_UNAVAILABLE : IVY_CANCELLED;
   // So are they of an operation that is left over: ranks that have left the step compare it with
   // their end.
   const bool is_of_left_over = plan.end == End::kWorkLeftOver && code == IVY_ABORTED;
-  EXPECT_TRUE(code == IVY_OK || is_of_left_over || (plan.end != End::kWell && code == told))
+  EXPECT_TRUE(code == IVY_OK || is_of_left_over || (plan.end != End::kOk && code == reported))
       << ivy_last_error();
-  const bool is_sudden = plan.end != End::kWell && plan.end != End::kWorkLeftOver;
+  const bool is_sudden = plan.end != End::kOk && plan.end != End::kWorkLeftOver;
   std::thread other;
   if (is_sudden && rank == plan.rank && plan.end == End::kAbort) end_by(plan, world);
   if (is_sudden && rank == plan.rank && plan.end != End::kAbort) {
@@ -137,7 +137,7 @@ void live(const Plan& plan, unsigned seed, int rank) {
   }
   if (other.joinable()) other.join();
   if (is_sudden) {
-    EXPECT_EQ(code, told) << ivy_last_error();
+    EXPECT_EQ(code, reported) << ivy_last_error();
   }
   if (is_death) {
     EXPECT_EQ(last_failure().rank, plan.rank) << ivy_last_error();
@@ -159,7 +159,7 @@ void live(const Plan& plan, unsigned seed, int rank) {
 
 class CycleTest : public ::testing::TestWithParam<Hosts> {};
 
-TEST_P(CycleTest, LeavesNothingBehindHoweverItEnds) {
+TEST_P(CycleTest, LeavesNothingAfterAnyEnd) {
   const char* const given = std::getenv("IVY_TEST_SEED");
   const auto first_seed = static_cast<unsigned>(given != nullptr ? std::atoi(given) : 7);
   for (int turn = 0; turn < kWorlds; ++turn) {
@@ -186,7 +186,7 @@ TEST_P(CycleTest, LeavesNothingBehindHoweverItEnds) {
         EXPECT_EQ(count_mappings(), 0U) << "after life " << life;
       }
     });
-    expect_well(ends, plans.back().rank);
+    expect_ok(ends, plans.back().rank);
     for (int rank = 0; rank < rank_count(GetParam()); ++rank) {
       EXPECT_EQ(count_files((*pids)[rank]), 0U) << "of rank " << rank;
     }
@@ -196,7 +196,7 @@ TEST_P(CycleTest, LeavesNothingBehindHoweverItEnds) {
 
 // Rank 0 makes the world's memory under a name and is killed as soon as that is there, or a little
 // later: those who live take the name away.
-TEST(MakerTest, LeavesNoFileBehindWhenItIsKilled) {
+TEST(MakerTest, LeavesNoFileWhenItIsKilled) {
   for (const int micros : {0, 0, 0, 300, 1000, 3000}) {
     SCOPED_TRACE(micros);
     Shared<std::atomic<pid_t>> maker;
@@ -223,7 +223,7 @@ TEST(MakerTest, LeavesNoFileBehindWhenItIsKilled) {
       is_over = true;
       if (rank == 0) killer.join();
     });
-    expect_well(ends, 0);
+    expect_ok(ends, 0);
     EXPECT_EQ(count_files(*maker), 0U);
     if (HasFailure()) return;
   }
@@ -241,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, CycleTest,
 TEST(StormTest, SplitsAndWorkOnManyGroupsWithSixteenRanks) {
   WorldOptions options;
   options.deadline = seconds(100);
-  expect_well(run_world(
+  expect_ok(run_world(
       one_host(16),
       [](int rank) {
         const World world;

@@ -56,7 +56,7 @@ void expect_named(const Death& death, int code, Board& board) {
   EXPECT_EQ(code, IVY_UNAVAILABLE) << text;
   EXPECT_EQ(failure.rank, death.victim) << text;
   EXPECT_NE(text.find("rank " + std::to_string(death.victim)), std::string::npos) << text;
-  EXPECT_LT(now - board.died_ms, stretched(seconds(1)).count()) << text;
+  EXPECT_LT(now - board.died_ms, scaled_time(seconds(1)).count()) << text;
 }
 
 using Floats = std::span<float>;
@@ -128,7 +128,7 @@ void expect_survivors_know(const Death& death) {
                ", way " + std::to_string(static_cast<int>(death.way)) + ", moment " +
                std::to_string(static_cast<int>(death.moment)) + ", delay " +
                std::to_string(death.delay));
-  expect_well(ends, death.victim);
+  expect_ok(ends, death.victim);
   EXPECT_FALSE(ends[static_cast<std::size_t>(death.victim)].is_late);
 }
 
@@ -240,7 +240,7 @@ TEST_P(DeathTest, IsNamedByWorkOfEveryKind) {
           expect_named(death, code, *board);
         },
         options);
-    expect_well(ends, death.victim);
+    expect_ok(ends, death.victim);
     if (HasFailure()) return;
   }
 }
@@ -330,10 +330,10 @@ TEST_P(StoppedTest, ErrsAtTheTimeoutAndNotBefore) {
         EXPECT_NE(text.find("rank " + std::to_string(options.stopped_rank)), std::string::npos)
             << text;
         EXPECT_GE(monotonic_ms() - begun, 300) << text;
-        EXPECT_LT(monotonic_ms() - begun, 400 + stretched(seconds(1)).count()) << text;
+        EXPECT_LT(monotonic_ms() - begun, 400 + scaled_time(seconds(1)).count()) << text;
       },
       options);
-  expect_well(ends, options.stopped_rank);
+  expect_ok(ends, options.stopped_rank);
 }
 
 // Every operation that can be work, each in a group of its own, all at once. A rank that the
@@ -380,15 +380,15 @@ TEST_P(StoppedInAnyTest, IsToBlame) {
       for (ivy_work* const work : works[i]) ivy_work_free(work);
     }
   };
-  expect_well(run_world(GetParam(), body, options), options.stopped_rank);
+  expect_ok(run_world(GetParam(), body, options), options.stopped_rank);
 }
 
 // One that does something else: what that was is not known, but what it did before.
-TEST(LateTest, TheTimeoutSaysWhatItEnteredLast) {
+TEST(LateTest, NamesItsLastOperationInTheTimeout) {
   Shared<std::atomic<bool>> is_over;
   for (const Hosts& hosts : {one_host(3), Hosts{1, 2}}) {
     *is_over = false;
-    expect_well(run_world(hosts, [&](int rank) {
+    expect_ok(run_world(hosts, [&](int rank) {
       const World world;
       ASSERT_TRUE(world);
       float value = 1;
@@ -412,11 +412,11 @@ TEST(LateTest, TheTimeoutSaysWhatItEnteredLast) {
 }
 
 // The root does not come to the barrier because the late rank has not come to the reduce.
-TEST(LateTest, WhoWaitsForTheLateRankIsNotToBlame) {
+TEST(LateTest, DoesNotBlameARankThatWaitsForTheLateOne) {
   Shared<std::atomic<bool>> is_over;
   for (const Hosts& hosts : {one_host(3), Hosts{1, 1, 1}, Hosts{2, 1}}) {
     *is_over = false;
-    expect_well(run_world(hosts, [&](int rank) {
+    expect_ok(run_world(hosts, [&](int rank) {
       const World world;
       ASSERT_TRUE(world);
       ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
@@ -449,10 +449,10 @@ bool is_untouched(Floats floats) {
 // nobody writes there any more, whoever was in the middle of what.
 class GivenBackTest : public ::testing::TestWithParam<Hosts> {};
 
-TEST_P(GivenBackTest, NobodyWritesAfterAnError) {
+TEST_P(GivenBackTest, NoRankWritesAfterAnError) {
   constexpr std::size_t kCount = 60'003;
   constexpr unsigned kMicros[] = {0, 50, 150, 400, 1000, 2500};
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     std::vector<std::pair<std::string, Floats>> given_back;
@@ -496,11 +496,11 @@ TEST_P(GivenBackTest, NobodyWritesAfterAnError) {
 }
 
 // Threads that wait move each other's messages.
-TEST_P(GivenBackTest, NobodyWritesIntoAMessagesMemoryAfterAnError) {
+TEST_P(GivenBackTest, NoRankWritesIntoAMessageAfterAnError) {
   constexpr std::size_t kCount = 300'000;
   constexpr int kThreads = 3;
   constexpr unsigned kTurns = 6;
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     const int size = ivy_comm_size(world);
@@ -586,10 +586,10 @@ void expect_given_back(const Death& death, bool is_work, std::chrono::microsecon
   SCOPED_TRACE(std::string(death.operation->name) + (is_work ? ", as work" : "") +
                (death.is_registered ? ", registered" : "") + ", after " +
                std::to_string(after.count()) + " us");
-  expect_well(run_world(death.hosts, body, options), death.victim);
+  expect_ok(run_world(death.hosts, body, options), death.victim);
 }
 
-TEST_P(SurvivorsTest, NobodyWritesAfterADeath) {
+TEST_P(SurvivorsTest, NoRankWritesAfterADeath) {
   std::mt19937 random(5);
   unsigned turn = 0;
   for (const NamedOperation& operation : operations()) {

@@ -31,10 +31,10 @@ class Device {
     int (*retain)(void**, int) = nullptr;
     take(init, "cuInit");
     take(retain, "cuDevicePrimaryCtxRetain");
-    is_there_ = init(0) == 0 && retain(&context_, ordinal) == 0 && make_current();
+    is_available_ = init(0) == 0 && retain(&context_, ordinal) == 0 && make_current();
   }
 
-  bool is_there() const { return is_there_; }
+  bool is_available() const { return is_available_; }
   bool make_current() { return set_current_(context_) == 0; }
   void* make_stream() {
     void* stream = nullptr;
@@ -76,7 +76,7 @@ class Device {
  private:
   void* const library_;
   void* context_ = nullptr;
-  bool is_there_ = false;
+  bool is_available_ = false;
   int (*allocate_)(std::uintptr_t*, std::size_t) = nullptr;
   int (*free_)(std::uintptr_t) = nullptr;
   int (*to_host_)(void*, std::uintptr_t, std::size_t, void*) = nullptr;

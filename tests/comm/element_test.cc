@@ -30,7 +30,7 @@ TEST(ElementTest, SizesAndNames) {
   EXPECT_EQ(kDtypeCount, names.size());
 }
 
-TEST(ElementTest, WhatCanBeReduced) {
+TEST(ElementTest, ReducesSupportedTypes) {
   // One row per operation, in the order of Dtype: integers, f16 bf16 f32 f64, bool, complex, fp8.
   const std::string rows[kReduceOpCount] = {
       "11111111"

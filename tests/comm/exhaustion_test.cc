@@ -31,7 +31,7 @@ rlim_t address_space_with(std::size_t more) {
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + more;
 }
 
-void become_nobody() {
+void drop_privileges() {
   constexpr uid_t kNobody = 65'534;
   if (geteuid() == 0) {
     ASSERT_EQ(setresuid(kNobody, kNobody, kNobody), 0);
@@ -47,7 +47,7 @@ int reduce_large(ivy_comm* comm, std::vector<float>& values, const ivy_call* cal
   return ivy_reduce_scatter_v(comm, IVY_IN_PLACE, values.data(), counts, IVY_F32, IVY_SUM, call);
 }
 
-void expect_told(int code, const char* rank) {
+void expect_reported(int code, const char* rank) {
   const std::string text = ivy_last_error();
   EXPECT_EQ(code, IVY_RESOURCE_EXHAUSTED) << text;
   EXPECT_NE(text.find(rank), std::string::npos) << text;
@@ -55,12 +55,12 @@ void expect_told(int code, const char* rank) {
 }
 
 // There the kernel would end a rank that takes more.
-TEST(RealExhaustionTest, MemoryBeyondTheLimitOfACgroupIsRefused) {
+TEST(RealExhaustionTest, MemoryBeyondTheLimitOfACgroupIsRejected) {
   ivy::test::RealCgroup cgroup("memory");
   if (!cgroup.why_not().empty() || !cgroup.limit_memory(std::size_t{256} << 20)) {
     GTEST_SKIP() << cgroup.why_not();
   }
-  expect_well(run_world(one_host(2), [&](int rank) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     if (rank == 1) {
       ASSERT_TRUE(cgroup.enter());
     }
@@ -68,7 +68,7 @@ TEST(RealExhaustionTest, MemoryBeyondTheLimitOfACgroupIsRefused) {
     ASSERT_TRUE(world);
     void* memory = nullptr;
     if (rank == 1) {
-      expect_told(ivy_mem_alloc(world, std::size_t{512} << 20, &memory), "536870912 bytes");
+      expect_reported(ivy_mem_alloc(world, std::size_t{512} << 20, &memory), "536870912 bytes");
     }
     EXPECT_EQ(ivy_mem_alloc(world, std::size_t{16} << 20, &memory), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_mem_free(memory), IVY_OK);
@@ -82,11 +82,11 @@ INSTANTIATE_TEST_SUITE_P(Worlds, ExhaustionTest, ::testing::Values(one_host(2), 
                            return hosts_text(world.param);
                          });
 
-TEST_P(ExhaustionTest, AnOperationWithoutMemoryIsToldToEveryRank) {
+TEST_P(ExhaustionTest, ReportsAnOperationWithoutMemoryOnEveryRank) {
   if (!kMayLimitMemory) GTEST_SKIP() << "a sanitizer's allocator does not fail";
   for (const bool is_async : {false, true}) {
     SCOPED_TRACE(is_async ? "async" : "blocking");
-    expect_well(run_world(GetParam(), [&](int rank) {
+    expect_ok(run_world(GetParam(), [&](int rank) {
       const World world(seconds(20));
       ASSERT_TRUE(world);
       std::vector<float> values(2 * kLarge, 1);
@@ -100,20 +100,20 @@ TEST_P(ExhaustionTest, AnOperationWithoutMemoryIsToldToEveryRank) {
         ASSERT_EQ(code, IVY_OK) << ivy_last_error();
         code = ivy_work_wait(work, IVY_FOREVER);
       }
-      expect_told(code, "rank 1");
+      expect_reported(code, "rank 1");
       limit.reset();
       if (is_async) {
         EXPECT_EQ(ivy_work_free(work), IVY_OK);
       }
-      expect_told(ivy_barrier(world, nullptr), "rank 1");
+      expect_reported(ivy_barrier(world, nullptr), "rank 1");
     }));
   }
 }
 
 // The thread of the messages keeps what nobody has asked for yet.
-TEST_P(ExhaustionTest, AMessageWithoutMemoryIsToldToEveryRank) {
+TEST_P(ExhaustionTest, ReportsAMessageWithoutMemoryOnEveryRank) {
   if (!kMayLimitMemory) GTEST_SKIP() << "a sanitizer's allocator does not fail";
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     const World world(seconds(20));
     ASSERT_TRUE(world);
     std::vector<float> values(2 * kLarge, 1);
@@ -127,26 +127,27 @@ TEST_P(ExhaustionTest, AMessageWithoutMemoryIsToldToEveryRank) {
     }
     ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
     if (rank == 1) {
-      expect_told(ivy_send(world, values.data(), values.size(), IVY_F32, 0, 1, nullptr), "rank 0");
+      expect_reported(ivy_send(world, values.data(), values.size(), IVY_F32, 0, 1, nullptr),
+                      "rank 0");
       return;
     }
-    expect_told(ivy_work_wait(work, IVY_FOREVER), "rank 0");
+    expect_reported(ivy_work_wait(work, IVY_FOREVER), "rank 0");
     limit.reset();
     EXPECT_EQ(ivy_work_free(work), IVY_OK);
-    expect_told(ivy_barrier(world, nullptr), "rank 0");
+    expect_reported(ivy_barrier(world, nullptr), "rank 0");
   }));
 }
 
 // What could not be started is not done later, with a buffer that is the caller's again.
 TEST_P(ExhaustionTest, AnOperationWithoutAThreadIsNotQueued) {
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     const World world(seconds(20));
     ASSERT_TRUE(world);
     float value = 1;
     ivy_work* work = nullptr;
     const ivy_call call = call_for_work(&work);
     if (rank == 0) {
-      become_nobody();
+      drop_privileges();
       const ivy::test::ResourceLimit no_threads(RLIMIT_NPROC, 0);
       EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, &value, 1, IVY_F32, IVY_SUM, &call),
                 IVY_RESOURCE_EXHAUSTED);
@@ -165,14 +166,14 @@ TEST_P(ExhaustionTest, AnOperationWithoutAThreadIsNotQueued) {
 }
 
 TEST_P(ExhaustionTest, AReceiveWithoutAThreadTakesNoMessage) {
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     const World world(seconds(20));
     ASSERT_TRUE(world);
     float value = 1;
     ivy_work* work = nullptr;
     const ivy_call call = call_for_work(&work);
     if (rank == 0) {
-      become_nobody();
+      drop_privileges();
       const ivy::test::ResourceLimit no_threads(RLIMIT_NPROC, 0);
       EXPECT_EQ(ivy_recv(world, &value, 1, IVY_F32, 1, 7, nullptr, &call), IVY_RESOURCE_EXHAUSTED);
       EXPECT_EQ(work, nullptr);

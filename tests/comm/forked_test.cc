@@ -15,7 +15,7 @@ namespace {
 
 struct Board {
   std::atomic<pid_t> child{0};
-  std::atomic<bool> is_told{false};
+  std::atomic<bool> is_reported{false};
 };
 
 // As a loader of data does: it lives on when its parent is killed.
@@ -71,12 +71,12 @@ TEST(ForkedChildTest, KeepsNoConnectionOfARankThatIsKilled) {
         board->child = fork_sleeper();
         kill(getpid(), SIGKILL);
       }
-      const ivy_call call = call_with_timeout(stretched(seconds(5)));
+      const ivy_call call = call_with_timeout(scaled_time(seconds(5)));
       EXPECT_EQ(wait.call(world, &call), IVY_UNAVAILABLE) << ivy_last_error();
       EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
       end_sleeper(*board);
     });
-    expect_well(ends, 1);
+    expect_ok(ends, 1);
   }
 }
 
@@ -92,18 +92,18 @@ TEST(ForkedChildTest, KeepsNoListenerOfARankThatIsKilled) {
     }
     EXPECT_TRUE(ivy::test::eventually([&] { return board->child.load() > 0; }, seconds(10)));
     usleep(100'000);
-    const ivy_call call = call_with_timeout(stretched(seconds(5)));
+    const ivy_call call = call_with_timeout(scaled_time(seconds(5)));
     EXPECT_EQ(ivy_barrier(world, &call), IVY_UNAVAILABLE) << ivy_last_error();
     EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
     end_sleeper(*board);
   });
-  expect_well(ends, 1);
+  expect_ok(ends, 1);
 }
 
 // The documentation's words: the child's calls fail and change nothing. What it writes into
 // registered memory is the parent's too.
 TEST(ForkedChildTest, HasNoWorldAndItsParentsRegisteredMemory) {
-  expect_well(run_world(one_host(2), [&](int rank) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     constexpr std::size_t kCount = 100'000;
@@ -114,13 +114,13 @@ TEST(ForkedChildTest, HasNoWorldAndItsParentsRegisteredMemory) {
     const pid_t child = fork();
     if (child == 0) {
       ivy_comm* second = nullptr;
-      const bool is_refused = ivy_barrier(world, nullptr) == IVY_FAILED_PRECONDITION &&
-                              ivy_all_reduce(world, IVY_IN_PLACE, floats, kCount, IVY_F32, IVY_SUM,
-                                             nullptr) == IVY_FAILED_PRECONDITION &&
-                              ivy_init(nullptr, &second) == IVY_FAILED_PRECONDITION &&
-                              ivy_mem_free(memory) == IVY_FAILED_PRECONDITION;
+      const bool is_rejected = ivy_barrier(world, nullptr) == IVY_FAILED_PRECONDITION &&
+                               ivy_all_reduce(world, IVY_IN_PLACE, floats, kCount, IVY_F32, IVY_SUM,
+                                              nullptr) == IVY_FAILED_PRECONDITION &&
+                               ivy_init(nullptr, &second) == IVY_FAILED_PRECONDITION &&
+                               ivy_mem_free(memory) == IVY_FAILED_PRECONDITION;
       floats[7] = 5;
-      _exit(is_refused && floats[0] == 1 ? 0 : 1);
+      _exit(is_rejected && floats[0] == 1 ? 0 : 1);
     }
     int status = 0;
     waitpid(child, &status, 0);
@@ -148,20 +148,20 @@ TEST(ForkedChildTest, KeepsNoConnectionToTheStore) {
       }).detach();
     }
     if (rank == 2) {  // It is who they wait for.
-      EXPECT_TRUE(ivy::test::eventually([&] { return board->is_told.load(); }, seconds(20)));
+      EXPECT_TRUE(ivy::test::eventually([&] { return board->is_reported.load(); }, seconds(20)));
       end_sleeper(*board);
       return;
     }
     ivy_options options = {};
     options.struct_bytes = sizeof options;
     options.rank = options.world_size = -1;
-    options.timeout_ms = stretched(seconds(8)).count();
+    options.timeout_ms = scaled_time(seconds(8)).count();
     ivy_comm* world = nullptr;
     EXPECT_EQ(ivy_init(&options, &world), IVY_UNAVAILABLE) << ivy_last_error();
     EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
-    board->is_told = true;
+    board->is_reported = true;
   });
-  expect_well(ends, 1);
+  expect_ok(ends, 1);
 }
 
 }  // namespace

@@ -348,14 +348,14 @@ void compare_everything(ivy_comm* world, Device& device, nccl::Handle plain) {
 }
 
 // How long NCCL's own init takes in a process of its own.
-TEST_F(GpuFigures, WhatInitTakes) {
+TEST_F(GpuFigures, MeasuresInit) {
   for (const bool is_ours : {false, true, false, true}) {
     const std::vector<RankEnd> ends = run_world(
         one_host(1),
         [&](int) {
           setenv("IVY_NCCL_TIMES", "1", 1);
           Device device(kDriver, 0);
-          ASSERT_TRUE(device.is_there());
+          ASSERT_TRUE(device.is_available());
           World world(seconds(120));
           if (!world) return;
           const auto began = std::chrono::steady_clock::now();
@@ -373,17 +373,17 @@ TEST_F(GpuFigures, WhatInitTakes) {
                       is_ours ? "ours" : "NCCL alone", took.count());
         },
         patient());
-    expect_well(ends);
+    expect_ok(ends);
     std::printf("%s", ends[0].output.c_str());
   }
 }
 
-TEST_F(GpuFigures, WhatCallsCostBesideNcclsOwn) {
+TEST_F(GpuFigures, MeasuresTheOverheadOverNccl) {
   const std::vector<RankEnd> ends = run_world(
       one_host(1),
       [](int) {
         Device device(kDriver, 0);
-        ASSERT_TRUE(device.is_there());
+        ASSERT_TRUE(device.is_available());
         say_versions();
         World world(seconds(120));
         if (!world) return;
@@ -396,33 +396,33 @@ TEST_F(GpuFigures, WhatCallsCostBesideNcclsOwn) {
         functions.abort(plain);
       },
       patient());
-  expect_well(ends);
+  expect_ok(ends);
   std::printf("%s", ends[0].output.c_str());
 }
 
 // Both ranks' work is on one GPU, in turns: the difference is the processors' part.
-TEST_P(SharedGpuFigures, WhatCallsOfTwoRanksCostBesideNcclsOwn) {
-  struct Told {
-    std::atomic<bool> is_there{false};
+TEST_P(SharedGpuFigures, MeasuresTheOverheadOverNcclForTwoRanks) {
+  struct Reported {
+    std::atomic<bool> is_available{false};
     nccl::UniqueId id;
   };
-  const Shared<Told> told;
+  const Shared<Reported> reported;
   const std::vector<RankEnd> ends = run_world(
       one_host(2),
       [&](int rank) {
         share_gpu(rank, GetParam(), 8);
         Device device(kDriver, 0);
-        ASSERT_TRUE(device.is_there());
+        ASSERT_TRUE(device.is_available());
         World world(seconds(120));
         if (!world) return;
         ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
         const nccl::Functions& functions = (*nccl::Library::load())->functions();
         if (rank == 0) {
-          ASSERT_EQ(functions.get_unique_id(&told->id), nccl::kSuccess);
-          told->is_there = true;
+          ASSERT_EQ(functions.get_unique_id(&reported->id), nccl::kSuccess);
+          reported->is_available = true;
         }
-        while (!told->is_there) std::this_thread::sleep_for(milliseconds(1));
-        const nccl::Handle plain = make_plain(functions, told->id, 2, rank);
+        while (!reported->is_available) std::this_thread::sleep_for(milliseconds(1));
+        const nccl::Handle plain = make_plain(functions, reported->id, 2, rank);
         const Pair pair{world, device, plain, device.make_stream(), true};
         // Up to 1 GiB in all, where NCCL knows that they share the GPU; else it has its sockets.
         const std::size_t most = GetParam() == Way::kMultiRank ? 1024 * kMiB : 8 * kMiB;
@@ -433,7 +433,7 @@ TEST_P(SharedGpuFigures, WhatCallsOfTwoRanksCostBesideNcclsOwn) {
         functions.abort(plain);
       },
       patient());
-  expect_well(ends);
+  expect_ok(ends);
   std::printf("%s", ends[0].output.c_str());
 }
 

@@ -23,11 +23,11 @@ namespace ivy::comm::test {
 namespace {
 
 TEST_F(GpuTest, AWorldOfOneDoesEveryCollective) {
-  expect_well(run_world(
+  expect_ok(run_world(
       one_host(1),
       [](int) {
         Device device(kDriver, 0);
-        ASSERT_TRUE(device.is_there());
+        ASSERT_TRUE(device.is_available());
         World world(seconds(120));
         if (!world) return;
         const ivy_call how = call_with_factor(2);
@@ -40,17 +40,17 @@ TEST_F(GpuTest, AWorldOfOneDoesEveryCollective) {
           }
         }
       },
-      patient()));
+      long_timeout()));
 }
 
-TEST_P(SharedGpuTest, TwoRanksGiveWhatTheHostGives) {
+TEST_P(SharedGpuTest, TwoRanksProduceTheResultsOfTheHost) {
   for (const bool is_enqueued : {false, true}) {
     const std::vector<RankEnd> ends = run_world(
         one_host(2),
         [&](int rank) {
           share_gpu(rank, GetParam());
           Device device(kDriver, 0);
-          ASSERT_TRUE(device.is_there());
+          ASSERT_TRUE(device.is_available());
           World world(seconds(120));
           if (!world) return;
           ivy_call how = call_with_factor(rank + 1);
@@ -68,8 +68,8 @@ TEST_P(SharedGpuTest, TwoRanksGiveWhatTheHostGives) {
           ASSERT_EQ(ivy_comm_split(world, 0, -rank, &group), IVY_OK) << ivy_last_error();
           compare_with_host(group, device, {IVY_F32, IVY_SUM, 1000}, &how);
         },
-        patient());
-    expect_well(ends);
+        long_timeout());
+    expect_ok(ends);
     std::printf("%s", ends[0].output.c_str());
   }
 }
@@ -81,7 +81,7 @@ struct Board {
 void run_until_killed(int rank, Way way, Board& board) {
   share_gpu(rank, way);
   Device device(kDriver, 0);
-  ASSERT_TRUE(device.is_there());
+  ASSERT_TRUE(device.is_available());
   World world(seconds(120));
   if (!world) return;
   const DeviceArray on(device, std::vector<char>(64 << 20));
@@ -109,18 +109,18 @@ void run_until_killed(int rank, Way way, Board& board) {
 TEST_P(SharedGpuTest, AKilledRankIsNamedAndTheGpuIsFreed) {
   const Shared<Board> board;
   const std::vector<RankEnd> ends = run_world(
-      one_host(2), [&](int rank) { run_until_killed(rank, GetParam(), *board); }, patient());
-  expect_well(ends, 1);
+      one_host(2), [&](int rank) { run_until_killed(rank, GetParam(), *board); }, long_timeout());
+  expect_ok(ends, 1);
   std::printf("%s", ends[0].output.c_str());
 }
 
-TEST_P(SharedGpuTest, AnAbortEndsAnOperationThatNobodyAnswers) {
-  expect_well(run_world(
+TEST_P(SharedGpuTest, AnAbortEndsAnOperationThatNoRankAnswers) {
+  expect_ok(run_world(
       one_host(2),
       [](int rank) {
         share_gpu(rank, GetParam());
         Device device(kDriver, 0);
-        ASSERT_TRUE(device.is_there());
+        ASSERT_TRUE(device.is_available());
         World world(seconds(120));
         if (!world) return;
         ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
@@ -141,18 +141,18 @@ TEST_P(SharedGpuTest, AnAbortEndsAnOperationThatNobodyAnswers) {
         if (other.joinable()) other.join();
         EXPECT_EQ(device.synchronize(nullptr), 0);
       },
-      patient()));
+      long_timeout()));
 }
 
 // A rank that does not call what the other has called; NCCL alone would hang for ever.
-TEST_P(SharedGpuTest, WhoHasNotCalledIsNamedInTime) {
+TEST_P(SharedGpuTest, NamesARankThatHasNotCalled) {
   const Shared<Board> board;
-  expect_well(run_world(
+  expect_ok(run_world(
       one_host(2),
       [&](int rank) {
         share_gpu(rank, GetParam());
         Device device(kDriver, 0);
-        ASSERT_TRUE(device.is_there());
+        ASSERT_TRUE(device.is_available());
         World world(seconds(120));
         if (!world) return;
         ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
@@ -177,18 +177,18 @@ TEST_P(SharedGpuTest, WhoHasNotCalledIsNamedInTime) {
         board->died_ms = monotonic_ms();
         EXPECT_EQ(device.synchronize(nullptr), 0);
       },
-      patient()));
+      long_timeout()));
 }
 
 // Types of one size, of which NCCL notices nothing, and sizes that let it hang.
-TEST_P(SharedGpuTest, WhatDiffersIsShownWithBothSides) {
+TEST_P(SharedGpuTest, ReportsADifferenceWithBothSides) {
   for (const bool hangs : {false, true}) {
-    expect_well(run_world(
+    expect_ok(run_world(
         one_host(2),
         [&](int rank) {
           share_gpu(rank, GetParam());
           Device device(kDriver, 0);
-          ASSERT_TRUE(device.is_there());
+          ASSERT_TRUE(device.is_available());
           World world(seconds(60));
           if (!world) return;
           ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
@@ -213,7 +213,7 @@ TEST_P(SharedGpuTest, WhatDiffersIsShownWithBothSides) {
                       static_cast<long long>(monotonic_ms() - began));
           EXPECT_EQ(device.synchronize(how.stream), 0);
         },
-        patient()));
+        long_timeout()));
   }
 }
 
@@ -224,7 +224,7 @@ TEST_P(SharedGpuTest, MemoryOfTheLibraryIsRegisteredAndFreedInFlight) {
       [](int rank) {
         share_gpu(rank, GetParam());
         Device device(kDriver, 0);
-        ASSERT_TRUE(device.is_there());
+        ASSERT_TRUE(device.is_available());
         World world(seconds(120));
         if (!world) return;
         constexpr std::size_t kCount = 4 << 20;
@@ -253,8 +253,8 @@ TEST_P(SharedGpuTest, MemoryOfTheLibraryIsRegisteredAndFreedInFlight) {
         }
         EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
       },
-      patient());
-  expect_well(ends);
+      long_timeout());
+  expect_ok(ends);
 }
 
 // ncclCommRevoke and ncclCommShrink where the library has them (2.29); else a new communicator.
@@ -265,7 +265,7 @@ TEST_P(SharedGpuTest, SurvivorsShrinkWhatTheyHave) {
         share_gpu(rank, GetParam());
         setenv("IVY_NCCL_SHRINK", "1", 1);
         Device device(kDriver, 0);
-        ASSERT_TRUE(device.is_there());
+        ASSERT_TRUE(device.is_available());
         World world(seconds(60));
         if (!world) return;
         const DeviceArray on(device, std::vector<char>(4096));
@@ -284,8 +284,8 @@ TEST_P(SharedGpuTest, SurvivorsShrinkWhatTheyHave) {
                     static_cast<long long>(monotonic_ms() - began));
         EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
       },
-      patient());
-  expect_well(ends, 1);
+      long_timeout());
+  expect_ok(ends, 1);
   std::printf("%s", ends[0].output.c_str());
 }
 
@@ -294,7 +294,7 @@ TEST_F(GpuTest, AGraphIsReplayedAThousandTimes) {
       one_host(1),
       [](int) {
         Device device(kDriver, 0);
-        ASSERT_TRUE(device.is_there());
+        ASSERT_TRUE(device.is_available());
         const Graphs graphs(device);
         World world(seconds(120));
         if (!world) return;
@@ -335,8 +335,8 @@ TEST_F(GpuTest, AGraphIsReplayedAThousandTimes) {
         std::printf("figure: finalize while a graph holds operations: %lld ms\n",
                     static_cast<long long>(monotonic_ms() - ended));
       },
-      patient());
-  expect_well(ends);
+      long_timeout());
+  expect_ok(ends);
   std::printf("%s", ends[0].output.c_str());
 }
 

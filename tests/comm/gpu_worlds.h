@@ -21,7 +21,7 @@ inline const char* const kNamedDriver = std::getenv("IVY_CUDA_LIB");
 inline const char* const kDriver = kNamedDriver != nullptr ? kNamedDriver : "libcuda.so.1";
 
 // Why nothing can be tested here; empty: it can.
-inline std::string what_is_missing() {
+inline std::string missing_requirement() {
   if (kNamedDriver == nullptr && access("/dev/nvidiactl", F_OK) != 0)
     return "there is no GPU: no /dev/nvidiactl";
   void* const driver = dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
@@ -33,7 +33,7 @@ inline std::string what_is_missing() {
 class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string missing = what_is_missing();
+    const std::string missing = missing_requirement();
     if (!missing.empty()) GTEST_SKIP() << missing;
   }
 };

@@ -57,7 +57,7 @@ bool take(int socket) {
 
 // The dialler stands still in one of its waits, of which the first is for the connection, while the
 // listener gives its greeting up.
-TEST(GreetingTest, ADiallerThatStoodStillBeginsAnew) {
+TEST(GreetingTest, RetriesAfterTheDiallerWasSuspended) {
   for (const int stall_at : {1, 2, 3, 4}) {
     SCOPED_TRACE(stall_at);
     const std::unique_ptr<PeerListener> dialler = listener_of(0);
@@ -69,7 +69,7 @@ TEST(GreetingTest, ADiallerThatStoodStillBeginsAnew) {
           return true;
         });
     ASSERT_TRUE(dialled.ok()) << dialled.error().message;
-    const PeerSocket accepted = accepting->take(channel_to(0), stretched(seconds(2)));
+    const PeerSocket accepted = accepting->take(channel_to(0), scaled_time(seconds(2)));
     ASSERT_GE(accepted.socket, 0) << "asked " << asked << " times";
     EXPECT_TRUE(give(dialled->socket) && take(accepted.socket));
     EXPECT_TRUE(give(accepted.socket) && take(dialled->socket));
@@ -100,9 +100,9 @@ TEST(GreetingTest, SilentConnectionsKeepNoPeerOut) {
     ASSERT_EQ(connect(silent.back(), reinterpret_cast<const sockaddr*>(&where), sizeof where), 0);
   }
   const Result<PeerSocket> dialled =
-      dialler->dial(address, channel_to(1), 1, stretched(seconds(10)), [] { return true; });
+      dialler->dial(address, channel_to(1), 1, scaled_time(seconds(10)), [] { return true; });
   EXPECT_TRUE(dialled.ok()) << dialled.error().message;
-  const PeerSocket accepted = accepting->take(channel_to(0), stretched(seconds(2)));
+  const PeerSocket accepted = accepting->take(channel_to(0), scaled_time(seconds(2)));
   EXPECT_GE(accepted.socket, 0);
   if (dialled.ok() && accepted.socket >= 0) {
     EXPECT_TRUE(give(dialled->socket) && take(accepted.socket));
@@ -124,9 +124,9 @@ TEST(GreetingTest, WaitsForAFreeDescriptorWithoutSpinning) {
     EXPECT_LT(ivy::test::processor_time_of(milliseconds(300)), milliseconds(100));
   }
   const Result<PeerSocket> dialled =
-      dialler->dial(address, channel_to(1), 1, stretched(seconds(10)), [] { return true; });
+      dialler->dial(address, channel_to(1), 1, scaled_time(seconds(10)), [] { return true; });
   ASSERT_TRUE(dialled.ok()) << dialled.error().message;
-  const PeerSocket accepted = accepting->take(channel_to(0), stretched(seconds(5)));
+  const PeerSocket accepted = accepting->take(channel_to(0), scaled_time(seconds(5)));
   EXPECT_GE(accepted.socket, 0);
   not_inherited::close(dialled->socket);
   if (accepted.socket >= 0) not_inherited::close(accepted.socket);
@@ -160,11 +160,11 @@ TEST(GreetingTest, ALinkLocalAddressIsDialledByTheDiallersInterface) {
   credentials.rank = 1;
   const auto accepting = PeerListener::listen(host, credentials).value();
   EXPECT_EQ(accepting->address().find('%'), std::string::npos) << accepting->address();
-  EXPECT_TRUE(dialler->is_peer_there(accepting->address()));
+  EXPECT_TRUE(dialler->is_peer_listening(accepting->address()));
   const Result<PeerSocket> dialled = dialler->dial(accepting->address(), channel_to(1), 1,
-                                                   stretched(seconds(10)), [] { return true; });
+                                                   scaled_time(seconds(10)), [] { return true; });
   ASSERT_TRUE(dialled.ok()) << dialled.error().message;
-  const PeerSocket accepted = accepting->take(channel_to(0), stretched(seconds(5)));
+  const PeerSocket accepted = accepting->take(channel_to(0), scaled_time(seconds(5)));
   ASSERT_GE(accepted.socket, 0);
   EXPECT_TRUE(give(dialled->socket) && take(accepted.socket));
   not_inherited::close(dialled->socket);
@@ -177,22 +177,22 @@ TEST(GreetingTest, ARankIsGreetedOnlyFromItsOwnHost) {
   credentials.job_id = std::string(32, '1');
   credentials.token = std::string(32, 't');
   credentials.rank = 1;
-  credentials.waits_for_places = true;
+  credentials.waits_for_addresses = true;
   const auto accepting = PeerListener::listen("127.0.0.1", credentials).value();
   const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(10));
   // Nobody is greeted before it is known who comes from where.
   const Result<PeerSocket> early =
       dialler->dial(accepting->address(), channel_to(1), 1, milliseconds(300), [] { return true; });
   EXPECT_FALSE(early.ok());
-  for (const bool is_there : {false, true}) {
-    SCOPED_TRACE(is_there);
-    accepting->expect({{is_there ? "127.0.0.1" : "127.0.0.2"}, {"127.0.0.1"}});
+  for (const bool is_available : {false, true}) {
+    SCOPED_TRACE(is_available);
+    accepting->expect({{is_available ? "127.0.0.1" : "127.0.0.2"}, {"127.0.0.1"}});
     const Result<PeerSocket> dialled = dialler->dial(accepting->address(), channel_to(1), 1,
-                                                     stretched(seconds(10)), [] { return true; });
+                                                     scaled_time(seconds(10)), [] { return true; });
     ASSERT_TRUE(dialled.ok()) << dialled.error().message;
     const PeerSocket accepted =
-        accepting->take(channel_to(0), is_there ? stretched(seconds(5)) : milliseconds(300));
-    EXPECT_EQ(accepted.socket >= 0, is_there);
+        accepting->take(channel_to(0), is_available ? scaled_time(seconds(5)) : milliseconds(300));
+    EXPECT_EQ(accepted.socket >= 0, is_available);
     not_inherited::close(dialled->socket);
     if (accepted.socket >= 0) not_inherited::close(accepted.socket);
   }
@@ -221,27 +221,28 @@ Rank start_rank(const std::function<bool()>& body) {
   return rank;
 }
 
-struct Contact {
+struct HandshakeCase {
   std::atomic<bool> has_address{false};
   char address[64] = {};
   std::atomic<bool> may_dial{false};
   std::atomic<bool> dials{false};
 };
 
-bool accept_contact(Contact& contact) {
+bool accept_peer(HandshakeCase& handshake_case) {
   const std::unique_ptr<PeerListener> listener = listener_of(1);
-  listener->address().copy(contact.address, sizeof contact.address - 1);
-  contact.has_address = true;
-  const PeerSocket accepted = listener->take(channel_to(0), stretched(seconds(5)));
+  listener->address().copy(handshake_case.address, sizeof handshake_case.address - 1);
+  handshake_case.has_address = true;
+  const PeerSocket accepted = listener->take(channel_to(0), scaled_time(seconds(5)));
   return accepted.socket >= 0 && take(accepted.socket) && give(accepted.socket);
 }
 
-bool dial_contact(Contact& contact) {
+bool dial_peer(HandshakeCase& handshake_case) {
   const std::unique_ptr<PeerListener> listener = listener_of(0);
   const std::atomic<bool> is_cancelled{false};
-  if (!ivy::test::eventually([&] { return contact.may_dial.load(); }, seconds(5))) return false;
-  BackgroundDial dial(*listener, contact.address, channel_to(1), is_cancelled);
-  contact.dials = true;
+  if (!ivy::test::eventually([&] { return handshake_case.may_dial.load(); }, seconds(5)))
+    return false;
+  BackgroundDial dial(*listener, handshake_case.address, channel_to(1), is_cancelled);
+  handshake_case.dials = true;
   std::optional<Result<PeerSocket>> made;
   ivy::test::eventually([&] { return (made = dial.take()).has_value(); }, seconds(5));
   return made && made->ok() && give((*made)->socket) && take((*made)->socket);
@@ -249,18 +250,19 @@ bool dial_contact(Contact& contact) {
 
 // Stopped at the first contact and continued later: the one that is dialled, or both, in both
 // orders.
-TEST(GreetingTest, RanksThatAreStoppedAtTheirFirstContactMeetWhenTheyGoOn) {
+TEST(GreetingTest, ConnectsRanksThatWereStoppedDuringTheirHandshake) {
   enum class Stopped : std::uint8_t { kAccepting, kBothAcceptingFirst, kBothDiallingFirst };
   for (const Stopped stopped :
        {Stopped::kAccepting, Stopped::kBothAcceptingFirst, Stopped::kBothDiallingFirst}) {
     SCOPED_TRACE(static_cast<int>(stopped));
-    Shared<Contact> contact;
-    const Rank accepting = start_rank([&] { return accept_contact(*contact); });
-    const Rank dialling = start_rank([&] { return dial_contact(*contact); });
-    EXPECT_TRUE(ivy::test::eventually([&] { return contact->has_address.load(); }, seconds(5)));
+    Shared<HandshakeCase> handshake_case;
+    const Rank accepting = start_rank([&] { return accept_peer(*handshake_case); });
+    const Rank dialling = start_rank([&] { return dial_peer(*handshake_case); });
+    EXPECT_TRUE(
+        ivy::test::eventually([&] { return handshake_case->has_address.load(); }, seconds(5)));
     accepting.stop();
-    contact->may_dial = true;
-    EXPECT_TRUE(ivy::test::eventually([&] { return contact->dials.load(); }, seconds(5)));
+    handshake_case->may_dial = true;
+    EXPECT_TRUE(ivy::test::eventually([&] { return handshake_case->dials.load(); }, seconds(5)));
     std::this_thread::sleep_for(milliseconds(50));  // So that its hello is on the way.
     if (stopped == Stopped::kAccepting) {
       std::this_thread::sleep_for(kLonger);

@@ -53,7 +53,7 @@ std::vector<Call> calls() {
   };
 }
 
-void expect_gone(ivy_comm* comm) {
+void expect_freed(ivy_comm* comm) {
   for (const auto& [name, call] : calls()) {
     EXPECT_EQ(call(comm), IVY_FAILED_PRECONDITION) << name;
     EXPECT_NE(std::string(ivy_last_error()).find("freed, or its world was finalized"),
@@ -71,24 +71,24 @@ void expect_gone(ivy_comm* comm) {
   EXPECT_STREQ(ivy_comm_source(comm), "");
 }
 
-TEST(HandleTest, AFinalizedWorldAndItsGroupsAreRefused) {
-  expect_well(run_world(one_host(2), [](int) {
+TEST(HandleTest, AFinalizedWorldAndItsGroupsAreRejected) {
+  expect_ok(run_world(one_host(2), [](int) {
     ivy_comm* const world = join();
     ivy_comm* const group = group_of(world);
     ivy_comm* const inner = group_of(group);
     ASSERT_EQ(ivy_finalize(world), IVY_OK) << ivy_last_error();
-    for (ivy_comm* const comm : {world, group, inner}) expect_gone(comm);
+    for (ivy_comm* const comm : {world, group, inner}) expect_freed(comm);
   }));
 }
 
 TEST(HandleTest, ALaterWorldIsNotTakenForTheFormer) {
-  expect_well(run_world(one_host(2), [](int) {
+  expect_ok(run_world(one_host(2), [](int) {
     ivy_comm* const first = join();
     ivy_comm* const group = group_of(first);
     ASSERT_EQ(ivy_finalize(first), IVY_OK) << ivy_last_error();
     ivy_comm* const second = join();
     ivy_comm* const other = group_of(second);
-    for (ivy_comm* const comm : {first, group}) expect_gone(comm);
+    for (ivy_comm* const comm : {first, group}) expect_freed(comm);
     EXPECT_EQ(barrier(other), IVY_OK) << ivy_last_error();
     EXPECT_EQ(barrier(second), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_finalize(second), IVY_OK) << ivy_last_error();
@@ -96,19 +96,19 @@ TEST(HandleTest, ALaterWorldIsNotTakenForTheFormer) {
 }
 
 TEST(HandleTest, AGroupCannotBeFreedTwice) {
-  expect_well(run_world(one_host(2), [](int) {
+  expect_ok(run_world(one_host(2), [](int) {
     ivy_comm* const world = join();
     ivy_comm* const group = group_of(world);
     EXPECT_EQ(ivy_comm_free(group), IVY_OK) << ivy_last_error();
     ivy_comm* const next = group_of(world);  // May well be what the allocator had of the first.
-    expect_gone(group);
+    expect_freed(group);
     EXPECT_EQ(barrier(next), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_finalize(world), IVY_OK) << ivy_last_error();
   }));
 }
 
 TEST(HandleTest, OneOfSeveralThreadsFreesAGroup) {
-  expect_well(run_world(one_host(2), [](int) {
+  expect_ok(run_world(one_host(2), [](int) {
     ivy_comm* const world = join();
     for (int turn = 0; turn < 50; ++turn) {
       ivy_comm* const group = group_of(world);
@@ -127,7 +127,7 @@ TEST(HandleTest, OneOfSeveralThreadsFreesAGroup) {
 // An operation that nobody has waited for is the group's end on every rank, as the header says.
 TEST(HandleTest, AGroupFreedWhileAnOperationRunsIsBrokenOnEveryRank) {
   Shared<std::atomic<bool>> is_freed;
-  expect_well(run_world(one_host(2), [&](int rank) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     ivy_comm* const world = join();
     ivy_comm* const group = group_of(world);
     if (rank == 0) {
@@ -148,7 +148,7 @@ TEST(HandleTest, AGroupFreedWhileAnOperationRunsIsBrokenOnEveryRank) {
 
 // A program that makes a group for every step does not grow with them.
 TEST(HandleTest, VeryManyGroupsTakeNoMoreMemory) {
-  expect_well(run_world(one_host(1), [](int) {
+  expect_ok(run_world(one_host(1), [](int) {
     ivy_comm* const world = join();
     std::vector<ivy_comm*> seen;
     for (int turn = 0; turn < 20'000; ++turn) {

@@ -22,7 +22,7 @@ struct Board {
 
 TEST(HungStoreTest, TheTimeoutIsKept) {
   Shared<Board> board;
-  expect_well(run_world(host_each(2), [&](int rank) {
+  expect_ok(run_world(host_each(2), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
@@ -35,7 +35,7 @@ TEST(HungStoreTest, TheTimeoutIsKept) {
     const ivy_call call = call_with_timeout(milliseconds(600));
     EXPECT_EQ(ivy_barrier(world, &call), IVY_DEADLINE_EXCEEDED) << ivy_last_error();
     const std::int64_t took = monotonic_ms() - begun;
-    EXPECT_LT(took, 600 + stretched(milliseconds(1500)).count());
+    EXPECT_LT(took, 600 + scaled_time(milliseconds(1500)).count());
     EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
     kill(store_process(), SIGCONT);
     board->is_over = true;
@@ -44,7 +44,7 @@ TEST(HungStoreTest, TheTimeoutIsKept) {
 
 TEST(HungStoreTest, AnAbortWakesAtOnce) {
   Shared<Board> board;
-  expect_well(run_world(Hosts{2, 1}, [&](int rank) {
+  expect_ok(run_world(Hosts{2, 1}, [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
@@ -67,7 +67,7 @@ TEST(HungStoreTest, AnAbortWakesAtOnce) {
     if (rank != 0) return;
     other.join();
     // Of a question to the store that was under way its limit, 250 ms, was left.
-    EXPECT_LT(woken_ms - aborted_ms, stretched(milliseconds(400)).count());
+    EXPECT_LT(woken_ms - aborted_ms, scaled_time(milliseconds(400)).count());
     kill(store_process(), SIGCONT);
     board->is_over = true;
   }));
@@ -106,8 +106,8 @@ const Wait kWaits[] = {
 struct AbortBoard {
   std::atomic<int> entered{0};
   std::atomic<std::int64_t> called_ms{0};
-  std::atomic<std::int64_t> took_ms{0};       // The call of abort itself.
-  std::atomic<std::int64_t> told_ms[2] = {};  // By rank.
+  std::atomic<std::int64_t> took_ms{0};           // The call of abort itself.
+  std::atomic<std::int64_t> reported_ms[2] = {};  // By rank.
   std::atomic<bool> is_over{false};
 };
 
@@ -138,25 +138,25 @@ void abort_beside_a_hung_store(const Wait& wait, int rank, AbortBoard& board) {
   }
   ++board.entered;
   EXPECT_EQ(wait.call(group), IVY_CANCELLED) << ivy_last_error();
-  board.told_ms[rank] = monotonic_ms();
+  board.reported_ms[rank] = monotonic_ms();
   if (aborting.joinable()) aborting.join();
 }
 
 // Who can be woken without the store is woken first, however long the store then takes.
-TEST(HungStoreTest, AnAbortWakesItsHostBeforeItAsksTheStore) {
+TEST(HungStoreTest, WakesItsHostBeforeQueryingTheStore) {
   constexpr std::size_t kTurns = 3;
   for (const Wait& wait : kWaits) {
     SCOPED_TRACE(wait.name);
     std::vector<std::int64_t> late[2];
     for (std::size_t turn = 0; turn < kTurns; ++turn) {
       Shared<AbortBoard> board;
-      expect_well(
+      expect_ok(
           run_world(Hosts{2, 1}, [&](int rank) { abort_beside_a_hung_store(wait, rank, *board); }));
       if (HasFailure()) return;
       // Else the store was not asked, and this shows nothing.
       EXPECT_GE(board->took_ms, 200);
       for (const int rank : {0, 1}) {
-        late[rank].push_back(board->told_ms[rank] - board->called_ms);
+        late[rank].push_back(board->reported_ms[rank] - board->called_ms);
       }
     }
     // Rank 1, which was woken at once, stores the abort too before it hangs up: a question that
@@ -164,7 +164,7 @@ TEST(HungStoreTest, AnAbortWakesItsHostBeforeItAsksTheStore) {
     const milliseconds allowed[2] = {milliseconds(50), milliseconds(250 + 50)};
     for (const int rank : {0, 1}) {
       std::sort(late[rank].begin(), late[rank].end());
-      EXPECT_LT(late[rank][kTurns / 2], stretched(allowed[rank]).count()) << "rank " << rank;
+      EXPECT_LT(late[rank][kTurns / 2], scaled_time(allowed[rank]).count()) << "rank " << rank;
     }
   }
 }
@@ -178,7 +178,7 @@ struct TwoFindings {
 // something before; meanwhile another thread of it aborts.
 TEST(HungStoreTest, AnAbortDoesNotWaitForAnotherFindingsQuestion) {
   Shared<TwoFindings> board;
-  expect_well(run_world(Hosts{2, 1}, [&](int rank) {
+  expect_ok(run_world(Hosts{2, 1}, [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();

@@ -90,9 +90,9 @@ struct Right {
 const IdentityRequest nothing;
 
 const Right kRight[] = {
-    {"nothing", {}, nothing, Bootstrap::kAlone, 0, 1, "a world of one"},
-    {"env is nothing", {}, asks("env://"), Bootstrap::kAlone, 0, 1, "a world of one"},
-    {"self", kTorchrun, asks("self://"), Bootstrap::kAlone, 0, 1, "a world of one"},
+    {"nothing", {}, nothing, Bootstrap::kSingle, 0, 1, "a world of one"},
+    {"env is nothing", {}, asks("env://"), Bootstrap::kSingle, 0, 1, "a world of one"},
+    {"self", kTorchrun, asks("self://"), Bootstrap::kSingle, 0, 1, "a world of one"},
     {"ivyrun", kIvyrun, nothing, Bootstrap::kStore, 3, 4, "ivyrun (IVY_RANK=3, IVY_WORLD_SIZE=4)"},
     {"ivyrun over an outer srun", kIvyrun + kSlurm + kSlurmOnePerHost, nothing, Bootstrap::kStore,
      3, 4, "ivyrun"},
@@ -110,7 +110,7 @@ const Right kRight[] = {
     {"torchrun of one",
      {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}},
      nothing,
-     Bootstrap::kAlone,
+     Bootstrap::kSingle,
      0,
      1,
      "torchrun"},
@@ -138,11 +138,11 @@ const Right kRight[] = {
     {"srun --mpi=pmi2", kSlurm + Variables{{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}}, nothing,
      Bootstrap::kAddress, 2, 4, "the Slurm step"},
     {"a batch script is no rank", kSlurm + Variables{{"SLURM_STEP_ID", "-"}}, nothing,
-     Bootstrap::kAlone, 0, 1, "a world of one"},
+     Bootstrap::kSingle, 0, 1, "a world of one"},
     {"IVY_LAUNCHER ends a quarrel", kTorchrun + kOpenMpi + Variables{{"IVY_LAUNCHER", "openmpi"}},
      nothing, Bootstrap::kHostFile, 2, 4, "Open MPI's mpirun"},
     {"IVY_LAUNCHER=none", kTorchrun + Variables{{"IVY_LAUNCHER", "none"}}, nothing,
-     Bootstrap::kAlone, 0, 1, "a world of one"},
+     Bootstrap::kSingle, 0, 1, "a world of one"},
     {"tcp and both numbers",
      {},
      asks("tcp://node1:4000", 1, 2),
@@ -155,7 +155,7 @@ const Right kRight[] = {
     {"tcp, and a launcher's numbers", kTorchrun, asks("tcp://10.0.0.1:4000"), Bootstrap::kAddress,
      1, 4, "torchrun"},
     {"file", {}, asks("file:///home/me/meet", 1, 2), Bootstrap::kFile, 1, 2, "the program"},
-    {"tcp of one", {}, asks("tcp://10.0.0.1:4000", 0, 1), Bootstrap::kAlone, 0, 1, "the program"},
+    {"tcp of one", {}, asks("tcp://10.0.0.1:4000", 0, 1), Bootstrap::kSingle, 0, 1, "the program"},
     {"IVY_INIT_METHOD", kOpenMpi + Variables{{"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}}, nothing,
      Bootstrap::kAddress, 2, 4, "Open MPI's mpirun"},
     {"IVY_INIT_METHOD for hosts of which the launcher says nothing",
@@ -165,7 +165,7 @@ const Right kRight[] = {
     {"ivyrun --no-store, and a place of the program's", kIvyrun + Variables{{"IVY_STORE", "-"}},
      asks("tcp://10.0.0.1:4000"), Bootstrap::kAddress, 3, 4, "ivyrun"},
     {"the program over IVY_INIT_METHOD", Variables{{"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}},
-     asks("env://"), Bootstrap::kAlone, 0, 1, "a world of one"},
+     asks("env://"), Bootstrap::kSingle, 0, 1, "a world of one"},
     {"the program agrees", kTorchrun, asks("", 1, 4), Bootstrap::kHostFile, 1, 4, "torchrun"},
 };
 
@@ -261,7 +261,7 @@ const Wrong kWrong[] = {
     {"another method", {}, asks("etcd://x", 0, 2), {"etcd://x", "tcp://"}},
 };
 
-TEST(IdentityTableTest, WhatIsWrongIsNamed) {
+TEST(IdentityTableTest, NamesTheInvalidVariable) {
   for (const Wrong& wrong : kWrong) {
     SCOPED_TRACE(wrong.name);
     const Result<Identity> identity = identify_in(wrong.variables, wrong.request);
@@ -286,7 +286,7 @@ TEST(IdentityTableTest, AJobsNameIsItsOwn) {
   EXPECT_NE(key(kSlurm), key(kSlurm + Variables{{"SLURM_RESTART_COUNT", "1"}}));
 }
 
-TEST(IdentityTableTest, TorchsDialectIsKnownByWhatTorchrunSets) {
+TEST(IdentityTableTest, RecognizesTorchsDialectByTorchrunsVariables) {
   const auto old_torch = identify_in(kTorchrun + kTwoHosts, {});
   const auto new_torch = identify_in(kTorchrun + kTwoHosts + kNewTorch, {});
   ASSERT_TRUE(old_torch.ok() && new_torch.ok());
@@ -296,7 +296,7 @@ TEST(IdentityTableTest, TorchsDialectIsKnownByWhatTorchrunSets) {
   EXPECT_EQ(new_torch->bootstrap_port, 29500);
 }
 
-TEST(IdentityTableTest, SlurmSaysWhereRankZeroIs) {
+TEST(IdentityTableTest, FindsRankZeroThroughSlurm) {
   const Result<Identity> identity = identify_in(kSlurm, {});
   ASSERT_TRUE(identity.ok());
   EXPECT_EQ(identity->bootstrap_host, "node07");

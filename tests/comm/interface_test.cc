@@ -61,7 +61,7 @@ std::set<std::string> shown_symbols() {
   return symbols;
 }
 
-TEST(InterfaceTest, TheLibraryShowsWhatTheHeaderDeclaresAndNothingElse) {
+TEST(InterfaceTest, TheLibraryExportsExactlyTheDeclaredFunctions) {
   ASSERT_NE(library_path().find("libivycomm.so"), std::string::npos) << library_path();
   std::set<std::string> expected = {"IVYCOMM_1"};  // The version itself is a symbol.
   for (const std::string& name : declared_functions()) expected.insert(name + "@@IVYCOMM_1");
@@ -83,12 +83,12 @@ struct Inherited {
   void* memory = nullptr;
 };
 
-using Refused = std::pair<const char*, std::function<int()>>;
+using Rejected = std::pair<const char*, std::function<int()>>;
 
 char bytes[64];
 const std::size_t counts[] = {1, 1};
 
-std::vector<Refused> collective_calls(ivy_comm* c) {
+std::vector<Rejected> collective_calls(ivy_comm* c) {
   static const void* const from[] = {bytes};
   static void* const to[] = {bytes + 8};
   char* const b = bytes;
@@ -133,7 +133,7 @@ std::vector<Refused> collective_calls(ivy_comm* c) {
   };
 }
 
-std::vector<Refused> other_calls(const Inherited& all) {
+std::vector<Rejected> other_calls(const Inherited& all) {
   ivy_comm* const c = all.world;
   const auto init = [] {
     ivy_options options = {};
@@ -159,9 +159,9 @@ std::vector<Refused> other_calls(const Inherited& all) {
     return ivy_comm_group_of_members(c, &members, &made);
   };
   const auto message = [=] {
-    ivy_message told = {};
-    told.struct_bytes = sizeof told;
-    return ivy_work_message(all.receive, &told);
+    ivy_message reported = {};
+    reported.struct_bytes = sizeof reported;
+    return ivy_work_message(all.receive, &reported);
   };
   static int number;
   static double seconds_of[2];
@@ -201,7 +201,7 @@ std::vector<Refused> other_calls(const Inherited& all) {
   };
 }
 
-std::vector<Refused> more_store_calls(ivy_comm* c) {
+std::vector<Rejected> more_store_calls(ivy_comm* c) {
   static const char* const keys[] = {"key"};
   static ivy_bytes value = {bytes, 1};
   static ivy_swap swap = {nullptr, value, 0, {}};
@@ -240,11 +240,11 @@ std::set<std::string> answering() {
       "ivy_restart_count"};
 }
 
-// In the child: how many functions did something else than refuse.
+// In the child: how many functions did not reject the call.
 int count_others(const Inherited& all) {
-  std::vector<Refused> calls = collective_calls(all.world);
-  for (const Refused& call : other_calls(all)) calls.push_back(call);
-  for (const Refused& call : more_store_calls(all.world)) calls.push_back(call);
+  std::vector<Rejected> calls = collective_calls(all.world);
+  for (const Rejected& call : other_calls(all)) calls.push_back(call);
+  for (const Rejected& call : more_store_calls(all.world)) calls.push_back(call);
   std::set<std::string> seen = answering();
   int others = 0;
   for (const auto& [name, call] : calls) {
@@ -267,7 +267,7 @@ int count_others(const Inherited& all) {
 int end_of_child(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) {
-    alarm(static_cast<unsigned>(stretched(seconds(20)).count() / 1000));
+    alarm(static_cast<unsigned>(scaled_time(seconds(20)).count() / 1000));
     _exit(body());
   }
   int status = -1;
@@ -275,10 +275,10 @@ int end_of_child(const std::function<int()>& body) {
   return status;
 }
 
-TEST(InterfaceTest, AForkedChildIsRefusedByEveryFunction) {
+TEST(InterfaceTest, AForkedChildIsRejectedByEveryFunction) {
   constexpr std::size_t kBytes = 100'000;
   Shared<std::atomic<bool>> may_come;
-  expect_well(run_world(one_host(2), [&](int rank) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     Inherited all;
@@ -311,7 +311,7 @@ TEST(InterfaceTest, AForkedChildIsRefusedByEveryFunction) {
 }
 
 TEST(InterfaceTest, AChildForkedAfterFinalizeMayInit) {
-  expect_well(run_world(one_host(2), [](int) {
+  expect_ok(run_world(one_host(2), [](int) {
     void* memory = nullptr;
     {
       const World world;

@@ -8,7 +8,7 @@ namespace ivy::comm::test {
 namespace {
 
 // What an interrupt does: it lets the call wait a few times, and then says `answer`.
-struct Asked {
+struct CheckCount {
   int left = 2;
   int answer = 1;
   int times = 0;
@@ -17,17 +17,17 @@ struct Asked {
 };
 
 int ask(void* context) {
-  Asked& asked = *static_cast<Asked*>(context);
-  ++asked.times;
-  if (asked.comm != nullptr) asked.nested_code = ivy_barrier(asked.comm, nullptr);
-  return --asked.left <= 0 ? asked.answer : 0;
+  CheckCount& checks = *static_cast<CheckCount*>(context);
+  ++checks.times;
+  if (checks.comm != nullptr) checks.nested_code = ivy_barrier(checks.comm, nullptr);
+  return --checks.left <= 0 ? checks.answer : 0;
 }
 
-ivy_call call_that_asks(Asked& asked) {
+ivy_call call_with_check(CheckCount& checks) {
   ivy_call call = {};
   call.struct_bytes = sizeof call;
   call.interrupt = &ask;
-  call.interrupt_context = &asked;
+  call.interrupt_context = &checks;
   return call;
 }
 
@@ -35,13 +35,13 @@ class Interrupts : public testing::TestWithParam<Hosts> {};
 
 TEST_P(Interrupts, EndACallThatWaitsOnEveryRank) {
   const Shared<std::atomic<bool>> has_ended;
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     World world;
-    Asked asked;
-    const ivy_call call = call_that_asks(asked);
+    CheckCount checks;
+    const ivy_call call = call_with_check(checks);
     if (rank == 0) {
       EXPECT_EQ(ivy_barrier(world, &call), IVY_CANCELLED);
-      EXPECT_EQ(asked.times, 2);
+      EXPECT_EQ(checks.times, 2);
       has_ended->store(true);
     } else {
       while (!has_ended->load()) std::this_thread::sleep_for(milliseconds(1));
@@ -56,14 +56,14 @@ TEST_P(Interrupts, EndACallThatWaitsOnEveryRank) {
   }));
 }
 
-TEST_P(Interrupts, LetACallGoOn) {
+TEST_P(Interrupts, LetACallContinue) {
   const Shared<std::atomic<int>> times;
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     World world;
-    Asked asked;
-    asked.answer = 0;
-    asked.comm = world;
-    const ivy_call call = call_that_asks(asked);
+    CheckCount checks;
+    checks.answer = 0;
+    checks.comm = world;
+    const ivy_call call = call_with_check(checks);
     // The others come when the interrupt was asked.
     while (rank != 0 && times->load() == 0) std::this_thread::sleep_for(milliseconds(1));
     std::thread watch;
@@ -76,19 +76,19 @@ TEST_P(Interrupts, LetACallGoOn) {
     EXPECT_EQ(ivy_barrier(world, &call), IVY_OK) << ivy_last_error();
     if (watch.joinable()) watch.join();
     if (rank == 0) {
-      EXPECT_GT(asked.times, 0);
-      EXPECT_EQ(asked.nested_code, IVY_FAILED_PRECONDITION);
+      EXPECT_GT(checks.times, 0);
+      EXPECT_EQ(checks.nested_code, IVY_FAILED_PRECONDITION);
     }
     EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
   }));
 }
 
-TEST_P(Interrupts, EndASendThatNobodyReceives) {
+TEST_P(Interrupts, EndASendThatNoRankReceives) {
   const Shared<std::atomic<bool>> has_ended;
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     World world;
-    Asked asked;
-    const ivy_call call = call_that_asks(asked);
+    CheckCount checks;
+    const ivy_call call = call_with_check(checks);
     const std::vector<double> message(std::size_t{1} << 23);
     if (rank == 0) {
       EXPECT_EQ(ivy_send(world, message.data(), message.size(), IVY_F64, 1, 0, &call),
@@ -105,7 +105,7 @@ TEST_P(Interrupts, EndASendThatNobodyReceives) {
 TEST_P(Interrupts, EndAGroupThatIsBeingMade) {
   constexpr int kRounds = 200;
   const Shared<std::atomic<int>> arrived;
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     for (int round = 0; round < kRounds; ++round) {
       World world(seconds(10));
       ++*arrived;
@@ -125,7 +125,7 @@ TEST_P(Interrupts, EndAGroupThatIsBeingMade) {
       } else if (group != nullptr) {
         const std::int64_t began = monotonic_ms();
         EXPECT_EQ(ivy_barrier(group, nullptr), IVY_CANCELLED) << ivy_last_error();
-        EXPECT_LT(monotonic_ms() - began, stretched(seconds(5)).count()) << "round " << round;
+        EXPECT_LT(monotonic_ms() - began, scaled_time(seconds(5)).count()) << "round " << round;
       }
       if (breaker.joinable()) breaker.join();
       if (testing::Test::HasFailure()) return;

@@ -115,12 +115,12 @@ class LastOperationTest : public ::testing::TestWithParam<Hosts> {};
 TEST_P(LastOperationTest, MismatchIsAnErrorOfEveryRankThatShowsBothSides) {
   for (const Mismatch& mismatch : mismatches()) {
     SCOPED_TRACE(mismatch.name);
-    expect_well(run_world(GetParam(), [&](int rank) {
+    expect_ok(run_world(GetParam(), [&](int rank) {
       ivy_options options = {};
       options.struct_bytes = sizeof options;
       options.rank = -1;
       options.world_size = -1;
-      options.timeout_ms = stretched(seconds(10)).count();
+      options.timeout_ms = scaled_time(seconds(10)).count();
       ivy_comm* world = nullptr;
       ASSERT_EQ(ivy_init(&options, &world), IVY_OK) << ivy_last_error();
       std::vector<float> send(1000, 1);
@@ -153,17 +153,17 @@ int in_group(const Mismatch& mismatch, ivy_comm* group) {
 }
 
 // A group ends without waiting, so it is the rank that ends it last that is told, if no other is.
-TEST_P(LastOperationTest, OfAGroupIsToldToOneRankAtLeast) {
+TEST_P(LastOperationTest, OfAGroupIsReportedToAtLeastOneRank) {
   for (const Mismatch& mismatch : mismatches()) {
     for (const bool by_finalize : {false, true}) {
       SCOPED_TRACE(std::string(mismatch.name) + (by_finalize ? ", finalize" : ""));
-      Shared<std::atomic<int>> told;
-      expect_well(run_world(GetParam(), [&](int rank) {
+      Shared<std::atomic<int>> reported;
+      expect_ok(run_world(GetParam(), [&](int rank) {
         ivy_options options = {};
         options.struct_bytes = sizeof options;
         options.rank = -1;
         options.world_size = -1;
-        options.timeout_ms = stretched(seconds(10)).count();
+        options.timeout_ms = scaled_time(seconds(10)).count();
         ivy_comm* world = nullptr;
         ASSERT_EQ(ivy_init(&options, &world), IVY_OK) << ivy_last_error();
         ivy_comm* group = nullptr;
@@ -181,21 +181,21 @@ TEST_P(LastOperationTest, OfAGroupIsToldToOneRankAtLeast) {
           if (code == IVY_OK) break;
           EXPECT_NE(text.find(side), std::string::npos) << side << " in: " << text;
         }
-        *told += code == IVY_ABORTED;
+        *reported += code == IVY_ABORTED;
         if (!by_finalize) {
           EXPECT_EQ(ivy_finalize(world), IVY_OK) << ivy_last_error();
         }
       }));
-      EXPECT_GE(*told, 1);
+      EXPECT_GE(*reported, 1);
       if (HasFailure()) return;
     }
   }
 }
 
 // One rank keeps the group to the end: the others' free takes no time, and all is well.
-TEST_P(LastOperationTest, OfAGroupHoldsNobodyUp) {
+TEST_P(LastOperationTest, OfAGroupBlocksNoRank) {
   Shared<std::atomic<int>> freed;
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     const int size = ivy_comm_size(world);
@@ -211,7 +211,7 @@ TEST_P(LastOperationTest, OfAGroupHoldsNobodyUp) {
     if (rank == size - 1) return;
     const std::int64_t begun = monotonic_ms();
     EXPECT_EQ(ivy_comm_free(group), IVY_OK) << ivy_last_error();
-    EXPECT_LT(monotonic_ms() - begun, stretched(seconds(1)).count());
+    EXPECT_LT(monotonic_ms() - begun, scaled_time(seconds(1)).count());
     ++*freed;
   }));
 }
@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, LastOperationTest,
                          name_of_world);
 
 TEST(LastOperationsTest, FinalizeWaitsForTheLateOnesAndIsWell) {
-  expect_well(run_world(host_each(3), [](int rank) {
+  expect_ok(run_world(host_each(3), [](int rank) {
     const World world;
     ASSERT_TRUE(world);
     if (rank == 2) std::this_thread::sleep_for(milliseconds(200));

@@ -53,7 +53,7 @@ float sum_of_ones(ivy_comm* comm) {
 
 TEST_P(WorldsTest, CanBeEnteredAndLeftAgainAndAgain) {
   const int cycles = rank_count(GetParam()) == 2 ? 100 : 20;
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     int descriptors = 0;
     for (int cycle = 0; cycle < cycles; ++cycle) {
       {
@@ -73,13 +73,13 @@ TEST_P(WorldsTest, CanBeEnteredAndLeftAgainAndAgain) {
 }
 
 TEST(LifeTest, InitNamesTheRanksThatDoNotCome) {
-  expect_well(run_world(one_host(4), [](int rank) {
+  expect_ok(run_world(one_host(4), [](int rank) {
     if (rank == 1 || rank == 3) return;
     ivy_options options = {};
     options.struct_bytes = sizeof options;
     options.rank = -1;
     options.world_size = -1;
-    options.timeout_ms = stretched(std::chrono::milliseconds(300)).count();
+    options.timeout_ms = scaled_time(std::chrono::milliseconds(300)).count();
     ivy_comm* world = nullptr;
     EXPECT_EQ(ivy_init(&options, &world), IVY_DEADLINE_EXCEEDED);
     const std::string text = ivy_last_error();
@@ -88,8 +88,8 @@ TEST(LifeTest, InitNamesTheRanksThatDoNotCome) {
   }));
 }
 
-TEST(LifeTest, WhatIsWrongInACallBreaksNothing) {
-  expect_well(run_world(one_host(2), [](int) {
+TEST(LifeTest, InvalidArgumentsBreakNothing) {
+  expect_ok(run_world(one_host(2), [](int) {
     const World world;
     ASSERT_TRUE(world);
     float value = 1;
@@ -222,7 +222,7 @@ TEST_P(WorldsTest, MismatchShowsBothSidesToEveryRank) {
   for (const Mismatch& mismatch : uneven_mismatches()) all.push_back(mismatch);
   for (const Mismatch& mismatch : all) {
     SCOPED_TRACE(mismatch.name);
-    expect_well(run_world(GetParam(), [&](int rank) {
+    expect_ok(run_world(GetParam(), [&](int rank) {
       const World world(seconds(10));
       ASSERT_TRUE(world);
       std::vector<float> send(400'000, 1);
@@ -252,7 +252,7 @@ TEST_P(WorldsTest, AbortWakesEveryWaitingRank) {
     std::atomic<int> waiting[kAborts]{};
   };
   Shared<Board> board;
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     std::vector<std::int64_t> took;
@@ -279,21 +279,21 @@ TEST_P(WorldsTest, AbortWakesEveryWaitingRank) {
     if (rank == 0) return;
     std::sort(took.begin(), took.end());
     // Without a supervisor ranks of other hosts learn it by the connection or by the store.
-    const bool is_here = ivy_comm_node_count(world) == 1;
-    EXPECT_LE(took[kAborts / 2], stretched(milliseconds(is_here ? 10 : 50)).count());
+    const bool is_present = ivy_comm_node_count(world) == 1;
+    EXPECT_LE(took[kAborts / 2], scaled_time(milliseconds(is_present ? 10 : 50)).count());
   }));
 }
 
 // Who waits for a rank that is late, and not for the one that aborts, is told too: by the store.
-TEST(AbortTest, WakesThoseWhoWaitForAnother) {
+TEST(AbortTest, WakesRanksThatWaitForAnother) {
   constexpr std::size_t kAborts = 7;
   struct Board {
     std::atomic<std::int64_t> aborted_ms[kAborts]{};
     std::atomic<int> waiting{0};
-    std::atomic<int> told{0};
+    std::atomic<int> reported{0};
   };
   Shared<Board> board;
-  expect_well(run_world(host_each(3), [&](int rank) {
+  expect_ok(run_world(host_each(3), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     std::vector<std::int64_t> took;
@@ -307,19 +307,19 @@ TEST(AbortTest, WakesThoseWhoWaitForAnother) {
         float value = 1;
         EXPECT_EQ(ivy_broadcast(group, &value, 1, IVY_F32, 2, nullptr), IVY_CANCELLED);
         took.push_back(monotonic_ms() - board->aborted_ms[turn]);
-        ++board->told;
+        ++board->reported;
       } else if (rank == 0) {
         EXPECT_TRUE(ivy::test::eventually([&] { return board->waiting == so_many; }, seconds(10)));
         std::this_thread::sleep_for(milliseconds(20));  // So that it is inside.
         board->aborted_ms[turn] = monotonic_ms();
         EXPECT_EQ(ivy_comm_abort(group, "enough"), IVY_OK);
       }
-      EXPECT_TRUE(ivy::test::eventually([&] { return board->told == so_many; }, seconds(10)));
+      EXPECT_TRUE(ivy::test::eventually([&] { return board->reported == so_many; }, seconds(10)));
     }
     if (rank != 1) return;
     std::sort(took.begin(), took.end());
     // Half of what lies between two questions to the store that nobody prompts.
-    EXPECT_LE(took[kAborts / 2], stretched(milliseconds(100)).count());
+    EXPECT_LE(took[kAborts / 2], scaled_time(milliseconds(100)).count());
   }));
 }
 
@@ -334,7 +334,7 @@ void stay_in_a_system_call(int) {
 struct StuckBoard {
   std::atomic<int> waiting{0};
   std::atomic<std::int64_t> aborted_ms{0};
-  std::atomic<std::int64_t> told_ms{0};
+  std::atomic<std::int64_t> reported_ms{0};
   std::atomic<bool> is_over{false};
 };
 
@@ -356,8 +356,8 @@ void abort_beside_a_stuck_thread(ivy_comm* world, StuckBoard& board) {
   for (int times = 0; times < 2; ++times) {
     EXPECT_EQ(ivy_comm_abort(world, "one is stuck"), IVY_OK);
   }
-  EXPECT_LT(monotonic_ms() - board.aborted_ms, stretched(milliseconds(500)).count());
-  EXPECT_TRUE(ivy::test::eventually([&] { return board.told_ms != 0; }, seconds(10)));
+  EXPECT_LT(monotonic_ms() - board.aborted_ms, scaled_time(milliseconds(500)).count());
+  EXPECT_TRUE(ivy::test::eventually([&] { return board.reported_ms != 0; }, seconds(10)));
   EXPECT_FALSE(has_come_out);
   EXPECT_EQ(write(stuck_until[1], "x", 1), 1);
   stuck.join();
@@ -367,7 +367,7 @@ TEST(AbortTest, DoesNotWaitForAThreadThatIsStuckInAnOperation) {
   for (const Hosts& hosts : {host_each(3), Hosts{2, 1}, one_host(3)}) {
     SCOPED_TRACE(hosts_text(hosts));
     Shared<StuckBoard> board;
-    expect_well(run_world(hosts, [&](int rank) {
+    expect_ok(run_world(hosts, [&](int rank) {
       const World world;
       ASSERT_TRUE(world);
       ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
@@ -378,8 +378,8 @@ TEST(AbortTest, DoesNotWaitForAThreadThatIsStuckInAnOperation) {
         ++board->waiting;
         float sum = 0;
         EXPECT_EQ(sum_ones(world, sum), IVY_CANCELLED) << ivy_last_error();
-        board->told_ms = monotonic_ms();
-        EXPECT_LT(board->told_ms - board->aborted_ms, stretched(seconds(1)).count());
+        board->reported_ms = monotonic_ms();
+        EXPECT_LT(board->reported_ms - board->aborted_ms, scaled_time(seconds(1)).count());
       }
       EXPECT_TRUE(ivy::test::eventually([&] { return board->is_over.load(); }, seconds(30)));
     }));
@@ -391,7 +391,7 @@ TEST(TimeoutTest, TheLongestIsNotOverAtOnce) {
   constexpr std::int64_t kLongest = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t longest : {kLongest, kLongest / 1'000'000 + 1}) {
     Shared<std::atomic<int>> may_come;
-    expect_well(run_world(host_each(2), [&](int rank) {
+    expect_ok(run_world(host_each(2), [&](int rank) {
       ivy_options options = {};
       options.struct_bytes = sizeof options;
       options.rank = -1;
@@ -425,7 +425,7 @@ TEST(TimeoutTest, TheLongestIsNotOverAtOnce) {
 // ---- Groups ------------------------------------------------------------------------------------
 
 TEST_P(WorldsTest, SplitsByColourAndOrdersByKey) {
-  expect_well(run_world(GetParam(), [](int rank) {
+  expect_ok(run_world(GetParam(), [](int rank) {
     const World world;
     ASSERT_TRUE(world);
     const int size = ivy_comm_size(world);
@@ -480,10 +480,10 @@ void allow_memory() {
 }
 
 // What one host lacks is every rank's error, and the communicator that they were in stays whole.
-TEST(GroupTest, MemoryThatOneHostLacksIsToldToAll) {
+TEST(GroupTest, ReportsMissingMemoryOfOneHostOnEveryRank) {
   for (const Hosts& hosts : {one_host(3), Hosts{2, 2}, Hosts{1, 3}, Hosts{2, 1, 2}}) {
     SCOPED_TRACE(hosts_text(hosts));
-    expect_well(run_world(hosts, [&](int rank) {
+    expect_ok(run_world(hosts, [&](int rank) {
       const World world;
       ASSERT_TRUE(world);
       ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
@@ -514,7 +514,7 @@ TEST(GroupTest, AHostMayNeedNamesForItsMemory) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may become another user";
   for (const Hosts& hosts : {one_host(3), Hosts{2, 2}, Hosts{1, 3}, Hosts{3, 2}}) {
     SCOPED_TRACE(hosts_text(hosts));
-    expect_well(run_world(hosts, [&](int rank) {
+    expect_ok(run_world(hosts, [&](int rank) {
       const World world;
       ASSERT_TRUE(world);
       if (ivy_comm_node_rank(world) == ivy_comm_node_count(world) - 1) {
@@ -566,7 +566,7 @@ TEST_P(WorldsTest, AMismatchInAGroupBlamesARankOfTheJob) {
         return ivy_all_to_all_v(group, send, sent, nullptr, receive, rank == 0 ? received : swapped,
                                 nullptr, IVY_F32, nullptr);
       }};
-  expect_well(run_world(GetParam(), [&](int) {
+  expect_ok(run_world(GetParam(), [&](int) {
     const World world(seconds(10));
     ASSERT_TRUE(world);
     float send[16] = {};
@@ -595,7 +595,7 @@ TEST_P(WorldsTest, AMismatchInAGroupBlamesARankOfTheJob) {
 TEST_P(WorldsTest, GroupsWorkSideBySide) {
   constexpr std::size_t kGroups = 3;
   constexpr std::size_t kRounds = 20;
-  expect_well(run_world(GetParam(), [](int rank) {
+  expect_ok(run_world(GetParam(), [](int rank) {
     const World world;
     ASSERT_TRUE(world);
     const int size = ivy_comm_size(world);
@@ -637,7 +637,7 @@ TEST_P(WorldsTest, GroupsWorkSideBySide) {
 
 TEST(WorkTest, WaitMayEndBeforeTheOperation) {
   Shared<std::atomic<bool>> may_come;
-  expect_well(run_world(one_host(2), [&](int rank) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     if (rank == 1) {
@@ -661,7 +661,7 @@ TEST(WorkTest, WaitMayEndBeforeTheOperation) {
 // ---- Messages ----------------------------------------------------------------------------------
 
 TEST_P(WorldsTest, MessagesArriveByTagAndInOrder) {
-  expect_well(run_world(GetParam(), [](int rank) {
+  expect_ok(run_world(GetParam(), [](int rank) {
     const World world;
     ASSERT_TRUE(world);
     const int size = ivy_comm_size(world);
@@ -706,8 +706,8 @@ TEST_P(WorldsTest, MessagesArriveByTagAndInOrder) {
 }
 
 // Nobody takes them, and everybody has some: the ends of the ranks do not wait for each other.
-TEST_P(WorldsTest, MessagesThatNobodyTakesHoldNobodyUp) {
-  expect_well(run_world(GetParam(), [](int rank) {
+TEST_P(WorldsTest, UnreceivedMessagesBlockNoRank) {
+  expect_ok(run_world(GetParam(), [](int rank) {
     std::int64_t begun = 0;
     {
       const World world;
@@ -719,12 +719,12 @@ TEST_P(WorldsTest, MessagesThatNobodyTakesHoldNobodyUp) {
       ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
       begun = monotonic_ms();
     }
-    EXPECT_LT(monotonic_ms() - begun, stretched(seconds(3)).count());
+    EXPECT_LT(monotonic_ms() - begun, scaled_time(seconds(3)).count());
   }));
 }
 
 TEST_P(WorldsTest, MessageLongerThanTheBufferIsAnErrorThatShowsBoth) {
-  expect_well(run_world(GetParam(), [](int rank) {
+  expect_ok(run_world(GetParam(), [](int rank) {
     const World world;
     ASSERT_TRUE(world);
     float values[6] = {};

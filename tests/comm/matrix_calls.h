@@ -14,7 +14,7 @@ namespace ivy::comm::test {
 struct Case {
   Kind kind;
   std::size_t count = 0;
-  Place place = Place::kOut;
+  MemoryKind place = MemoryKind::kOut;
   bool has_gaps = false;  // Of the *_v: displacements that leave gaps and turn the order round.
 
   std::size_t element() const { return kind.element(); }
@@ -38,8 +38,8 @@ struct Layout {
 
 class Caller {
  public:
-  // What fails is a test's failure; what ends the communicator also ends `is_well`.
-  Caller(ivy_comm* comm, const Hosts& hosts, bool* is_well);
+  // What fails is a test's failure; what ends the communicator also ends `is_ok`.
+  Caller(ivy_comm* comm, const Hosts& hosts, bool* is_ok);
 
   // From here on calls are works. settle() waits for them, the last one first, and checks them.
   void begin_works() { makes_works_ = true; }
@@ -63,7 +63,7 @@ class Caller {
   void coalesced(const Case& c, int root);
   void barrier();
 
-  bool is_well() const { return *is_well_; }
+  bool is_ok() const { return *is_ok_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
 
@@ -96,7 +96,7 @@ class Caller {
   ivy_comm* const comm_;
   const int rank_;
   const int size_;
-  bool* const is_well_;
+  bool* const is_ok_;
   Expected expected_;
   bool makes_works_ = false;
   ivy_call call_ = {};

@@ -48,11 +48,11 @@ void run_types(Caller& caller, std::size_t shift) {
         // Types of one reduction, and reductions of one type, take turns with the forms.
         const std::size_t turn = dtype + 7 * op + shift + i * (kForms / forms);
         const std::size_t form = turn % kForms;
-        const Place place = kPlaces[form % std::size(kPlaces)];
+        const MemoryKind place = kPlaces[form % std::size(kPlaces)];
         const Case c = {kind, count_of(form, caller.size()), place, turn / kForms % 2 == 0};
         const int root = static_cast<int>(turn) % caller.size();
         run_form(caller, c, root, (turn + op) % 2 == 0);
-        if (!caller.is_well()) return;
+        if (!caller.is_ok()) return;
       }
     }
   }
@@ -90,7 +90,7 @@ constexpr SizedKind kSized[] = {
     {Dtype::kBf16, ReduceOp::kAvg},   {Dtype::kF64, ReduceOp::kPremulSum},
     {Dtype::kF8E4m3, ReduceOp::kAvg}};
 
-Case sized_case(std::size_t kind, std::size_t bytes, Place place, std::uint32_t seed) {
+Case sized_case(std::size_t kind, std::size_t bytes, MemoryKind place, std::uint32_t seed) {
   const SizedKind& of = kSized[kind % std::size(kSized)];
   const std::size_t count = bytes / element_bytes(of.dtype);
   return {{of.dtype, of.op, seed}, count, place, seed % 2 == 0};
@@ -103,19 +103,19 @@ void run_sizes(Caller& caller, std::uint32_t seed) {
     for (int turn = 0; turn < turns; ++turn) {
       ++seed;
       run_operations(caller, sized_case(seed, bytes, kPlaces[seed % 3], seed));
-      if (!caller.is_well()) return;
+      if (!caller.is_ok()) return;
     }
   }
   constexpr std::size_t kSizes[] = {9000, kEagerBytes + 8, 300'000};
   for (std::size_t kind = 0; kind < std::size(kSized); ++kind) {
     for (int turn = 0; turn < turns; ++turn) {
       ++seed;
-      const Case c = sized_case(kind, kSizes[seed % 3], Place::kOut, seed);
+      const Case c = sized_case(kind, kSizes[seed % 3], MemoryKind::kOut, seed);
       caller.all_reduce(c, 0);
       caller.reduce(c, static_cast<int>(seed) % caller.size());
       caller.scan(c, 0);
       caller.exscan(c, 0);
-      if (!caller.is_well()) return;
+      if (!caller.is_ok()) return;
     }
   }
 }
@@ -143,13 +143,13 @@ TEST_P(MatrixTest, EqualsTheReference) {
   const std::vector<RankEnd> ends = run_world(GetParam(), [&](int) {
     const World world;
     ASSERT_TRUE(world);
-    bool is_well = true;
-    Caller caller(world, GetParam(), &is_well);
+    bool is_ok = true;
+    Caller caller(world, GetParam(), &is_ok);
     run_sizes(caller, shift_of(GetParam()));
-    if (is_well) run_types(caller, shift_of(GetParam()));
-    if (is_well) caller.barrier();
+    if (is_ok) run_types(caller, shift_of(GetParam()));
+    if (is_ok) caller.barrier();
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
 class RegisteredMatrixTest : public MatrixTest {};
@@ -159,8 +159,8 @@ TEST_P(RegisteredMatrixTest, EqualsTheReferenceWithRegisteredBuffers) {
   const std::vector<RankEnd> ends = run_world(GetParam(), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
-    bool is_well = true;
-    Caller caller(world, GetParam(), &is_well);
+    bool is_ok = true;
+    Caller caller(world, GetParam(), &is_ok);
     registration().comm = world;
     std::uint32_t seed = 77;
     // Every buffer is made and mapped anew, by every pair of ranks.
@@ -173,17 +173,17 @@ TEST_P(RegisteredMatrixTest, EqualsTheReferenceWithRegisteredBuffers) {
       for (const std::size_t bytes :
            {kInlineBytes, kEagerBytes + 8, kSlotBytes + 8, kSlotsPerMember * kSlotBytes + 24}) {
         if (!is_small && bytes != kEagerBytes + 8) continue;
-        for (const Place place : kPlaces) {
+        for (const MemoryKind place : kPlaces) {
           ++seed;
           run_operations(caller, sized_case(seed, bytes, place, seed));
-          if (!is_well) return;
+          if (!is_ok) return;
         }
       }
     }
     registration().which = Registered::kNone;
     caller.barrier();
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
 class StreamsMatrixTest : public MatrixTest {};
@@ -195,24 +195,23 @@ TEST_P(StreamsMatrixTest, EqualsTheReferenceOverSeveralStreams) {
     setenv("IVY_TCP_STREAMS", std::to_string(rank % 2 == 0 ? 3 : 2 + rank).c_str(), 1);
     const World world;
     ASSERT_TRUE(world);
-    bool is_well = true;
-    Caller caller(world, GetParam(), &is_well);
+    bool is_ok = true;
+    Caller caller(world, GetParam(), &is_ok);
     std::uint32_t seed = 33;
     const bool is_small = caller.size() <= 4;
-    for (const std::size_t bytes :
-         {std::size_t{64}, 2 * kStripeLeast - 8, 2 * kStripeLeast, 3 * kStripeLeast + 24,
-          std::size_t{64}, 16 * kStripeLeast + 1000}) {
-      if (!is_small && bytes > 3 * kStripeLeast) continue;
-      for (const Place place : kPlaces) {
+    for (const std::size_t bytes : {std::size_t{64}, 2 * kMinStripe - 8, 2 * kMinStripe,
+                                    3 * kMinStripe + 24, std::size_t{64}, 16 * kMinStripe + 1000}) {
+      if (!is_small && bytes > 3 * kMinStripe) continue;
+      for (const MemoryKind place : kPlaces) {
         ++seed;
         run_operations(caller, sized_case(seed, bytes, place, seed));
-        if (!is_well) return;
+        if (!is_ok) return;
       }
     }
     caller.all_reduce({{Dtype::kF32, ReduceOp::kSum, ++seed}, 500'009}, 0);
     caller.barrier();
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
 // Registered, and larger than caches: results go past them.
@@ -273,7 +272,7 @@ void expect_large_scaled_sums(ivy_comm* world) {
 
 TEST(LargeAllReduceTest, RegisteredResultsPastTheCaches) {
   for (const int ranks : {2, 3}) {
-    expect_well(run_world(one_host(ranks), [](int) {
+    expect_ok(run_world(one_host(ranks), [](int) {
       const World world;
       ASSERT_TRUE(world);
       expect_large_sums(world);

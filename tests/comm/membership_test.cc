@@ -53,15 +53,15 @@ TEST(MembershipTest, TranslatesRanksOfTheGroupToThoseOfTheWorld) {
   EXPECT_EQ(peers[1].address, "10.0.0.3:4000");
 }
 
-TEST(MembershipTest, AddsThePlaceOfTheBlamedRankWhereTheFinderDidNotKnowIt) {
+TEST(MembershipTest, AddsTheHostOfTheBlamedRank) {
   const Membership ranks = group_of_four(0);
   Failure failure = make_failure(FailureKind::kTimeout, "late");
   failure.rank = 9;
-  ranks.add_place(failure);
+  ranks.add_host(failure);
   EXPECT_STREQ(failure.host, "node5");
   EXPECT_EQ(failure.pid, 109);
   failure.rank = 0;
-  ranks.add_place(failure);
+  ranks.add_host(failure);
   EXPECT_STREQ(failure.host, "node5");
 }
 

@@ -49,7 +49,7 @@ TEST(MessageMatchingTest, ClaimedMessageIsNotFoundAgain) {
   EXPECT_EQ(matching.take_all_receives(), std::vector{arriving->claimant});
 }
 
-TEST(MessageMatchingTest, RefusesMoreThanItsLimitButNotFromItself) {
+TEST(MessageMatchingTest, RejectsMoreThanItsLimitButNotFromItself) {
   MessageMatching matching;
   EXPECT_EQ(matching.keep({1, 0, kUnexpectedBytesMax + 1}, Dtype::kU8), nullptr);
   const auto kept = matching.keep({1, 0, 1 << 20}, Dtype::kU8);
@@ -62,14 +62,14 @@ TEST(MessageMatchingTest, RefusesMoreThanItsLimitButNotFromItself) {
   EXPECT_NE(matching.keep({1, 0, 8}, Dtype::kU8), nullptr);
 }
 
-TEST(MessageMatchingTest, TellsReceivesFromAnyoneApart) {
+TEST(MessageMatchingTest, DistinguishesReceivesFromAnyRank) {
   MessageMatching matching;
-  EXPECT_EQ(matching.receive_from_anyone(), nullptr);
+  EXPECT_EQ(matching.receive_from_any(), nullptr);
   const auto anyone = receive_from(kAnySource, 1);
   matching.post(anyone);
   EXPECT_TRUE(matching.is_wanted(3, true));
   EXPECT_FALSE(matching.is_wanted(3, false));
-  EXPECT_EQ(matching.receive_from_anyone(), anyone.get());
+  EXPECT_EQ(matching.receive_from_any(), anyone.get());
 }
 
 }  // namespace

@@ -101,8 +101,8 @@ void pass_on(ivy_comm* comm, int step, Calling calling, int dtype, std::size_t c
 
 class MessageMatrixTest : public ::testing::TestWithParam<Hosts> {};
 
-TEST_P(MessageMatrixTest, EveryTypeAndSizeInEveryWay) {
-  expect_well(run_world(GetParam(), [](int) {
+TEST_P(MessageMatrixTest, TransfersEveryTypeAndSizeByEveryMethod) {
+  expect_ok(run_world(GetParam(), [](int) {
     const World world;
     ASSERT_TRUE(world);
     const int size = ivy_comm_size(world);
@@ -131,7 +131,7 @@ TEST_P(MessageMatrixTest, EveryTypeAndSizeInEveryWay) {
 
 // Whoever comes: all of them, each once.
 TEST_P(MessageMatrixTest, FromAnyRank) {
-  expect_well(run_world(GetParam(), [](int rank) {
+  expect_ok(run_world(GetParam(), [](int rank) {
     const World world;
     ASSERT_TRUE(world);
     const int size = ivy_comm_size(world);
@@ -254,7 +254,7 @@ TEST_P(MessageFailureTest, LateRankIsATimeoutThatNamesIt) {
     }
     EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
   };
-  expect_well(run_world(GetParam(), body, options));
+  expect_ok(run_world(GetParam(), body, options));
 }
 
 // It has never exchanged a message before it stops: its connections are greeted by nobody.
@@ -269,11 +269,11 @@ TEST_P(MessageFailureTest, StoppedRankIsATimeoutThatNamesIt) {
     if (rank == 1) raise(SIGSTOP);
     if (rank == 0) expect_timeouts(groups);
   };
-  expect_well(run_world(GetParam(), body, options), 1);
+  expect_ok(run_world(GetParam(), body, options), 1);
 }
 
 TEST_P(MessageFailureTest, WorkThatFailsBreaksTheCommunicatorOnEveryRank) {
-  expect_well(run_world(GetParam(), [](int rank) {
+  expect_ok(run_world(GetParam(), [](int rank) {
     const World world;
     ASSERT_TRUE(world);
     float values[6] = {};
@@ -297,7 +297,7 @@ TEST_P(MessageFailureTest, WorkThatFailsBreaksTheCommunicatorOnEveryRank) {
 // ---- Ends --------------------------------------------------------------------------------------
 
 // Those that nobody needs have left before.
-TEST(MessageLeaveTest, RankThatLeftIsNamedToWhoWaitsForItAndToNobodyElse) {
+TEST(MessageLeaveTest, NamesARankThatLeftOnlyToRanksThatWaitForIt) {
   Shared<std::atomic<int>> gone;
   WorldOptions options;
   options.deadline = seconds(20);
@@ -322,11 +322,11 @@ TEST(MessageLeaveTest, RankThatLeftIsNamedToWhoWaitsForItAndToNobodyElse) {
     }
     if (rank == 1) *gone = 1;
   };
-  expect_well(run_world(one_host(3), body, options));
+  expect_ok(run_world(one_host(3), body, options));
 }
 
-class MessageDesertedTest : public ::testing::TestWithParam<Hosts> {};
-INSTANTIATE_TEST_SUITE_P(Worlds, MessageDesertedTest,
+class MessageAllLeftTest : public ::testing::TestWithParam<Hosts> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, MessageAllLeftTest,
                          ::testing::Values(one_host(2), one_host(4), host_each(2), host_each(4),
                                            Hosts{2, 1}, Hosts{2, 2}, Hosts{1, 2}),
                          name_of_world);
@@ -363,7 +363,7 @@ struct Leaving {
 
 // What they had sent is received first, by a receive that waits and by one that comes later; then
 // there is nobody who could send, which is an error at once and not at the timeout.
-void expect_deserted(const Hosts& hosts, int from, bool is_late, const std::string& said) {
+void expect_all_left(const Hosts& hosts, int from, bool is_late, const std::string& printed) {
   Shared<Leaving> leaving;
   WorldOptions options;
   options.deadline = seconds(20);
@@ -385,28 +385,28 @@ void expect_deserted(const Hosts& hosts, int from, bool is_late, const std::stri
     EXPECT_EQ(receive_as(world, is_work, from, got), IVY_UNAVAILABLE);
     const std::int64_t ended = monotonic_ms();
     const std::string text = ivy_last_error();
-    EXPECT_NE(text.find(said), std::string::npos) << text;
+    EXPECT_NE(text.find(printed), std::string::npos) << text;
     EXPECT_EQ(last_failure().rank, from) << text;
     EXPECT_LT(ended - std::max<std::int64_t>(begun, leaving->last_left_ms),
-              stretched(seconds(1)).count());
+              scaled_time(seconds(1)).count());
     leaving->left = size;
   };
   SCOPED_TRACE(is_late ? "late, as work" : "waiting");
-  expect_well(run_world(hosts, body, options));
+  expect_ok(run_world(hosts, body, options));
 }
 
-TEST_P(MessageDesertedTest, WhoReceivesFromAnyRankIsToldThatAllHaveLeft) {
+TEST_P(MessageAllLeftTest, ReceiveFromAnyRankFailsOnceAllHaveLeft) {
   for (const bool is_late : {false, true}) {
-    expect_deserted(GetParam(), IVY_ANY_SOURCE, is_late,
+    expect_all_left(GetParam(), IVY_ANY_SOURCE, is_late,
                     "every other rank of communicator world has left");
   }
 }
 
 // The last one: the error breaks the communicator also for those who have not left.
-TEST_P(MessageDesertedTest, WhoReceivesFromOneRankIsToldThatItHasLeft) {
+TEST_P(MessageAllLeftTest, ReceiveFromOneRankFailsOnceItHasLeft) {
   const int last = rank_count(GetParam()) - 1;
   for (const bool is_late : {false, true}) {
-    expect_deserted(GetParam(), last, is_late, "rank " + std::to_string(last) + " (");
+    expect_all_left(GetParam(), last, is_late, "rank " + std::to_string(last) + " (");
   }
 }
 
@@ -416,7 +416,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, MessageGroupTest,
                          name_of_world);
 
 // In the group of the first and the last rank nobody is left, in the world there are others.
-TEST_P(MessageGroupTest, OnlyItsOwnRanksAreWaitedFor) {
+TEST_P(MessageGroupTest, WaitsOnlyForItsOwnRanks) {
   Shared<std::atomic<bool>> is_over;
   WorldOptions options;
   options.deadline = seconds(20);
@@ -430,7 +430,7 @@ TEST_P(MessageGroupTest, OnlyItsOwnRanksAreWaitedFor) {
     ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
     int got = -1;
     if (rank == 0) {
-      const ivy_call call = call_with_timeout(stretched(seconds(5)));
+      const ivy_call call = call_with_timeout(scaled_time(seconds(5)));
       EXPECT_EQ(ivy_recv(group, &got, 1, IVY_I32, IVY_ANY_SOURCE, 0, nullptr, &call),
                 IVY_UNAVAILABLE);
       const std::string text = ivy_last_error();
@@ -445,7 +445,7 @@ TEST_P(MessageGroupTest, OnlyItsOwnRanksAreWaitedFor) {
     }
     EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
   };
-  expect_well(run_world(GetParam(), body, options));
+  expect_ok(run_world(GetParam(), body, options));
 }
 
 class MessageEndTest : public ::testing::TestWithParam<Hosts> {};
@@ -455,7 +455,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, MessageEndTest, ::testing::Values(one_host(2), 
 // Nobody waits for its receiver, and it is there when the sender's process has gone.
 TEST_P(MessageEndTest, MessageOutlivesItsSender) {
   Shared<std::atomic<pid_t>> sender;
-  expect_well(run_world(GetParam(), [&](int rank) {
+  expect_ok(run_world(GetParam(), [&](int rank) {
     Bytes data(200'003, static_cast<std::uint8_t>(7));
     {
       const World world;
@@ -482,7 +482,7 @@ TEST_P(MessageEndTest, FinalizeFinishesSends) {
   for (const bool is_received : {true, false}) {
     SCOPED_TRACE(is_received);
     Shared<std::atomic<bool>> has_ended;
-    expect_well(run_world(GetParam(), [&](int rank) {
+    expect_ok(run_world(GetParam(), [&](int rank) {
       ivy_comm* world = nullptr;
       ivy_options options = {};
       options.struct_bytes = sizeof options;
@@ -513,12 +513,12 @@ TEST_P(MessageEndTest, FinalizeFinishesSends) {
   }
 }
 
-// ---- Receives with patience --------------------------------------------------------------------
+// ---- Receives with a limit ----------------------------------------------------------------------
 
-// A receive with patience breaks nothing, and waits for what has begun to come.
-TEST(MessageWithinTest, NothingIsBrokenAndTheNextCallGetsTheMessage) {
+// A receive with a limit breaks nothing, and waits for what has begun to come.
+TEST(MessageWithinTest, LeavesTheMessageForTheNextCallAfterATimeout) {
   for (const Hosts& hosts : {one_host(2), host_each(2)}) {
-    expect_well(run_world(hosts, [](int rank) {
+    expect_ok(run_world(hosts, [](int rank) {
       const World world;
       ASSERT_TRUE(world);
       Bytes data(kRingBytes * 5, 7);
@@ -557,12 +557,12 @@ TEST(MessageWithinTest, NothingIsBrokenAndTheNextCallGetsTheMessage) {
 TEST(MessageRingTest, LendsALongMessageThroughAFullRing) {
   constexpr std::size_t kSmallBytes = 32 - sizeof(MessageHeader);
   for (const std::size_t room : {0, 8, 32}) {
-    expect_well(run_world(one_host(2), [room](int rank) {
+    expect_ok(run_world(one_host(2), [room](int rank) {
       const World world;
       ASSERT_TRUE(world);
       ivy_call soon = {};
       soon.struct_bytes = sizeof soon;
-      soon.timeout_ms = stretched(seconds(10)).count() * 1000;
+      soon.timeout_ms = scaled_time(seconds(10)).count() * 1000;
       constexpr std::size_t kMessages = kRingBytes / 32;
       // The last small message is shorter, so that `room` bytes are left behind it.
       const std::size_t whole = kMessages - room / 32;
@@ -570,7 +570,7 @@ TEST(MessageRingTest, LendsALongMessageThroughAFullRing) {
       const auto bytes_of = [&](std::size_t i) {
         return i == whole - 1 ? kSmallBytes - cut : kSmallBytes;
       };
-      Bytes data(kLentBytesLeast + 1, rank == 0 ? 7 : 0);
+      Bytes data(kMinLentBytes + 1, rank == 0 ? 7 : 0);
       if (rank == 0) {
         for (std::size_t i = 0; i < whole; ++i) {
           ASSERT_EQ(ivy_send(world, data.data(), bytes_of(i), IVY_U8, 1, 0, &soon), IVY_OK);
@@ -602,7 +602,7 @@ void drop_capabilities() {
 }
 
 TEST(MessageReachTest, ProcessesThatMayNotBeLookedInto) {
-  expect_well(run_world(one_host(3), [](int rank) {
+  expect_ok(run_world(one_host(3), [](int rank) {
     drop_capabilities();
     ASSERT_EQ(prctl(PR_SET_DUMPABLE, 0), 0);
     const World world;

@@ -20,7 +20,7 @@
 namespace ivy::comm::nccl {
 namespace {
 
-using ivy::test::stretched;
+using ivy::test::scaled_time;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
@@ -88,7 +88,7 @@ BootstrapOptions options_of(std::int32_t rank, store::Client* store, millisecond
   options.rank_names = {"rank 4 (a, pid 1)", "rank 5 (a, pid 2)", "rank 6 (b, pid 3)"};
   options.world_ranks = {4, 5, 6};
   options.rank = rank;
-  options.deadline = steady_clock::now() + stretched(timeout);
+  options.deadline = steady_clock::now() + scaled_time(timeout);
   static FakeOwner owner;
   options.owner = &owner;
   return options;
@@ -106,7 +106,7 @@ RankFacts facts_of(std::int32_t rank) {
   return facts;
 }
 
-TEST(ReadyTest, GivesEveryRankTheIdOfRankZero) {
+TEST(ReadyTest, DistributesTheIdOfRankZero) {
   Store store;
   std::vector<BootstrapResult> ready(3);
   std::vector<std::thread> ranks;
@@ -149,12 +149,12 @@ TEST(ReadyTest, NamesUnfinishedRanksWithTheirProgress) {
   ASSERT_TRUE(first != nullptr && third != nullptr);
   report_phase(options_of(2, third.get(), seconds(1)), Phase::kInit);
   EXPECT_EQ(
-      who_is_not_done(options_of(0, first.get(), seconds(1))),
+      describe_unfinished_ranks(options_of(0, first.get(), seconds(1))),
       "; also not finished: rank 5 (a, pid 2) (it has not started NCCL's init), rank 6 (b, pid 3) "
       "(it is in NCCL's init)");
   report_phase(options_of(2, third.get(), seconds(1)), Phase::kDone);
   report_phase(options_of(1, third.get(), seconds(1)), Phase::kDone);
-  EXPECT_EQ(who_is_not_done(options_of(0, first.get(), seconds(1))), "");
+  EXPECT_EQ(describe_unfinished_ranks(options_of(0, first.get(), seconds(1))), "");
 }
 
 }  // namespace

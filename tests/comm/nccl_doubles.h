@@ -79,7 +79,7 @@ inline void all_reduce_ones(ivy_comm* comm, Device& device, int size) {
 // A world in which each rank has a device of the stand-in's, and both are there.
 template <class Body>
 void on_devices(const Hosts& hosts, Body body) {
-  expect_well(run_world(hosts, [&](int rank) {
+  expect_ok(run_world(hosts, [&](int rank) {
     use_doubles();
     Device device(kCuda, rank);
     World world;

@@ -16,7 +16,7 @@
 namespace ivy::comm::test {
 namespace {
 
-TEST(NcclTest, TheEndWaitsForWhatWasEnqueued) {
+TEST(NcclTest, FinalizeWaitsForEnqueuedOperations) {
   on_devices(one_host(2), [](int rank, World& world, Device& device) {
     ivy_comm* group = nullptr;
     ASSERT_EQ(ivy_comm_split(world, 0, 0, &group), IVY_OK) << ivy_last_error();
@@ -79,7 +79,7 @@ void run_until_killed(int rank, bool is_enqueued, Board& board) {
   const auto took = monotonic_ms() - board.died_ms;
   EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
   EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
-  EXPECT_LT(took, stretched(milliseconds(1000)).count());
+  EXPECT_LT(took, scaled_time(milliseconds(1000)).count());
   std::printf("told after %lld ms\n", static_cast<long long>(took));
   EXPECT_EQ(calls_of("ncclCommAbort"), 1);
   EXPECT_EQ(device.synchronize(nullptr), 0);
@@ -90,13 +90,13 @@ TEST(NcclTest, AKilledRankIsNamedAndTheDeviceIsFreed) {
     const Shared<Board> board;
     const std::vector<RankEnd> ends =
         run_world(one_host(3), [&](int rank) { run_until_killed(rank, is_enqueued, *board); });
-    expect_well(ends, 1);
+    expect_ok(ends, 1);
     std::printf("%s%s", ends[0].output.c_str(), ends[2].output.c_str());
   }
 }
 
 TEST(NcclTest, AbortByAnotherThreadEndsAnOperation) {
-  expect_well(run_world(one_host(2), [](int rank) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles(kNccl, "error_after=1000");
     Device device(kCuda, rank);
     World world;
@@ -126,7 +126,7 @@ void abort_while(const std::string& script, const std::function<int(ivy_comm*, i
   SCOPED_TRACE(script);
   char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // Of ids that nobody takes.
   ASSERT_NE(mkdtemp(folder), nullptr);
-  expect_well(run_world(one_host(2), [&](int rank) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     use_doubles();
     setenv("NCCL_DOUBLE_DIR", folder, 1);
     World world(seconds(40));
@@ -145,7 +145,7 @@ void abort_while(const std::string& script, const std::function<int(ivy_comm*, i
     const auto began = monotonic_ms();
     EXPECT_EQ(hang(world, rank), IVY_CANCELLED) << ivy_last_error();
     EXPECT_NE(std::string(ivy_last_error()).find("enough"), std::string::npos) << ivy_last_error();
-    EXPECT_LT(monotonic_ms() - began, stretched(seconds(5)).count());
+    EXPECT_LT(monotonic_ms() - began, scaled_time(seconds(5)).count());
     if (other.joinable()) other.join();
   }));
   std::filesystem::remove_all(folder);
@@ -153,7 +153,7 @@ void abort_while(const std::string& script, const std::function<int(ivy_comm*, i
 
 int prepare(ivy_comm* comm, int rank) { return ivy_prepare_device(comm, rank, nullptr); }
 
-TEST(NcclTest, AnAbortEndsWhatHangsWhileItIsMade) {
+TEST(NcclTest, AnAbortEndsAHangingInit) {
   abort_while("hang_init", prepare);
   abort_while("hang_call=ncclGetUniqueId", prepare);
   abort_while("hang_call=ncclCommInitRankConfig", prepare);
@@ -170,25 +170,25 @@ TEST(NcclTest, AnAbortEndsWhatHangsWhileItIsMade) {
 
 TEST(NcclTest, ADeathEndsAnInitThatHangs) {
   const Shared<Board> board;
-  expect_well(run_world(one_host(2),
-                        [&](int rank) {
-                          use_doubles(kNccl, "hang_init");
-                          World world(seconds(40));
-                          if (!world) return;
-                          std::thread killer;
-                          if (rank == 1) {
-                            killer = std::thread([&] {
-                              std::this_thread::sleep_for(milliseconds(200));
-                              board->died_ms = monotonic_ms();
-                              kill(getpid(), SIGKILL);
-                            });
-                          }
-                          EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_UNAVAILABLE);
-                          EXPECT_LT(monotonic_ms() - board->died_ms,
-                                    stretched(milliseconds(1000)).count());
-                          EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
-                        }),
-              1);
+  expect_ok(run_world(one_host(2),
+                      [&](int rank) {
+                        use_doubles(kNccl, "hang_init");
+                        World world(seconds(40));
+                        if (!world) return;
+                        std::thread killer;
+                        if (rank == 1) {
+                          killer = std::thread([&] {
+                            std::this_thread::sleep_for(milliseconds(200));
+                            board->died_ms = monotonic_ms();
+                            kill(getpid(), SIGKILL);
+                          });
+                        }
+                        EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_UNAVAILABLE);
+                        EXPECT_LT(monotonic_ms() - board->died_ms,
+                                  scaled_time(milliseconds(1000)).count());
+                        EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
+                      }),
+            1);
 }
 
 TEST(NcclTest, ACallThatNeverReturnsIsGivenUpAtItsDeadline) {
@@ -206,7 +206,7 @@ TEST(NcclTest, ACallThatNeverReturnsIsGivenUpAtItsDeadline) {
   };
   for (const Hang& hang : hangs) {
     SCOPED_TRACE(hang.script);
-    expect_well(run_world(one_host(2), [&](int rank) {
+    expect_ok(run_world(one_host(2), [&](int rank) {
       use_doubles();
       setenv("NCCL_DOUBLE_DIR", folder, 1);
       World world(seconds(20));
@@ -215,7 +215,7 @@ TEST(NcclTest, ACallThatNeverReturnsIsGivenUpAtItsDeadline) {
       const ivy_call how = call_with_timeout(seconds(1));
       const auto began = monotonic_ms();
       EXPECT_EQ(ivy_prepare_device(world, rank, &how), IVY_DEADLINE_EXCEEDED);
-      EXPECT_LT(monotonic_ms() - began, stretched(seconds(5)).count());
+      EXPECT_LT(monotonic_ms() - began, scaled_time(seconds(5)).count());
       if (rank != 0) return;
       const std::string wanted =
           "NCCL of communicator world: " + hang.what + " has not returned: exit this process";
@@ -226,9 +226,9 @@ TEST(NcclTest, ACallThatNeverReturnsIsGivenUpAtItsDeadline) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(NcclTest, AnErrorThatNcclReportsByItselfEndsTheOperation) {
+TEST(NcclTest, AnAsynchronousErrorOfNcclEndsTheOperation) {
   for (const bool is_enqueued : {false, true}) {
-    expect_well(run_world(one_host(2), [&](int rank) {
+    expect_ok(run_world(one_host(2), [&](int rank) {
       use_doubles(kNccl, rank == 0 ? "error_after=2" : "");
       Device device(kCuda, rank);
       World world(seconds(20));
@@ -249,8 +249,8 @@ TEST(NcclTest, AnErrorThatNcclReportsByItselfEndsTheOperation) {
   }
 }
 
-TEST(NcclTest, AnOperationThatOneRankOnlyRecordsIsNamedWhenTheOtherWaits) {
-  expect_well(run_world(one_host(2), [](int rank) {
+TEST(NcclTest, NamesAnOperationThatOneRankOnlyCaptures) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles();
     Device device(kCuda, rank);
     World world(seconds(20));
@@ -277,8 +277,8 @@ TEST(NcclTest, AnOperationThatOneRankOnlyRecordsIsNamedWhenTheOtherWaits) {
 }
 
 // Between hosts NCCL notices by itself that messages are of other sizes than it awaits.
-TEST(NcclTest, AnErrorOfNcclThatComesOfDifferentSizesShowsBothSides) {
-  expect_well(run_world(one_host(2), [](int rank) {
+TEST(NcclTest, ReportsBothSidesAfterAnErrorOfDifferentSizes) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles(kNccl, "error_after=1");
     Device device(kCuda, rank);
     World world(seconds(20));
@@ -300,8 +300,8 @@ TEST(NcclTest, AnErrorOfNcclThatComesOfDifferentSizesShowsBothSides) {
   }));
 }
 
-TEST(NcclTest, AnAbortThatNeverReturnsIsSaidAndEndsNothingElse) {
-  expect_well(run_world(one_host(2), [](int rank) {
+TEST(NcclTest, ReportsAnAbortThatNeverReturnsAndContinues) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles(kNccl, "hang_abort,error_after=1");
     Device device(kCuda, rank);
     World world(seconds(20));
@@ -316,7 +316,7 @@ TEST(NcclTest, AnAbortThatNeverReturnsIsSaidAndEndsNothingElse) {
     EXPECT_NE(std::string(ivy_last_error()).find("ncclCommAbort did not return within 5 s"),
               std::string::npos)
         << ivy_last_error();
-    EXPECT_LT(monotonic_ms() - began, stretched(seconds(8)).count());
+    EXPECT_LT(monotonic_ms() - began, scaled_time(seconds(8)).count());
     // From here on the process is of no use to NCCL, and says so at once.
     EXPECT_EQ(ivy_prepare_device(group, rank, nullptr), IVY_INTERNAL);
     EXPECT_NE(std::string(ivy_last_error()).find("did not return within 5 s: exit this process"),
@@ -326,8 +326,8 @@ TEST(NcclTest, AnAbortThatNeverReturnsIsSaidAndEndsNothingElse) {
 }
 
 // It is left to itself: NCCL may not be aborted while it finalizes.
-TEST(NcclTest, AFinalizeThatHangsIsToldAndTaintsTheProcess) {
-  expect_well(run_world(one_host(2), [](int rank) {
+TEST(NcclTest, ReportsAHangingFinalizeAndTaintsTheProcess) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles(kNccl, "hang_finalize");
     Device device(kCuda, rank);
     World world(seconds(20));
@@ -338,7 +338,7 @@ TEST(NcclTest, AFinalizeThatHangsIsToldAndTaintsTheProcess) {
     EXPECT_NE(std::string(ivy_last_error()).find("finalize timed out: not finished 2 s after"),
               std::string::npos)
         << ivy_last_error();
-    EXPECT_LT(monotonic_ms() - began, stretched(seconds(10)).count());
+    EXPECT_LT(monotonic_ms() - began, scaled_time(seconds(10)).count());
     EXPECT_NE(std::string(ivy_last_error()).find("finalize has not returned: exit this process"),
               std::string::npos)
         << ivy_last_error();
@@ -352,8 +352,8 @@ TEST(NcclTest, AStoreThatHangsDelaysNoTimeout) {
   ASSERT_NE(mkdtemp(folder), nullptr);
   for (const int stopped_after_ms : {0, 400}) {
     SCOPED_TRACE(stopped_after_ms);
-    const Shared<std::atomic<int>> told;
-    expect_well(run_world(one_host(3), [&](int rank) {
+    const Shared<std::atomic<int>> reported;
+    expect_ok(run_world(one_host(3), [&](int rank) {
       use_doubles(kNccl, "hang_init");
       setenv("NCCL_DOUBLE_DIR", folder, 1);
       World world(seconds(20));
@@ -373,11 +373,11 @@ TEST(NcclTest, AStoreThatHangsDelaysNoTimeout) {
       const ivy_call how = call_with_timeout(seconds(1));
       const auto began = monotonic_ms();
       EXPECT_EQ(ivy_prepare_device(world, rank, &how), IVY_DEADLINE_EXCEEDED) << ivy_last_error();
-      EXPECT_LT(monotonic_ms() - began, 1'000 + stretched(milliseconds(1'500)).count());
+      EXPECT_LT(monotonic_ms() - began, 1'000 + scaled_time(milliseconds(1'500)).count());
       std::printf("%s\n", ivy_last_error());
-      ++*told;
+      ++*reported;
       if (other.joinable()) other.join();
-      while (*told < 3) std::this_thread::sleep_for(milliseconds(5));
+      while (*reported < 3) std::this_thread::sleep_for(milliseconds(5));
       if (rank == 0) kill(store, SIGCONT);
     }));
   }

@@ -69,7 +69,7 @@ TEST(NcclMemoryTest, OutlivesTheWorldThatDeregistersIt) {
 
 TEST(NcclMemoryTest, UsesMemoryThatNcclCannotRegister) {
   for (const std::string& nccl : {kNccl, kDoubles + "/libnccl_double_2_14.so"}) {
-    expect_well(run_world(one_host(2), [&](int rank) {
+    expect_ok(run_world(one_host(2), [&](int rank) {
       use_doubles(nccl, "no_register");
       Device device(kCuda, rank);
       World world;
@@ -124,7 +124,7 @@ TEST(NcclMemoryTest, BecomesAWindowOfAllRanks) {
 }
 
 TEST(NcclMemoryTest, AGraphRegistersNothing) {
-  expect_well(run_world(one_host(2), [](int rank) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles();
     Device device(kCuda, rank);
     const Graphs graphs(device);
@@ -149,7 +149,7 @@ TEST(NcclMemoryTest, AGraphRegistersNothing) {
 }
 
 TEST(NcclMemoryTest, ReportsAFailedAllocation) {
-  expect_well(run_world(one_host(1), [](int) {
+  expect_ok(run_world(one_host(1), [](int) {
     use_doubles(kNccl, "no_memory");
     World world;
     if (!world) return;
@@ -163,7 +163,7 @@ TEST(NcclMemoryTest, ReportsAFailedAllocation) {
         << ivy_last_error();
     EXPECT_EQ(ivy_mem_alloc_device(world, 0, 8, nullptr), IVY_INVALID_ARGUMENT);
   }));
-  expect_well(run_world(one_host(1), [](int) {
+  expect_ok(run_world(one_host(1), [](int) {
     use_doubles();
     setenv("CUDA_DOUBLE", "no_device", 1);
     World world;
@@ -177,9 +177,9 @@ TEST(NcclMemoryTest, ReportsAFailedAllocation) {
 
 // ---- Mistakes -----------------------------------------------------------------------------------
 
-// The rank that is refused has called nothing, so that it may call again.
-TEST(NcclMistakeTest, AStreamOfAnotherDeviceIsRefusedByItsNumber) {
-  expect_well(run_world(one_host(2), [](int rank) {
+// The rank that is rejected has called nothing, so that it may call again.
+TEST(NcclMistakeTest, AStreamOfAnotherDeviceIsRejectedByItsNumber) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles();
     Device other(kCuda, rank + 8);
     ivy_call how = call_with_factor(1);
@@ -204,10 +204,10 @@ TEST(NcclMistakeTest, AStreamOfAnotherDeviceIsRefusedByItsNumber) {
   }));
 }
 
-// The ranks that wait for the refused one end at their timeout, and name it.
+// The ranks that wait for the rejected one end at their timeout, and name it.
 TEST(NcclMistakeTest, NotifiesRanksThatWaitForARejectedRank) {
-  const Shared<std::atomic<bool>> is_told;
-  expect_well(run_world(one_host(2), [&](int rank) {
+  const Shared<std::atomic<bool>> is_reported;
+  expect_ok(run_world(one_host(2), [&](int rank) {
     use_doubles();
     Device other(kCuda, rank + 8);
     ivy_call how = call_with_timeout(seconds(2));
@@ -219,7 +219,7 @@ TEST(NcclMistakeTest, NotifiesRanksThatWaitForARejectedRank) {
     const DeviceArray on(device, floats(1000, 1));
     if (rank == 1) {
       EXPECT_EQ(all_reduce(world, on.data(), &how), IVY_INVALID_ARGUMENT);
-      while (!*is_told) std::this_thread::sleep_for(milliseconds(5));
+      while (!*is_reported) std::this_thread::sleep_for(milliseconds(5));
       return;
     }
     how.stream = nullptr;
@@ -227,13 +227,13 @@ TEST(NcclMistakeTest, NotifiesRanksThatWaitForARejectedRank) {
     EXPECT_NE(std::string(ivy_last_error()).find("rank 1 has called 0 operations on devices"),
               std::string::npos)
         << ivy_last_error();
-    *is_told = true;
+    *is_reported = true;
   }));
 }
 
 // By an allocator that does not wait, as cudaFreeAsync: the device finds it.
 TEST(NcclMistakeTest, MemoryThatIsFreedInFlightIsAnErrorOnEveryRank) {
-  expect_well(run_world(one_host(3), [](int rank) {
+  expect_ok(run_world(one_host(3), [](int rank) {
     use_doubles();
     Device device(kCuda, rank);
     int (*free_now)(std::uintptr_t, void*) = nullptr;
@@ -257,16 +257,16 @@ TEST(NcclMistakeTest, MemoryThatIsFreedInFlightIsAnErrorOnEveryRank) {
     EXPECT_NE(std::string(ivy_last_error()).find("an illegal memory access was encountered"),
               std::string::npos)
         << ivy_last_error();
-    EXPECT_LT(monotonic_ms() - began, stretched(seconds(5)).count());
+    EXPECT_LT(monotonic_ms() - began, scaled_time(seconds(5)).count());
     // A rank whose own operation was still ahead may hear of it once more.
-    const int parted = world.finalize();
-    EXPECT_TRUE(parted == IVY_OK || parted == IVY_UNAVAILABLE) << ivy_last_error();
+    const int detached = world.finalize();
+    EXPECT_TRUE(detached == IVY_OK || detached == IVY_UNAVAILABLE) << ivy_last_error();
   }));
 }
 
 // One rank records what the other calls with another type: told though nothing of it runs.
 TEST(NcclMistakeTest, ACaptureThatDiffersIsShownWithBothSides) {
-  expect_well(run_world(one_host(2), [](int rank) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles();
     Device device(kCuda, rank);
     const Graphs graphs(device);
@@ -294,7 +294,7 @@ TEST(NcclMistakeTest, ACaptureThatDiffersIsShownWithBothSides) {
     const std::string text = ivy_last_error();
     EXPECT_NE(text.find("rank 0 calls all_reduce(sum) of 1000 f32"), std::string::npos) << text;
     EXPECT_NE(text.find("rank 1 calls all_reduce(sum) of 1000 i32"), std::string::npos) << text;
-    EXPECT_LT(monotonic_ms() - began, stretched(seconds(10)).count());
+    EXPECT_LT(monotonic_ms() - began, scaled_time(seconds(10)).count());
   }));
 }
 

@@ -48,7 +48,7 @@ RankFacts healthy(std::int32_t rank) {
 
 std::vector<RankFacts> four() { return {healthy(0), healthy(1), healthy(2), healthy(3)}; }
 
-TEST(PreflightTest, FindsNothingWhereAllIsWell) { EXPECT_TRUE(compare_ranks(four()).empty()); }
+TEST(PreflightTest, FindsNothingIfAllFactsAgree) { EXPECT_TRUE(compare_ranks(four()).empty()); }
 
 struct PreflightCase {
   const char* name;
@@ -132,7 +132,7 @@ const PreflightCase kCases[] = {
     {"RemoveIPC",
      [](auto& ranks) {
        for (RankFacts& rank : ranks) rank.user = "ann";
-       ranks[3].limits.may_lose_shared_memory = true;
+       ranks[3].limits.may_have_shared_memory_removed = true;
      },
      3,
      {"rank 3 (node2, pid 103): does not run in a login session of user ann", "enable-linger ann"},
@@ -189,7 +189,7 @@ TEST(PreflightTest, AllowsDifferencesThatDoNotMatter) {
   EXPECT_TRUE(compare_ranks(ranks).empty());
 }
 
-TEST(PreflightTest, SharedDevicesThatAreAllowedAreNoFinding) {
+TEST(PreflightTest, DoesNotReportAllowedSharedDevices) {
   std::vector<RankFacts> ranks = four();
   ranks[1].uuid = ranks[0].uuid;
   ranks[0].variables["NCCL_HOSTID"] = "a";
@@ -265,7 +265,9 @@ class RemoveIpcTest : public ::testing::Test {
     std::filesystem::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
-  bool may_lose(std::uint32_t user = 1001) { return may_lose_shared_memory(root_, user, "ann"); }
+  bool may_lose(std::uint32_t user = 1001) {
+    return may_have_shared_memory_removed(root_, user, "ann");
+  }
 
   std::filesystem::path root_;
 };
@@ -274,12 +276,12 @@ TEST_F(RemoveIpcTest, ThreatensAServiceOfAPerson) { EXPECT_TRUE(may_lose()); }
 
 TEST_F(RemoveIpcTest, SparesUsersOfTheSystem) { EXPECT_FALSE(may_lose(998)); }
 
-TEST_F(RemoveIpcTest, SparesWhoIsInASession) {
+TEST_F(RemoveIpcTest, SparesUsersInASession) {
   write("proc/self/cgroup", "0::/user.slice/user-1001.slice/session-3.scope\n");
   EXPECT_FALSE(may_lose());
 }
 
-TEST_F(RemoveIpcTest, SparesWhoLingers) {
+TEST_F(RemoveIpcTest, SparesLingeringUsers) {
   write("var/lib/systemd/linger/ann", "");
   EXPECT_FALSE(may_lose());
 }
@@ -328,7 +330,7 @@ TEST(VersionTest, IsReadAsNcclWritesIt) {
   EXPECT_EQ(version_text(21005), "2.10.5");
 }
 
-TEST(RootTest, EveryRunOfRanksHasOne) {
+TEST(RootTest, ChoosesARootForEveryRunOfRanks) {
   EXPECT_EQ(root_count(127, true, 0), 1);
   EXPECT_EQ(root_count(128, true, 0), 2);
   EXPECT_EQ(root_count(1024, true, 0), 8);
@@ -342,7 +344,7 @@ TEST(RootTest, EveryRunOfRanksHasOne) {
   EXPECT_EQ(rank_of_root(2, 3, 8), 6);
 }
 
-TEST(PlanTest, EveryTypeAndOperationHasAWay) {
+TEST(PlanTest, SupportsEveryTypeAndOperation) {
   using comm_status::Operation;
   struct Row {
     Dtype dtype;
@@ -405,7 +407,7 @@ AbandonableCall call_of(const std::shared_ptr<Hanging>& hanging, std::chrono::mi
   return abandonable;
 }
 
-TEST(ApartTest, LeavesTheProcessCleanIfTheCallReturns) {
+TEST(AbandonableCallTest, LeavesTheProcessCleanIfTheCallReturns) {
   const auto hanging = std::make_shared<Hanging>();
   hanging->may_go = true;
   EXPECT_FALSE(call_abandonable(call_of(hanging, std::chrono::seconds(60))).has_value());
@@ -413,7 +415,7 @@ TEST(ApartTest, LeavesTheProcessCleanIfTheCallReturns) {
   EXPECT_FALSE(hanging->was_late);
 }
 
-TEST(ApartTest, TaintsTheProcessUntilTheCallReturns) {
+TEST(AbandonableCallTest, TaintsTheProcessUntilTheCallReturns) {
   const auto hanging = std::make_shared<Hanging>();
   const MaybeFailure late = call_abandonable(call_of(hanging, std::chrono::milliseconds(20)));
   ASSERT_TRUE(late.has_value());
@@ -437,7 +439,7 @@ TEST(ApartTest, TaintsTheProcessUntilTheCallReturns) {
 
 using std::chrono::milliseconds;
 
-TEST(SubnetsTest, AreCommonWhereEveryHostHasAnAddress) {
+TEST(SubnetsTest, AreCommonIfEveryHostHasAnAddress) {
   std::vector<RankFacts> ranks = {healthy(0), healthy(2), healthy(3)};
   ranks[0].interfaces = {{"lo", "127.0.0.1", 8},    {"docker0", "172.17.0.1", 16},
                          {"eth1", "10.99.2.1", 24}, {"eth0", "10.77.0.2", 22},
@@ -482,7 +484,7 @@ TEST(InterfaceProbeTest, ReachesOnlyListeningAddresses) {
   EXPECT_EQ(nowhere.listen_at("192.0.2.1"), 0);
 }
 
-TEST(InterfaceProbeTest, SilenceEndsAtTheDeadlineForAllPeersTogether) {
+TEST(InterfaceProbeTest, WaitsForSilentPeersUntilOneCommonDeadline) {
   // A listener whose queue is full lets further ones wait, as a firewall does.
   const int full = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};

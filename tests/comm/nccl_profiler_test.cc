@@ -85,7 +85,7 @@ TEST_F(NcclRecorder, ShowsTheOldestThatTheDeviceIsNotThroughWith) {
   EXPECT_EQ(second.value, 2u);
 }
 
-TEST_F(NcclRecorder, ShowsTheOldestAlsoWhereMoreAreUnderWayThanItKeeps) {
+TEST_F(NcclRecorder, ShowsTheOldestOperationDespiteAnOverflow) {
   std::vector<Handle> kept;
   for (std::uint64_t i = 0; i < Track::kTracked; ++i)
     kept.push_back(enter(Operation::kAllReduce, 1));
@@ -99,7 +99,7 @@ TEST_F(NcclRecorder, ShowsTheOldestAlsoWhereMoreAreUnderWayThanItKeeps) {
   EXPECT_EQ(running(), Track::kTracked + 101);
 }
 
-TEST_F(NcclRecorder, ShowsForWhomAProxyWaits) {
+TEST_F(NcclRecorder, ShowsThePeerThatAProxyWaitsFor) {
   const Handle operation = enter();
   recorder_.start_kernel(operation);
   const Proxy from{getpid(), 1, 3, 8, 1 << 19, 0};
@@ -154,7 +154,7 @@ TEST_F(NcclRecorder, ShowsAsManyCommunicatorsAsThePageHasRows) {
   EXPECT_EQ(operation.value, 1u);
 }
 
-TEST_F(NcclRecorder, LivesThroughHandlesThatItNeverGave) {
+TEST_F(NcclRecorder, ToleratesUnknownHandles) {
   const Handle operation = enter();
   std::mt19937_64 random(7);
   for (int i = 0; i < 200'000; ++i) {
@@ -177,7 +177,7 @@ TEST_F(NcclRecorder, LivesThroughHandlesThatItNeverGave) {
 }
 
 // Two programs' threads and a proxy's, on two communicators: no data race (TSan), and nothing lost.
-TEST_F(NcclRecorder, TakesThreadsAtOnce) {
+TEST_F(NcclRecorder, AcceptsConcurrentThreads) {
   constexpr int kOperations = 20'000;
   Handle other;
   recorder_.open({0xdef, "", 0, 2}, other);
@@ -226,7 +226,7 @@ class NcclRecorderOfCalls : public Recording {
   NcclRecorderOfCalls() : Recording("calls") {}
 };
 
-TEST_F(NcclRecorderOfCalls, TakesAnOperationForOverWhenTheStreamHasIt) {
+TEST_F(NcclRecorderOfCalls, TreatsAnOperationAsFinishedWhenItsStreamHas) {
   EXPECT_EQ(Recorder::mask_of("off"), 0u);
   EXPECT_EQ(Recorder::mask_of(nullptr) & kKernelEvent, 0u);
   EXPECT_NE(Recorder::mask_of("kernels") & kKernelEvent, 0u);
@@ -346,7 +346,7 @@ TEST_F(NcclProfilerPlugin, SpeaksVersions4To7) {
   for (void* further : v7.further) EXPECT_EQ(further, nullptr);
 }
 
-TEST_F(NcclProfilerPlugin, TakesNothingForAnAnswer) {
+TEST_F(NcclProfilerPlugin, AcceptsAMissingAnswer) {
   const auto& v5 = plugin<PluginV5>("ncclProfiler_v5");
   int mask = 0;
   void* context = nullptr;

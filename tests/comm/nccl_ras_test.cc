@@ -27,7 +27,7 @@
 namespace ivy::comm::test {
 namespace {
 
-using nccl::kRasPatience;
+using nccl::kRasTimeout;
 using nccl::query_ras;
 using std::chrono::steady_clock;
 
@@ -106,7 +106,7 @@ void wait_for_its_end(int socket) {
   }
 }
 
-TEST(RasTest, TheQuestionIsWhatTheServiceTakesAndTheAnswerIsAllBehindTheGreeting) {
+TEST(RasTest, SendsTheQueryAndReadsTheAnswerAfterTheGreeting) {
   std::string question;
   const Service service([&](int, int socket) {
     question = read_bytes(socket, std::string(kQuestion).size());
@@ -114,11 +114,11 @@ TEST(RasTest, TheQuestionIsWhatTheServiceTakesAndTheAnswerIsAllBehindTheGreeting
     std::this_thread::sleep_for(milliseconds(50));
     send_text(socket, "summary\nevil \033[2J\n");
   });
-  EXPECT_EQ(query_ras(service.address(), stretched(kRasPatience), never),
+  EXPECT_EQ(query_ras(service.address(), scaled_time(kRasTimeout), never),
             "NCCL version 2.30.7\n\nJob summary\nevil ?[2J\n");
   EXPECT_EQ(question, kQuestion);
   const std::string port = service.address().substr(service.address().rfind(':'));
-  EXPECT_NE(query_ras("localhost" + port, stretched(kRasPatience), never), "");
+  EXPECT_NE(query_ras("localhost" + port, scaled_time(kRasTimeout), never), "");
 }
 
 // All processes of a host listen at one address; the kernel may give the connection to one that is
@@ -129,7 +129,7 @@ TEST(RasTest, TriesTheNextServiceIfOneIsSilent) {
     read_bytes(socket, std::string(kQuestion).size());
     send_text(socket, kPreface + "from another\n");
   });
-  EXPECT_EQ(query_ras(service.address(), stretched(kRasPatience), never), "from another\n");
+  EXPECT_EQ(query_ras(service.address(), scaled_time(kRasTimeout), never), "from another\n");
 }
 
 TEST(RasTest, AnAnswerWithoutEndHasBounds) {
@@ -146,27 +146,27 @@ TEST(RasTest, AnAnswerWithoutEndHasBounds) {
   });
   const auto began = steady_clock::now();
   EXPECT_EQ(query_ras(service.address(), milliseconds(300), never), "a line that is there\n");
-  EXPECT_LT(steady_clock::now() - began, milliseconds(300) + stretched(milliseconds(300)));
-  EXPECT_LE(query_ras(service.address(), stretched(kRasPatience), never).size(),
+  EXPECT_LT(steady_clock::now() - began, milliseconds(300) + scaled_time(milliseconds(300)));
+  EXPECT_LE(query_ras(service.address(), scaled_time(kRasTimeout), never).size(),
             RasQuestion::kMaxBytes);
   EXPECT_EQ(asked, 2);
 }
 
 TEST(RasTest, ReturnsImmediatelyWithoutAUsableService) {
   const auto began = steady_clock::now();
-  EXPECT_EQ(query_ras("127.0.0.1:1", stretched(kRasPatience), never), "");
-  EXPECT_EQ(query_ras("some.name:28028", stretched(kRasPatience), never), "");
-  EXPECT_EQ(query_ras("no address", stretched(kRasPatience), never), "");
-  EXPECT_EQ(query_ras("127.0.0.1:x", stretched(kRasPatience), never), "");
+  EXPECT_EQ(query_ras("127.0.0.1:1", scaled_time(kRasTimeout), never), "");
+  EXPECT_EQ(query_ras("some.name:28028", scaled_time(kRasTimeout), never), "");
+  EXPECT_EQ(query_ras("no address", scaled_time(kRasTimeout), never), "");
+  EXPECT_EQ(query_ras("127.0.0.1:x", scaled_time(kRasTimeout), never), "");
   const Service web([](int, int socket) { send_text(socket, "HTTP/1.1 400 Bad Request\r\n\r\n"); });
-  EXPECT_EQ(query_ras(web.address(), stretched(kRasPatience), never), "");
+  EXPECT_EQ(query_ras(web.address(), scaled_time(kRasTimeout), never), "");
   FakeFailureSource failing;
   const Service silent([&](int, int socket) {
     failing.is_over = true;
     wait_for_its_end(socket);
   });
-  EXPECT_EQ(query_ras(silent.address(), stretched(kRasPatience), failing), "");
-  EXPECT_LT(steady_clock::now() - began, stretched(milliseconds(900)));
+  EXPECT_EQ(query_ras(silent.address(), scaled_time(kRasTimeout), failing), "");
+  EXPECT_LT(steady_clock::now() - began, scaled_time(milliseconds(900)));
 }
 
 // As NCCL's guide shows them.
@@ -213,17 +213,17 @@ std::string own_address() {
          ".9:28028";
 }
 
-struct Told {
+struct Reported {
   std::atomic<int> questions{0};
 };
 
 // Every rank fails with `fail` at a timeout; all have the answer, one has asked.
-void expect_told(const Hosts& hosts, const std::string& script, const std::string& what,
-                 const std::function<int(ivy_comm*, int)>& fail) {
+void expect_reported(const Hosts& hosts, const std::string& script, const std::string& what,
+                     const std::function<int(ivy_comm*, int)>& fail) {
   char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // Of ids that nobody takes.
   ASSERT_NE(mkdtemp(folder), nullptr);
   const std::string address = own_address();
-  const Shared<Told> told;
+  const Shared<Reported> reported;
   const std::vector<RankEnd> ends = run_world(hosts, [&](int rank) {
     use_doubles(kNccl, script);
     setenv("NCCL_DOUBLE_DIR", folder, 1);
@@ -237,10 +237,10 @@ void expect_told(const Hosts& hosts, const std::string& script, const std::strin
           std::string(" has status ")}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
     }
-    told->questions += calls_of("ras");
+    reported->questions += calls_of("ras");
   });
-  expect_well(ends);
-  EXPECT_EQ(told->questions, 1);
+  expect_ok(ends);
+  EXPECT_EQ(reported->questions, 1);
   int reports = 0;
   for (const RankEnd& end : ends)
     reports += end.output.find("makes no progress; NCCL's health service (RAS) says:\n") !=
@@ -249,14 +249,14 @@ void expect_told(const Hosts& hosts, const std::string& script, const std::strin
   std::filesystem::remove_all(folder);
 }
 
-TEST(NcclTest, AnInitThatHangsIsToldWithWhatTheHealthServiceKnows) {
+TEST(NcclTest, ReportsAHangingInitWithTheHealthServicesAnswer) {
   for (const Hosts& hosts : {one_host(1), one_host(3), Hosts{2, 1}}) {
     SCOPED_TRACE(hosts_text(hosts));
-    expect_told(hosts, "hang_init", "init timed out: not finished after",
-                [](ivy_comm* world, int rank) {
-                  const ivy_call how = call_with_timeout(seconds(1));
-                  return ivy_prepare_device(world, rank, &how);
-                });
+    expect_reported(hosts, "hang_init", "init timed out: not finished after",
+                    [](ivy_comm* world, int rank) {
+                      const ivy_call how = call_with_timeout(seconds(1));
+                      return ivy_prepare_device(world, rank, &how);
+                    });
   }
 }
 
@@ -278,20 +278,20 @@ int fail_on_stream(ivy_comm* world, int rank, bool is_enqueued) {
   return code;
 }
 
-TEST(NcclTest, AnOperationThatHangsIsToldWithWhatTheHealthServiceKnows) {
+TEST(NcclTest, ReportsAHangingOperationWithTheHealthServicesAnswer) {
   for (const bool is_enqueued : {false, true}) {
-    expect_told(one_host(2), "", "not finished on the device ", [&](ivy_comm* world, int rank) {
+    expect_reported(one_host(2), "", "not finished on the device ", [&](ivy_comm* world, int rank) {
       return fail_on_stream(world, rank, is_enqueued);
     });
   }
 }
 
-TEST(NcclTest, TheHealthServiceIsNotAskedWhereItIsNot) {
+TEST(NcclTest, DoesNotQueryAMissingHealthService) {
   const std::string address = own_address();
   for (const char* const script : {"hang_init,version=22304", "hang_init"}) {
     char folder[] = "/tmp/ivy-nccl-test-XXXXXX";
     ASSERT_NE(mkdtemp(folder), nullptr);
-    expect_well(run_world(one_host(2), [&](int rank) {
+    expect_ok(run_world(one_host(2), [&](int rank) {
       use_doubles(kNccl, script);
       setenv("NCCL_DOUBLE_DIR", folder, 1);
       if (std::string(script) != "hang_init") setenv("NCCL_RAS_ADDR", address.c_str(), 1);

@@ -65,7 +65,7 @@ void survive(int rank, const Case& one, std::atomic<int>& ready) {
   EXPECT_EQ(calls_of("ncclCommAbort"), one.expected.aborts);
 }
 
-TEST(NcclRepairTest, SurvivorsShrinkWhatTheyHaveWhereNcclCan) {
+TEST(NcclRepairTest, SurvivorsShrinkTheCommunicatorIfNcclSupportsIt) {
   const std::string old = kDoubles + "/libnccl_double_2_14.so";
   const Case cases[] = {
       {"all of them", kNccl, "1", {"", ""}, {1, 1, 1, 1}},
@@ -78,32 +78,31 @@ TEST(NcclRepairTest, SurvivorsShrinkWhatTheyHaveWhereNcclCan) {
   for (const Case& one : cases) {
     SCOPED_TRACE(one.name);
     const Shared<std::atomic<int>> ready;
-    expect_well(run_world(one_host(3), [&](int rank) { survive(rank, one, *ready); }), 1);
+    expect_ok(run_world(one_host(3), [&](int rank) { survive(rank, one, *ready); }), 1);
   }
 }
 
 TEST(NcclRepairTest, ARevokeThatNeverReturnsTaintsTheProcess) {
-  expect_well(run_world(one_host(2),
-                        [](int rank) {
-                          use_doubles();
-                          setenv("IVY_NCCL_SHRINK", "1", 1);
-                          Device device(kCuda, rank);
-                          World world;
-                          if (!world) return;
-                          all_reduce_ones(world, device, 2);
-                          setenv("NCCL_DOUBLE", "hang_revoke", 1);
-                          if (rank == 1) kill(getpid(), SIGKILL);
-                          int code = IVY_OK;
-                          while (code == IVY_OK) code = ivy_barrier(world, nullptr);
-                          EXPECT_EQ(ivy_comm_shrink(world, nullptr), IVY_OK) << ivy_last_error();
-                          EXPECT_NE(ivy_prepare_device(world, rank, nullptr), IVY_OK);
-                          EXPECT_NE(
-                              std::string(ivy_last_error())
-                                  .find("ncclCommRevoke did not return within 5 s: exit this"),
-                              std::string::npos)
-                              << ivy_last_error();
-                        }),
-              1);
+  expect_ok(run_world(one_host(2),
+                      [](int rank) {
+                        use_doubles();
+                        setenv("IVY_NCCL_SHRINK", "1", 1);
+                        Device device(kCuda, rank);
+                        World world;
+                        if (!world) return;
+                        all_reduce_ones(world, device, 2);
+                        setenv("NCCL_DOUBLE", "hang_revoke", 1);
+                        if (rank == 1) kill(getpid(), SIGKILL);
+                        int code = IVY_OK;
+                        while (code == IVY_OK) code = ivy_barrier(world, nullptr);
+                        EXPECT_EQ(ivy_comm_shrink(world, nullptr), IVY_OK) << ivy_last_error();
+                        EXPECT_NE(ivy_prepare_device(world, rank, nullptr), IVY_OK);
+                        EXPECT_NE(std::string(ivy_last_error())
+                                      .find("ncclCommRevoke did not return within 5 s: exit this"),
+                                  std::string::npos)
+                            << ivy_last_error();
+                      }),
+            1);
 }
 
 }  // namespace

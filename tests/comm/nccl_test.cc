@@ -23,7 +23,7 @@ namespace {
 
 class NcclWorlds : public ::testing::TestWithParam<Hosts> {};
 
-TEST_P(NcclWorlds, EveryCollectiveGivesWhatTheHostGives) {
+TEST_P(NcclWorlds, EveryCollectiveProducesTheResultsOfTheHost) {
   const Hosts hosts = GetParam();
   on_devices(hosts, [&](int rank, World& world, Device& device) {
     const ivy_call how = call_with_factor(rank % 2 == 0 ? 2 : 1);
@@ -66,8 +66,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, NcclWorlds,
                                            host_each(2), Hosts{2, 1}),
                          [](const auto& test) { return "On_" + hosts_text(test.param); });
 
-TEST(NcclTest, WithWhat214HasEveryCollectiveWorksToo) {
-  expect_well(run_world(one_host(3), [](int rank) {
+TEST(NcclTest, EveryCollectiveWorksWithTheFunctionsOfNccl214) {
+  expect_ok(run_world(one_host(3), [](int rank) {
     use_doubles(kDoubles + "/libnccl_double_2_14.so", "version=21403");
     Device device(kCuda, rank);
     World world;
@@ -82,11 +82,11 @@ TEST(NcclTest, WithWhat214HasEveryCollectiveWorksToo) {
 
 class NcclCrowds : public ::testing::TestWithParam<int> {};
 
-TEST_P(NcclCrowds, MeetAndReduce) {
+TEST_P(NcclCrowds, SynchronizeAndReduce) {
   const int size = GetParam();
   WorldOptions options;
   options.deadline = seconds(100);
-  expect_well(run_world(
+  expect_ok(run_world(
       one_host(size),
       [size](int rank) {
         use_doubles();
@@ -99,7 +99,7 @@ TEST_P(NcclCrowds, MeetAndReduce) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, NcclCrowds, ::testing::Values(8, 16, 64));
 
-TEST(NcclTest, GroupsSplitWhatTheWorldHas) {
+TEST(NcclTest, GroupsSplitTheWorldsCommunicator) {
   on_devices(one_host(4), [](int rank, World& world, Device& device) {
     all_reduce_ones(world, device, 4);
     ivy_comm* group = nullptr;
@@ -123,7 +123,7 @@ TEST(NcclTest, GroupsSplitWhatTheWorldHas) {
 }
 
 TEST(NcclTest, SeveralRootsMakeOneCommunicator) {
-  expect_well(run_world(one_host(5), [](int rank) {
+  expect_ok(run_world(one_host(5), [](int rank) {
     use_doubles();
     setenv("IVY_NCCL_ROOTS", "2", 1);
     Device device(kCuda, rank);
@@ -136,7 +136,7 @@ TEST(NcclTest, SeveralRootsMakeOneCommunicator) {
 }
 
 // An empty part is nowhere: it may be NULL beside device memory, by NCCL's way and by the staged.
-TEST(NcclTest, AnEmptyPartMayBeNullBesideDeviceMemory) {
+TEST(NcclTest, AcceptsANullPointerForAnEmptyPart) {
   on_devices(one_host(2), [](int rank, World& world, Device& device) {
     constexpr std::size_t kCount = 50;
     const std::vector<char> given = values_of(IVY_I32, kCount, rank);
@@ -167,15 +167,15 @@ TEST(NcclTest, AnEmptyPartMayBeNullBesideDeviceMemory) {
     const void* const nowhere[] = {nullptr, nullptr};
     void* const to_nowhere[] = {nullptr, nullptr};
     const std::size_t nothing[] = {0, 0};
-    ivy_call told = call_with_factor(1);
-    told.flags = IVY_DEVICE_MEMORY;
+    ivy_call reported = call_with_factor(1);
+    reported.flags = IVY_DEVICE_MEMORY;
     const int before = calls_of("ncclAllReduce");
-    EXPECT_EQ(
-        ivy_all_reduce_coalesced(world, 2, nowhere, to_nowhere, nothing, IVY_I32, IVY_SUM, &told),
-        IVY_OK)
+    EXPECT_EQ(ivy_all_reduce_coalesced(world, 2, nowhere, to_nowhere, nothing, IVY_I32, IVY_SUM,
+                                       &reported),
+              IVY_OK)
         << ivy_last_error();
     EXPECT_EQ(calls_of("ncclAllReduce"), before) << "of nothing";
-    // Memory that is elsewhere is still refused, by the numbers of the parts that have some.
+    // Memory that is elsewhere is still rejected, by the numbers of the parts that have some.
     const DeviceArray on(device, given);
     std::vector<char> host = given;
     const void* const from[] = {nullptr, on.data(), host.data()};
@@ -190,7 +190,7 @@ TEST(NcclTest, AnEmptyPartMayBeNullBesideDeviceMemory) {
 }
 
 TEST(NcclTest, ALibraryThatWasNotFoundIsSearchedForAgain) {
-  expect_well(run_world(one_host(1), [](int) {
+  expect_ok(run_world(one_host(1), [](int) {
     use_doubles("/no/libnccl.so.2");
     Device device(kCuda, 0);
     ivy_comm* first = nullptr;
@@ -205,7 +205,7 @@ TEST(NcclTest, ALibraryThatWasNotFoundIsSearchedForAgain) {
 }
 
 TEST(NcclTest, TheLibraryThatIsMappedAlreadyIsTaken) {
-  expect_well(run_world(one_host(1), [](int) {
+  expect_ok(run_world(one_host(1), [](int) {
     use_doubles();
     unsetenv("IVY_NCCL_LIB");
     ASSERT_NE(dlopen(kNccl.c_str(), RTLD_NOW | RTLD_LOCAL), nullptr);
@@ -234,7 +234,7 @@ TEST(NcclTest, EnqueuedOperationsEndInTheOrderOfTheStream) {
   });
 }
 
-TEST(NcclTest, AsynchronousWorkWaitsForWhatTheStreamHasBefore) {
+TEST(NcclTest, AsynchronousWorkWaitsForEarlierWorkOfTheStream) {
   on_devices(one_host(2), [](int rank, World& world, Device& device) {
     ivy_work* work[8] = {};
     std::vector<std::unique_ptr<DeviceArray>> arrays;
@@ -258,7 +258,7 @@ TEST(NcclTest, AsynchronousWorkWaitsForWhatTheStreamHasBefore) {
   });
 }
 
-TEST(NcclTest, ACallerFromBeforeThereWasDeviceMemoryIsUnderstood) {
+TEST(NcclTest, ServesCallersWithoutTheDeviceField) {
   on_devices(one_host(2), [](int, World& world, Device& device) {
     ivy_call how = call_with_factor(1);
     how.struct_bytes = offsetof(ivy_call, stream);
@@ -283,26 +283,26 @@ TEST(NcclTest, ACallerThatNamesTheDeviceIsBelieved) {
     how.device = rank;
     compare_with_host(world, device, {IVY_F32, IVY_SUM, 10}, &how);
     std::vector<float> memory(10, 1);
-    const auto refused_with = [&](const char* words) {
+    const auto rejected_with = [&](const char* words) {
       EXPECT_NE(ivy_all_reduce(world, IVY_IN_PLACE, memory.data(), 10, IVY_F32, IVY_SUM, &how),
                 IVY_OK);
       EXPECT_NE(std::string(ivy_last_error()).find(words), std::string::npos) << ivy_last_error();
     };
     how.device = rank + 1;
-    refused_with("but this rank's device in communicator world is");
+    rejected_with("but this rank's device in communicator world is");
     how.device = -1;
-    refused_with("IVY_ON_DEVICE is set, but ivy_call.device is -1");
+    rejected_with("IVY_ON_DEVICE is set, but ivy_call.device is -1");
     how.struct_bytes = offsetof(ivy_call, device);
-    refused_with("ivy_call.struct_bytes does not include the field `device`");
+    rejected_with("ivy_call.struct_bytes does not include the field `device`");
     how.struct_bytes = sizeof how;
     how.device = rank;
-    refused_with("all_reduce: invalid argument: so says the stand-in");
+    rejected_with("all_reduce: invalid argument: so says the stand-in");
   });
 }
 
 // The same where it is the communicator's first operation, and nobody has started a driver.
-TEST(NcclTest, ADeviceThatThereIsNotIsRefusedByItsNumber) {
-  expect_well(run_world(one_host(1), [](int) {
+TEST(NcclTest, RejectsAMissingDeviceByNumber) {
+  expect_ok(run_world(one_host(1), [](int) {
     use_doubles();
     World world;
     if (!world) return;
@@ -325,22 +325,23 @@ TEST(NcclTest, MessagesBetweenDevicesGoByNccl) {
               std::string::npos)
         << ivy_last_error();
     ASSERT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
-    ivy_message told = {};
-    told.struct_bytes = sizeof told;
-    const int code = rank == 0 ? ivy_send(world, from.data(), 1000, IVY_F32, 1, 0, nullptr)
-                               : ivy_recv(world, to.data(), 1000, IVY_F32, 0, 0, &told, nullptr);
+    ivy_message reported = {};
+    reported.struct_bytes = sizeof reported;
+    const int code = rank == 0
+                         ? ivy_send(world, from.data(), 1000, IVY_F32, 1, 0, nullptr)
+                         : ivy_recv(world, to.data(), 1000, IVY_F32, 0, 0, &reported, nullptr);
     ASSERT_EQ(code, IVY_OK) << ivy_last_error();
     if (rank == 1) {
       EXPECT_EQ(to.bytes(), floats(1000, 1));
-      EXPECT_EQ(told.source, 0);
-      EXPECT_EQ(told.bytes, 4000U);
+      EXPECT_EQ(reported.source, 0);
+      EXPECT_EQ(reported.bytes, 4000U);
     }
     ASSERT_EQ(ivy_sendrecv(world, from.data(), 1000, other, 0, to.data(), 1000, other, IVY_ANY_TAG,
-                           IVY_F32, &told, nullptr),
+                           IVY_F32, &reported, nullptr),
               IVY_OK)
         << ivy_last_error();
     EXPECT_EQ(to.bytes(), floats(1000, static_cast<float>(other + 1)));
-    EXPECT_EQ(told.source, other);
+    EXPECT_EQ(reported.source, other);
     EXPECT_EQ(ivy_send(world, from.data(), 1, IVY_F32, other, 7, nullptr), IVY_INVALID_ARGUMENT);
     EXPECT_NE(std::string(ivy_last_error()).find("the tag must be 0"), std::string::npos);
     EXPECT_EQ(ivy_recv(world, to.data(), 1, IVY_F32, IVY_ANY_SOURCE, 0, nullptr, nullptr),
@@ -355,7 +356,7 @@ TEST(NcclTest, MessagesBetweenDevicesGoByNccl) {
 }
 
 // Each rank sends first: alone, the first send would wait for the other's receive for ever.
-TEST(NcclTest, AGroupOfOperationsIsOneOfNccls) {
+TEST(NcclTest, PassesAGroupOfOperationsToNcclAsOneGroup) {
   on_devices(one_host(2), [](int rank, World& world, Device& device) {
     all_reduce_ones(world, device, 2);
     ivy_call how = call_with_factor(1);
@@ -391,10 +392,10 @@ TEST(NcclTest, AGroupOfOperationsIsOneOfNccls) {
     ASSERT_EQ(ivy_group_end(), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_comm_free(both), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_work_wait(work, 20'000), IVY_OK) << ivy_last_error();
-    ivy_message told = {};
-    told.struct_bytes = sizeof told;
-    EXPECT_EQ(ivy_work_message(work, &told), IVY_OK) << ivy_last_error();
-    EXPECT_EQ(told.source, 1 - rank);
+    ivy_message reported = {};
+    reported.struct_bytes = sizeof reported;
+    EXPECT_EQ(ivy_work_message(work, &reported), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(reported.source, 1 - rank);
     ivy_work_free(work);
     device.synchronize(how.stream);
     EXPECT_EQ(to.bytes(), floats(1000, static_cast<float>(2 - rank)));
@@ -408,7 +409,7 @@ TEST(NcclTest, AGroupOfOperationsIsOneOfNccls) {
 TEST(NcclTest, OperationsGoAheadOfTheOtherRanks) {
   for (const bool is_lagged : {true, false}) {
     const Shared<std::atomic<bool>> is_ahead;
-    expect_well(run_world(one_host(2), [&](int rank) {
+    expect_ok(run_world(one_host(2), [&](int rank) {
       use_doubles();
       if (!is_lagged) setenv("IVY_DEVICE_CHECK", "every", 1);
       Device device(kCuda, rank);
@@ -439,9 +440,9 @@ TEST(NcclTest, OperationsGoAheadOfTheOtherRanks) {
   }
 }
 
-TEST(NcclTest, NoMoreOperationsGoAheadThanIsSaid) {
+TEST(NcclTest, LimitsTheOperationsThatRunAhead) {
   const Shared<std::atomic<int>> ahead;
-  expect_well(run_world(one_host(2), [&](int rank) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     use_doubles();
     setenv("IVY_DEVICE_AHEAD", "5", 1);
     Device device(kCuda, rank);
@@ -467,13 +468,13 @@ TEST(NcclTest, NoMoreOperationsGoAheadThanIsSaid) {
 
 // What is put on a stream after hold_back() finds the result, and the processor does not wait.
 TEST(NcclTest, AStreamIsHeldBackByWorkWhereTheProcessorIsNot) {
-  const Shared<std::atomic<bool>> has_gone_on;
+  const Shared<std::atomic<bool>> has_continued;
   on_devices(one_host(2), [&](int rank, World& world, Device& device) {
     all_reduce_ones(world, device, 2);
     void* const stream = device.make_stream();
     const DeviceArray on(device, floats(1000, 1));
     if (rank == 1) {
-      while (!*has_gone_on) std::this_thread::sleep_for(milliseconds(1));
+      while (!*has_continued) std::this_thread::sleep_for(milliseconds(1));
     }
     ivy_work* work = nullptr;
     ivy_call how = call_for_work(&work);
@@ -484,7 +485,7 @@ TEST(NcclTest, AStreamIsHeldBackByWorkWhereTheProcessorIsNot) {
     int is_done = 0;
     EXPECT_EQ(ivy_work_test(work, &is_done), IVY_OK);
     EXPECT_TRUE(is_done == 0 || rank == 1);
-    *has_gone_on = true;
+    *has_continued = true;
     device.synchronize(stream);
     EXPECT_EQ(on.bytes(), floats(1000, 2));
     EXPECT_EQ(ivy_work_wait(work, 20'000), IVY_OK) << ivy_last_error();
@@ -494,7 +495,7 @@ TEST(NcclTest, AStreamIsHeldBackByWorkWhereTheProcessorIsNot) {
 }
 
 TEST(NcclTest, AGraphHoldsOperationsAndRunsThemAgainAndAgain) {
-  expect_well(run_world(one_host(2), [](int rank) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles();
     Device device(kCuda, rank);
     const Graphs graphs(device);
@@ -540,9 +541,9 @@ TEST(NcclTest, AGraphHoldsOperationsAndRunsThemAgainAndAgain) {
 
 // ---- Mistakes -----------------------------------------------------------------------------------
 
-TEST(NcclTest, HostAndDeviceMemoryInOneOperationShowBothSides) {
+TEST(NcclTest, ReportsHostAndDeviceMemoryInOneOperationWithBothSides) {
   for (const Hosts& hosts : {one_host(2), host_each(2)}) {
-    expect_well(run_world(hosts, [](int rank) {
+    expect_ok(run_world(hosts, [](int rank) {
       use_doubles();
       Device device(kCuda, rank);
       World world(seconds(20));
@@ -602,8 +603,8 @@ TEST(NcclTest, ShowsBothSidesOfALaterMismatch) {
   for (const Hosts& hosts : {one_host(2), host_each(2)}) {
     for (const Third& third : thirds) {
       SCOPED_TRACE(third.name);
-      const Shared<std::atomic<int>> told;
-      expect_well(run_world(hosts, [&](int rank) {
+      const Shared<std::atomic<int>> reported;
+      expect_ok(run_world(hosts, [&](int rank) {
         use_doubles();
         Device device(kCuda, rank);
         World world(seconds(20));
@@ -621,9 +622,9 @@ TEST(NcclTest, ShowsBothSidesOfALaterMismatch) {
         const auto began = monotonic_ms();
         code = third.call(world, device, rank, &how);
         // It is told by whatever is called next.
-        const auto end = began + stretched(seconds(8)).count();
+        const auto end = began + scaled_time(seconds(8)).count();
         const bool calls_nothing = rank == 0 && third.is_found_by_rank_1;
-        while (code == IVY_OK && calls_nothing && *told == 0 && monotonic_ms() < end) {
+        while (code == IVY_OK && calls_nothing && *reported == 0 && monotonic_ms() < end) {
           std::this_thread::sleep_for(milliseconds(10));
         }
         while (code == IVY_OK && monotonic_ms() < end) {
@@ -635,16 +636,16 @@ TEST(NcclTest, ShowsBothSidesOfALaterMismatch) {
         for (const std::string& part : third.says) {
           EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
         }
-        ++*told;
-        while (*told < 2) std::this_thread::sleep_for(milliseconds(5));
+        ++*reported;
+        while (*reported < 2) std::this_thread::sleep_for(milliseconds(5));
       }));
     }
   }
 }
 
 TEST(NcclTest, NamesRanksThatAreLateForAnOperation) {
-  const Shared<std::atomic<bool>> is_told;
-  expect_well(run_world(one_host(2), [&](int rank) {
+  const Shared<std::atomic<bool>> is_reported;
+  expect_ok(run_world(one_host(2), [&](int rank) {
     use_doubles();
     Device device(kCuda, rank);
     World world(seconds(20));
@@ -654,7 +655,7 @@ TEST(NcclTest, NamesRanksThatAreLateForAnOperation) {
     const DeviceArray on(device, floats(10, 1));
     ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 10, IVY_F32, IVY_SUM, &how), IVY_OK);
     if (rank == 1) {
-      while (!*is_told) std::this_thread::sleep_for(milliseconds(5));
+      while (!*is_reported) std::this_thread::sleep_for(milliseconds(5));
       return;
     }
     std::this_thread::sleep_for(milliseconds(1'500));
@@ -663,12 +664,12 @@ TEST(NcclTest, NamesRanksThatAreLateForAnOperation) {
     EXPECT_NE(std::string(ivy_last_error()).find("rank 1 has called 1 operation on devices"),
               std::string::npos)
         << ivy_last_error();
-    *is_told = true;
+    *is_reported = true;
   }));
 }
 
 // Every rank prepares; every rank gets this error, in time.
-struct Refusal {
+struct Rejection {
   const char* name;
   std::function<void(int rank)> before;  // In each rank's process.
   std::vector<std::string> says;
@@ -698,19 +699,19 @@ void pretend_infiniband() {
   setrlimit(RLIMIT_MEMLOCK, &little);
 }
 
-void expect_refusal(const Refusal& refusal) {
-  SCOPED_TRACE(refusal.name);
+void expect_rejection(const Rejection& rejection) {
+  SCOPED_TRACE(rejection.name);
   constexpr milliseconds kTimeout = seconds(5);
-  expect_well(run_world(one_host(2), [&](int rank) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     use_doubles();
     World world(kTimeout);
     if (!world) return;
-    refusal.before(rank);
+    rejection.before(rank);
     const auto began = monotonic_ms();
-    EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), refusal.code);
-    EXPECT_LE(monotonic_ms() - began, stretched(kTimeout + seconds(1)).count());
+    EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), rejection.code);
+    EXPECT_LE(monotonic_ms() - began, scaled_time(kTimeout + seconds(1)).count());
     const std::string text = ivy_last_error();
-    for (const std::string& part : refusal.says) {
+    for (const std::string& part : rejection.says) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
     }
     EXPECT_EQ(text.find('\n'), std::string::npos) << text;
@@ -718,7 +719,7 @@ void expect_refusal(const Refusal& refusal) {
 }
 
 TEST(NcclTest, ReportsDriverProblemsOnEveryRank) {
-  const Refusal refusals[] = {
+  const Rejection rejections[] = {
       {"no driver",
        [](int rank) {
          if (rank == 1) setenv("IVY_CUDA_LIB", "/no/libcuda.so.1", 1);
@@ -742,11 +743,11 @@ TEST(NcclTest, ReportsDriverProblemsOnEveryRank) {
        },
        {"rank 1 (", "no CUDA-capable device", "/dev/nvidia0", "--gpus"}},
   };
-  for (const Refusal& refusal : refusals) expect_refusal(refusal);
+  for (const Rejection& rejection : rejections) expect_rejection(rejection);
 }
 
 TEST(NcclTest, ReportsNcclProblemsOnEveryRank) {
-  const Refusal refusals[] = {
+  const Rejection rejections[] = {
       {"no library",
        [](int rank) {
          if (rank == 0) setenv("IVY_NCCL_LIB", "/no/libnccl.so.2", 1);
@@ -808,11 +809,11 @@ TEST(NcclTest, ReportsNcclProblemsOnEveryRank) {
         "NCCL says: so says the stand-in", "also not finished: rank ", " (it is in NCCL's init)"},
        IVY_DEADLINE_EXCEEDED},
   };
-  for (const Refusal& refusal : refusals) expect_refusal(refusal);
+  for (const Rejection& rejection : rejections) expect_rejection(rejection);
 }
 
-TEST(NcclTest, PlugInsThatDifferAndADriverThatIsTooOldAreToldOnEveryRank) {
-  const Refusal refusals[] = {
+TEST(NcclTest, ReportsDifferentPluginsAndAnOldDriverOnEveryRank) {
+  const Rejection rejections[] = {
       {"another network plug-in",
        [](int rank) {
          if (rank == 1) setenv("NCCL_NET_PLUGIN", "libnccl-net-ofi.so", 1);
@@ -828,19 +829,19 @@ TEST(NcclTest, PlugInsThatDifferAndADriverThatIsTooOldAreToldOnEveryRank) {
        {"init: unhandled cuda error"},
        IVY_UNAVAILABLE},
   };
-  for (const Refusal& refusal : refusals) expect_refusal(refusal);
+  for (const Rejection& rejection : rejections) expect_rejection(rejection);
 }
 
 TEST(NcclTest, IncludesNcclsWarningInTheError) {
   char folder[] = "/tmp/ivy-nccl-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
-  expect_refusal({"init hangs and warns",
-                  [&](int) {
-                    setenv("NCCL_DOUBLE", "hang_init", 1);
-                    setenv("NCCL_DEBUG_FILE", (std::string(folder) + "/%p").c_str(), 1);
-                  },
-                  {"init timed out: not finished after", "; NCCL says: the stand-in hangs"},
-                  IVY_DEADLINE_EXCEEDED});
+  expect_rejection({"init hangs and warns",
+                    [&](int) {
+                      setenv("NCCL_DOUBLE", "hang_init", 1);
+                      setenv("NCCL_DEBUG_FILE", (std::string(folder) + "/%p").c_str(), 1);
+                    },
+                    {"init timed out: not finished after", "; NCCL says: the stand-in hangs"},
+                    IVY_DEADLINE_EXCEEDED});
   std::filesystem::remove_all(folder);
 }
 
@@ -850,19 +851,19 @@ TEST(NcclTest, ReportsTightHostLimitsOnEveryRank) {
   int status = 0;
   ASSERT_EQ(waitpid(probe, &status, 0), probe);
   if (status != 0) GTEST_SKIP() << "a process may not have mounts of its own here";
-  expect_refusal({"small /dev/shm",
-                  [](int rank) {
-                    if (rank == 1) shrink_shared_memory();
-                  },
-                  {"rank 1 (", "/dev/shm has", "2 ranks need 32 MiB", "--shm-size"}});
-  expect_refusal({"memlock",
-                  [](int rank) {
-                    if (rank == 1) pretend_infiniband();
-                  },
-                  {"rank 1 (", "may lock only 64 KiB", "ulimit -l unlimited"}});
+  expect_rejection({"small /dev/shm",
+                    [](int rank) {
+                      if (rank == 1) shrink_shared_memory();
+                    },
+                    {"rank 1 (", "/dev/shm has", "2 ranks need 32 MiB", "--shm-size"}});
+  expect_rejection({"memlock",
+                    [](int rank) {
+                      if (rank == 1) pretend_infiniband();
+                    },
+                    {"rank 1 (", "may lock only 64 KiB", "ulimit -l unlimited"}});
 }
 
-TEST(NcclTest, WarningsAreSaidAndEndNothing) {
+TEST(NcclTest, PrintsWarningsAndContinues) {
   const std::vector<RankEnd> ends = run_world(one_host(2), [](int rank) {
     use_doubles();
     World world(seconds(20));
@@ -873,13 +874,13 @@ TEST(NcclTest, WarningsAreSaidAndEndNothing) {
     if (rank == 1) setenv("NCCL_ALGO", "Ring", 1);
     EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
   });
-  expect_well(ends);
+  expect_ok(ends);
   EXPECT_NE(ends[0].output.find("warning: rank 1 ("), std::string::npos) << ends[0].output;
   EXPECT_NE(ends[0].output.find("NCCL_ALGO=Ring"), std::string::npos) << ends[0].output;
 }
 
-TEST(NcclTest, WithoutStagingWhatNcclLacksIsRefusedByName) {
-  expect_well(run_world(one_host(2), [](int rank) {
+TEST(NcclTest, RejectsUnsupportedOperationsByNameWithoutStaging) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles();
     setenv("IVY_NCCL_STAGING", "0", 1);
     Device device(kCuda, rank);
@@ -896,7 +897,7 @@ TEST(NcclTest, WithoutStagingWhatNcclLacksIsRefusedByName) {
 }
 
 TEST(NcclTest, RanksOnOneGpuAreNamedOrSharedOnPurpose) {
-  expect_well(run_world(one_host(2), [](int) {
+  expect_ok(run_world(one_host(2), [](int) {
     use_doubles(kNccl, "version=22803");
     World world(seconds(10));
     if (!world) return;
@@ -907,7 +908,7 @@ TEST(NcclTest, RanksOnOneGpuAreNamedOrSharedOnPurpose) {
     EXPECT_NE(text.find("NCCL_HOSTID"), std::string::npos) << text;
   }));
   for (const bool has_host_ids : {false, true}) {
-    expect_well(run_world(one_host(2), [&](int rank) {
+    expect_ok(run_world(one_host(2), [&](int rank) {
       use_doubles();
       setenv("IVY_OVERSUBSCRIBE", "1", 1);
       if (has_host_ids) setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
@@ -922,9 +923,9 @@ TEST(NcclTest, RanksOnOneGpuAreNamedOrSharedOnPurpose) {
 }
 
 // In prepare() rank 2 does `before`; the others wait in vain and say so.
-void expect_missing(const std::function<void(ivy_comm*)>& before, const std::string& said) {
-  const Shared<std::atomic<int>> told;
-  expect_well(run_world(one_host(3), [&](int rank) {
+void expect_missing(const std::function<void(ivy_comm*)>& before, const std::string& printed) {
+  const Shared<std::atomic<int>> reported;
+  expect_ok(run_world(one_host(3), [&](int rank) {
     use_doubles();
     World world(seconds(20));
     if (!world) return;
@@ -933,15 +934,15 @@ void expect_missing(const std::function<void(ivy_comm*)>& before, const std::str
       before(world);
     } else {
       EXPECT_EQ(ivy_prepare_device(world, rank, &how), IVY_DEADLINE_EXCEEDED);
-      EXPECT_NE(std::string(ivy_last_error()).find(said), std::string::npos) << ivy_last_error();
+      EXPECT_NE(std::string(ivy_last_error()).find(printed), std::string::npos) << ivy_last_error();
       EXPECT_EQ(last_failure().rank, 2) << ivy_last_error();
     }
-    ++*told;
-    while (*told < 3) std::this_thread::sleep_for(milliseconds(10));
+    ++*reported;
+    while (*reported < 3) std::this_thread::sleep_for(milliseconds(10));
   }));
 }
 
-TEST(NcclTest, AMissingRankIsNamedWithHowFarItCame) {
+TEST(NcclTest, NamesAMissingRankWithItsProgress) {
   // It does not call at all: the meeting before the ready barrier misses it.
   expect_missing([](ivy_comm*) {}, "rank 2");
   expect_missing(
@@ -954,8 +955,8 @@ TEST(NcclTest, AMissingRankIsNamedWithHowFarItCame) {
 }
 
 // World ranks 2 and 3 are a group that NCCL does not split from the world's.
-TEST(NcclTest, RanksOfAGroupAreNamedAsTheWorldDoes) {
-  expect_well(run_world(one_host(4), [](int rank) {
+TEST(NcclTest, NamesRanksOfAGroupByTheirWorldRank) {
+  expect_ok(run_world(one_host(4), [](int rank) {
     use_doubles();
     World world(seconds(20));
     if (!world) return;

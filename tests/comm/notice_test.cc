@@ -25,7 +25,7 @@ struct Pipe {
   // The next token within that time; 0: none came.
   std::uint64_t next(milliseconds limit) const {
     pollfd wanted = {ends[0], POLLIN, 0};
-    if (poll(&wanted, 1, static_cast<int>(stretched(limit).count())) <= 0) return 0;
+    if (poll(&wanted, 1, static_cast<int>(scaled_time(limit).count())) <= 0) return 0;
     std::uint64_t token = 0;
     return read(ends[0], &token, sizeof token) == sizeof token ? token : 0;
   }
@@ -38,8 +38,8 @@ ivy_call async(ivy_work** work) {
   return call;
 }
 
-TEST(NoticeTest, TokenComesWhenTheWorkIsDoneAndAtOnceAfterwards) {
-  expect_well(run_world(one_host(2), [&](int rank) {
+TEST(NoticeTest, WritesTheTokenWhenTheWorkIsDone) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     const Pipe pipe;
@@ -62,8 +62,8 @@ TEST(NoticeTest, TokenComesWhenTheWorkIsDoneAndAtOnceAfterwards) {
   }));
 }
 
-TEST(NoticeTest, FailureIsAnEndAndAFullPipeHoldsNobodyUp) {
-  expect_well(run_world(one_host(2), [&](int rank) {
+TEST(NoticeTest, NotifiesOnFailureAndNeverBlocksOnAFullPipe) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     World world;
     ASSERT_TRUE(world);
     const Pipe pipe;
@@ -164,8 +164,8 @@ void append_and_queue(ivy_comm* world) {
   EXPECT_EQ(ivy_store_pop(world, nullptr, 1, &nothing.bytes), IVY_INVALID_ARGUMENT);
 }
 
-TEST(StoreCallsTest, EveryCallDoesWhatTheHeaderSays) {
-  expect_well(run_world(one_host(2), [&](int rank) {
+TEST(StoreCallsTest, EveryCallMatchesItsDocumentation) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     if (rank == 0) {

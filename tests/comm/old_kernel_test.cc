@@ -53,15 +53,15 @@ TEST(OldKernelTest, ADeathOnThisHostIsNamed) {
     ASSERT_TRUE(world);
     ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
     if (rank == 1) kill(getpid(), SIGKILL);
-    const ivy_call call = call_with_timeout(stretched(seconds(5)));
+    const ivy_call call = call_with_timeout(scaled_time(seconds(5)));
     EXPECT_EQ(ivy_barrier(world, &call), IVY_UNAVAILABLE) << ivy_last_error();
     EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
   });
-  expect_well(ends, 1);
+  expect_ok(ends, 1);
 }
 
 // In place, at a size where the kernel copies: one rank may not read the other's memory.
-TEST(OldKernelTest, AllReduceGoesThroughTheSlotsWhereOneRankCannotReadTheOther) {
+TEST(OldKernelTest, AllReduceUsesSlotsIfOneRankCannotReadTheOther) {
   const auto ends = run_world(one_host(2), [](int rank) {
     if (rank == 1) forget(SYS_process_vm_readv);
     const World world;
@@ -76,11 +76,11 @@ TEST(OldKernelTest, AllReduceGoesThroughTheSlotsWhereOneRankCannotReadTheOther) 
       for (std::uint32_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], 2 * i + 1);
     }
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
 // Rank 0's own store sees the end of a pipe instead.
-TEST(OldKernelTest, RankZeroStartsAStoreThatGoesWithIt) {
+TEST(OldKernelTest, RankZeroStartsAStoreThatExitsWithIt) {
   const int socket = listen_tcp("127.0.0.1", 0).value();
   const std::string address = store::address_of(socket);
   close(socket);
@@ -88,21 +88,23 @@ TEST(OldKernelTest, RankZeroStartsAStoreThatGoesWithIt) {
   request.init_method = "tcp://" + address;
   request.rank = 0;
   request.world_size = 2;
-  const Identity who = identify(request, [](std::string_view) { return std::nullopt; }).value();
+  const Identity identity =
+      identify(request, [](std::string_view) { return std::nullopt; }).value();
   Shared<std::atomic<bool>> has_met;
   const pid_t child = fork();
   if (child == 0) {
     forget_pidfd_open();
-    const Result<Bootstrapped> met = bootstrap(who, 0, stretched(seconds(20)));
+    const Result<Bootstrapped> met = bootstrap(identity, 0, scaled_time(seconds(20)));
     if (!met.ok()) _exit(1);
     *has_met = true;
     while (true) pause();
   }
   EXPECT_TRUE(ivy::test::eventually([&] { return has_met->load(); }, seconds(20)));
-  EXPECT_TRUE(PeerListener::is_there(address));
+  EXPECT_TRUE(PeerListener::is_listening(address));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  EXPECT_TRUE(ivy::test::eventually([&] { return !PeerListener::is_there(address); }, seconds(5)));
+  EXPECT_TRUE(
+      ivy::test::eventually([&] { return !PeerListener::is_listening(address); }, seconds(5)));
 }
 
 std::int64_t monotonic_us() {
@@ -146,7 +148,7 @@ TEST(OldKernelTest, AnotherProcessOfThatNumberIsNoSignOfLife) {
 TEST(OldKernelTest, ARankWithoutRemoteBarriersSleepsNoLongerThanItsSlice) {
   constexpr int kTurns = 500;
   constexpr milliseconds kSlice{200};
-  expect_well(run_world(one_host(2), [&](int rank) {
+  expect_ok(run_world(one_host(2), [&](int rank) {
     if (rank == 1) forget(SYS_membarrier);
     const World world;
     ASSERT_TRUE(world);
@@ -160,13 +162,13 @@ TEST(OldKernelTest, ARankWithoutRemoteBarriersSleepsNoLongerThanItsSlice) {
       ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
       longest_ms = std::max(longest_ms, monotonic_ms() - entered_ms);
     }
-    EXPECT_LT(longest_ms, (kSlice + stretched(milliseconds(200))).count());
+    EXPECT_LT(longest_ms, (kSlice + scaled_time(milliseconds(200))).count());
   }));
 }
 
 // Nor is a rank that lives taken for dead.
-TEST(OldKernelTest, RanksThatLiveAreWaitedFor) {
-  expect_well(run_world(one_host(2), [](int rank) {
+TEST(OldKernelTest, WaitsForRunningRanks) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     forget_pidfd_open();
     const World world;
     ASSERT_TRUE(world);

@@ -66,7 +66,7 @@ bool is_found_while_one_is_made(const void* buffer) {
   std::vector<std::pair<Clock::time_point, Clock::time_point>> asked;
   while (!is_made) {
     const auto before = Clock::now();
-    EXPECT_TRUE(registered_memory::place_of(buffer, 1).is_registered());
+    EXPECT_TRUE(registered_memory::location_of(buffer, 1).is_registered());
     asked.emplace_back(before, Clock::now());
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
@@ -77,7 +77,7 @@ bool is_found_while_one_is_made(const void* buffer) {
   });
 }
 
-TEST(RegisteredMemoryTest, BuffersAreFoundWhileAnotherIsMade) {
+TEST(RegisteredMemoryTest, FindsBuffersDuringAConcurrentAllocation) {
   int owner = 0;
   const Result<void*> buffer = registered_memory::allocate(4096, &owner);
   ASSERT_TRUE(buffer.ok()) << buffer.error().message;
@@ -106,14 +106,14 @@ Variables ivyrun_variables() {
           {"IVY_TOKEN_FILE", "/t"}, {"IVY_GENERATION", "2"}, {"IVY_CONTROL", "/c"}};
 }
 
-TEST(IdentityTest, NothingSetIsAWorldOfOne) {
+TEST(IdentityTest, AnEmptyEnvironmentIsAWorldOfOne) {
   const Result<Identity> identity = identify_in({});
   ASSERT_TRUE(identity.ok());
-  EXPECT_EQ(identity->bootstrap, Bootstrap::kAlone);
+  EXPECT_EQ(identity->bootstrap, Bootstrap::kSingle);
   EXPECT_EQ(identity->world_size, 1U);
 }
 
-TEST(IdentityTest, IvyrunSaysEverything) {
+TEST(IdentityTest, ReadsIvyrunsVariables) {
   const Result<Identity> identity = identify_in(ivyrun_variables());
   ASSERT_TRUE(identity.ok()) << identity.error().message;
   EXPECT_EQ(identity->bootstrap, Bootstrap::kStore);
@@ -162,7 +162,7 @@ TEST(IdentityTest, NamesTheWrongVariable) {
   }
 }
 
-TEST(IdentityTest, TwoSourcesThatDisagreeAreBothNamed) {
+TEST(IdentityTest, NamesBothSourcesThatDisagree) {
   IdentityRequest request;
   request.rank = 1;
   const Result<Identity> identity = identify_in(ivyrun_variables(), request);
@@ -187,7 +187,7 @@ TEST(FingerprintTest, TurnsBackIntoTheShape) {
       shape.root = root;
       shape.count = (std::uint64_t{1} << 40) + 7;
       shape.has_parts = root == 0;
-      shape.place = root == 0 ? Place::kHost : Place::kDevice;
+      shape.memory = root == 0 ? MemoryKind::kHost : MemoryKind::kDevice;
       const OperationShape back = shape_of(fingerprint_of(shape));
       EXPECT_EQ(back.operation, operation);
       EXPECT_EQ(back.dtype, shape.dtype);
@@ -195,12 +195,12 @@ TEST(FingerprintTest, TurnsBackIntoTheShape) {
       EXPECT_EQ(back.root, root);
       EXPECT_EQ(back.count, shape.count);
       EXPECT_EQ(back.has_parts, shape.has_parts);
-      EXPECT_EQ(back.place, shape.place);
+      EXPECT_EQ(back.memory, shape.memory);
     }
   }
 }
 
-TEST(FingerprintTest, KnowsWhatCannotBeOne) {
+TEST(FingerprintTest, RejectsImpossibleFingerprints) {
   OperationShape shape;
   shape.operation = Operation::kAllReduce;
   shape.dtype = Dtype::kF8E5m2;
@@ -213,7 +213,7 @@ TEST(FingerprintTest, KnowsWhatCannotBeOne) {
   EXPECT_FALSE(is_possible(fingerprint_of(shape)));
 }
 
-TEST(FingerprintTest, SaysWhatTheOperationIs) {
+TEST(FingerprintTest, DescribesTheOperation) {
   OperationShape shape;
   shape.operation = Operation::kAllReduce;
   shape.dtype = Dtype::kF32;
@@ -230,7 +230,7 @@ TEST(FingerprintTest, SaysWhatTheOperationIs) {
 }
 
 // They come from other processes, and are shown in an error.
-TEST(FingerprintTest, AnyBytesAreText) {
+TEST(FingerprintTest, DescribesAnyBytes) {
   for (std::uint64_t operation = 0; operation < 256; ++operation) {
     for (const std::uint64_t rest : {0x00d0U, 0xd000U, 0xffffU, 0x1109U}) {
       const Fingerprint words = {{operation | rest << 8, ~std::uint64_t{0}}};
@@ -239,7 +239,7 @@ TEST(FingerprintTest, AnyBytesAreText) {
   }
 }
 
-TEST(FingerprintTest, CountsInAnotherOrderAreOthers) {
+TEST(FingerprintTest, DistinguishesTheOrderOfCounts) {
   const std::size_t counts[] = {1, 2, 3};
   const std::size_t others[] = {1, 3, 2};
   EXPECT_EQ(counts_fingerprint(counts), counts_fingerprint(counts));
@@ -293,7 +293,7 @@ TEST(GeometryTest, NothingOverlaps) {
   }
 }
 
-TEST(SliceTest, SlicesAreTheWholeInWholeLines) {
+TEST(SliceTest, SlicesCoverTheBufferInWholeLines) {
   for (const std::size_t element : {1U, 2U, 4U, 8U, 16U}) {
     for (const std::uint32_t members : {1U, 2U, 3U, 7U, 16U}) {
       for (const std::size_t count : {0U, 1U, 15U, 64U, 1031U, 65'536U}) {
@@ -312,7 +312,7 @@ TEST(SliceTest, SlicesAreTheWholeInWholeLines) {
   }
 }
 
-TEST(HostMapTest, RanksStandWithTheirHosts) {
+TEST(HostMapTest, GroupsRanksByHost) {
   const HostMap map = make_host_map({0, 1, 0, 2, 1, 0}, 4);
   ASSERT_EQ(map.host_count(), 3U);
   EXPECT_EQ(map.rank_count(), 6U);
@@ -325,26 +325,26 @@ TEST(HostMapTest, RanksStandWithTheirHosts) {
 
 // ---- Registered and peers' memory --------------------------------------------------------------
 
-TEST(RegisteredMemoryTest, KnowsItsOwnBytesAndNoOthers) {
+TEST(RegisteredMemoryTest, FindsOnlyItsOwnBytes) {
   const int owner = 0;
   const Result<void*> made = registered_memory::allocate(10'000, &owner);
   ASSERT_TRUE(made.ok()) << made.error().message;
   auto* const memory = static_cast<std::uint8_t*>(*made);
   EXPECT_EQ(memory[9'999], 0);
-  EXPECT_TRUE(registered_memory::place_of(memory, 10'000).is_registered());
-  EXPECT_EQ(registered_memory::place_of(memory + 5'000, 5'000).offset, 5'000U);
+  EXPECT_TRUE(registered_memory::location_of(memory, 10'000).is_registered());
+  EXPECT_EQ(registered_memory::location_of(memory + 5'000, 5'000).offset, 5'000U);
   // The last page is whole; beyond it nothing is this region's.
-  EXPECT_FALSE(registered_memory::place_of(memory + 5'000, 10'000).is_registered());
-  EXPECT_FALSE(registered_memory::place_of(&owner, sizeof owner).is_registered());
+  EXPECT_FALSE(registered_memory::location_of(memory + 5'000, 10'000).is_registered());
+  EXPECT_FALSE(registered_memory::location_of(&owner, sizeof owner).is_registered());
   EXPECT_FALSE(registered_memory::release(memory + 4096));
   registered_memory::unregister_all(&owner);
-  EXPECT_FALSE(registered_memory::place_of(memory, 1).is_registered());
+  EXPECT_FALSE(registered_memory::location_of(memory, 1).is_registered());
   memory[0] = 1;  // Still there.
   EXPECT_TRUE(registered_memory::release(memory));
   EXPECT_FALSE(registered_memory::release(memory));
 }
 
-TEST(RegisteredMemoryTest, RefusesMoreThanThereIs) {
+TEST(RegisteredMemoryTest, RejectsMoreMemoryThanThereIs) {
   const Result<void*> made = registered_memory::allocate(std::size_t{1} << 50, nullptr);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().code, Code::kResourceExhausted);
@@ -370,17 +370,17 @@ std::size_t bytes_on_huge_pages(const void* address) {
   std::snprintf(begin, sizeof begin, "%lx-", reinterpret_cast<std::uintptr_t>(address));
   std::ifstream maps("/proc/self/smaps");
   std::string line;
-  bool is_there = false;
+  bool is_available = false;
   while (std::getline(maps, line)) {
-    if (line.starts_with(begin)) is_there = true;
-    if (is_there && line.starts_with("ShmemPmdMapped:")) {
+    if (line.starts_with(begin)) is_available = true;
+    if (is_available && line.starts_with("ShmemPmdMapped:")) {
       return std::stoull(line.substr(line.find_first_of("0123456789"))) * 1024;
     }
   }
   return 0;
 }
 
-TEST(RegisteredMemoryTest, LargeOnesStandOnHugePagesAlsoWherePeersMapThem) {
+TEST(RegisteredMemoryTest, UsesHugePagesForLargeRegions) {
   constexpr std::size_t kBytes = 2 * huge_pages::kBytes + 10'000;
   const int file = memfd_create("test", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(file, huge_pages::kBytes), 0);
@@ -397,7 +397,7 @@ TEST(RegisteredMemoryTest, LargeOnesStandOnHugePagesAlsoWherePeersMapThem) {
   for (std::size_t i = 0; i < kBytes; i += 4096) ASSERT_EQ(memory[i], 0);
   memory[kBytes - 1] = 7;
   PeerMemory peers;
-  const BufferPlace place = registered_memory::place_of(memory + kBytes - 1, 1);
+  const BufferLocation place = registered_memory::location_of(memory + kBytes - 1, 1);
   const std::uint8_t* const mapped = peers.map(getpid(), place);
   ASSERT_NE(mapped, nullptr);
   EXPECT_EQ(*mapped, 7);
@@ -422,7 +422,7 @@ TEST(PeerMemoryTest, BelievesOnlyTheValueThatWasShown) {
   close(segment);
 }
 
-TEST(PeerMemoryTest, ReadsOnAfterAPartAndSaysWhyItStops) {
+TEST(PeerMemoryTest, ContinuesAfterAPartialReadAndReportsErrors) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   void* const memory = mmap(nullptr, 2 * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -443,7 +443,7 @@ TEST(PeerMemoryTest, MapsWhatIsRegistered) {
   memory[5000] = 7;
   PeerMemory peers;
   const std::uint8_t* const mapped =
-      peers.map(getpid(), registered_memory::place_of(memory + 5000, 1));
+      peers.map(getpid(), registered_memory::location_of(memory + 5000, 1));
   ASSERT_NE(mapped, nullptr);
   EXPECT_EQ(*mapped, 7);
   memory[5000] = 8;
@@ -460,12 +460,12 @@ std::int64_t bytes_in(int descriptor) {
 
 // After an abort a peer may still be reading what its owner frees. It reads zeros, for which the
 // kernel makes pages: those that it reads, until it maps them no more.
-TEST(PeerMemoryTest, WhatIsReadAfterItWasFreedIsPagesUntilItIsUnmapped) {
+TEST(PeerMemoryTest, KeepsPagesOfAFreedRegionUntilTheyAreUnmapped) {
   constexpr std::size_t kBytes = std::size_t{4} << 20;
   constexpr std::size_t kPage = 4096;
   const Result<void*> made = registered_memory::allocate(kBytes, nullptr);
   ASSERT_TRUE(made.ok());
-  const BufferPlace place = registered_memory::place_of(*made, kBytes);
+  const BufferLocation place = registered_memory::location_of(*made, kBytes);
   const int watch = dup(place.descriptor);
   EXPECT_GE(bytes_in(watch), static_cast<std::int64_t>(kBytes));
   {
@@ -487,7 +487,7 @@ TEST(PeerMemoryTest, WhatIsReadAfterItWasFreedIsPagesUntilItIsUnmapped) {
   close(watch);
 }
 
-TEST(BlocksTest, EqualPartsAreAsAListOfThem) {
+TEST(BlocksTest, TreatsEqualPartsLikeAListOfParts) {
   const Blocks even = Blocks::even(3, 40);
   const Blocks list(std::vector<Block>{{0, 40}, {40, 40}, {80, 40}});
   for (std::size_t i = 0; i < 3; ++i) {

@@ -38,14 +38,14 @@ class ProtocolTest : public ::testing::TestWithParam<Hosts> {};
 INSTANTIATE_TEST_SUITE_P(Hosts, ProtocolTest, ::testing::Values(one_host(2), host_each(2)),
                          [](const auto& hosts) { return hosts_text(hosts.param); });
 
-TEST_P(ProtocolTest, RanksOfTwoBuildsAreNamedAtInit) {
-  expect_well(run_world(GetParam(), [](int rank) {
+TEST_P(ProtocolTest, NamesRanksOfDifferentBuildsAtInit) {
+  expect_ok(run_world(GetParam(), [](int rank) {
     const Build build = rank == 1 ? other_build() : Build();
     ivy_options options = {};
     options.struct_bytes = sizeof options;
     options.rank = -1;
     options.world_size = -1;
-    options.timeout_ms = stretched(seconds(20)).count();
+    options.timeout_ms = scaled_time(seconds(20)).count();
     ivy_comm* world = nullptr;
     ASSERT_EQ(build.init(&options, &world), IVY_FAILED_PRECONDITION);
     const std::string text = build.last_error();
@@ -64,7 +64,7 @@ int empty_memory(std::uint32_t members) {
   return memory;
 }
 
-TEST(ProtocolSegmentTest, MemoryThatAnotherBuildHasAdoptedIsRefused) {
+TEST(ProtocolSegmentTest, MemoryThatAnotherBuildHasAdoptedIsRejected) {
   const int memory = empty_memory(2);
   const auto first = SharedSegment::adopt(dup(memory), dup(memory), 2);
   ASSERT_TRUE(first.ok()) << first.error().message;

@@ -21,7 +21,7 @@
 namespace ivy::comm {
 namespace {
 
-constexpr std::size_t kMostElements = 4999;  // Enough for the way by aligned lines in every type.
+constexpr std::size_t kMaxElements = 4999;  // Enough for the way by aligned lines in every type.
 
 struct Offsets {
   std::size_t inputs;
@@ -132,7 +132,7 @@ TEST_P(ReduceTest, EqualsTheReferenceToTheBit) {
   for_each_choice([&](ReduceOp op, Form in, Form out) {
     for (const std::size_t inputs : {1, 2, 3, 4, 5, 8, 16}) {
       SCOPED_TRACE(std::to_string(inputs) + " inputs");
-      const std::size_t most = inputs <= 3 ? kMostElements : 1000;
+      const std::size_t most = inputs <= 3 ? kMaxElements : 1000;
       const auto question = make_question(dtype(), op, in, out, inputs, most);
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7},
                                       std::size_t{997}, std::size_t{1000}, most}) {
@@ -162,7 +162,7 @@ TEST_P(ReduceTest, OutputsMayBeInputs) {
   for_each_choice([&](ReduceOp op, Form in, Form out) {
     if (in != out) return;
     for (const std::size_t inputs : {1, 2, 4, 6}) {
-      const auto question = make_question(dtype(), op, in, out, inputs, kMostElements);
+      const auto question = make_question(dtype(), op, in, out, inputs, kMaxElements);
       for (std::size_t place = 0; place < inputs; ++place) {
         std::vector<Bytes> memory = question->inputs;
         question->reduction.stores = place % 2 == 0 ? Stores::kStreaming : Stores::kCached;
@@ -172,8 +172,8 @@ TEST_P(ReduceTest, OutputsMayBeInputs) {
         const std::size_t other = (place + 1) % inputs;
         std::uint8_t* const second = other == place ? nullptr : memory[other].data();
         reduce_with(table(), question->reduction,
-                    {pointers.data(), inputs, output, second, kMostElements});
-        const std::size_t bytes = kMostElements * question->out_bytes;
+                    {pointers.data(), inputs, output, second, kMaxElements});
+        const std::size_t bytes = kMaxElements * question->out_bytes;
         ASSERT_EQ("", difference(output, question->expected, bytes, question->out_bytes));
         if (second != nullptr) {
           ASSERT_EQ("", difference(second, question->expected, bytes, question->out_bytes));
@@ -205,11 +205,11 @@ TEST_P(ReduceTest, TouchesNothingOutside) {
 
 // Copies beside a reduction, into one output or two: shorter than its output, longer, none, and to
 // places that no line of the output fits to.
-TEST_P(ReduceTest, CopiesBesideIt) {
+TEST_P(ReduceTest, CopiesDuringAReduction) {
   constexpr std::size_t kCopied = 3;
   for_each_choice([&](ReduceOp op, Form in, Form out) {
     for (const std::size_t inputs : {2, 4, 17}) {
-      const std::size_t count = inputs == 2 ? kMostElements : 700;
+      const std::size_t count = inputs == 2 ? kMaxElements : 700;
       const auto question = make_question(dtype(), op, in, out, inputs, count);
       const std::size_t bytes = count * question->out_bytes;
       for (const Offsets& offsets : kOffsets) {
@@ -233,7 +233,7 @@ TEST_P(ReduceTest, CopiesBesideIt) {
             copies.push_back({to[c]->data(), source.data() + c, length});
           }
           const std::size_t done = offsets.inputs == 0 ? kCopied : 2;
-          reduce_beside_with(
+          reduce_and_copy_with(
               table(), question->reduction,
               {from.data(), inputs, output.data(), has_second ? second.data() : nullptr, count},
               {copies.data(), done});
@@ -255,7 +255,7 @@ TEST_P(ReduceTest, CopiesBesideIt) {
 
 // Two levels round once: partials of some inputs, then elements of the partials. (Products and sums
 // of integers and small floats are compared with the reference of the same two levels.)
-TEST_P(ReduceTest, TwoLevelsGiveWhatTheReferenceGives) {
+TEST_P(ReduceTest, TwoLevelsMatchTheReference) {
   for (const ReduceOp op : all_ops()) {
     if (!is_reducible(dtype(), op)) continue;
     SCOPED_TRACE(reduce_op_name(op));
@@ -298,7 +298,7 @@ void expect_mean_of_equals(const KernelTable& table, Dtype dtype, T value) {
   }
 }
 
-TEST(ReduceMean, OfEqualValuesIsThatValue) {
+TEST(ReduceMean, OfEqualValuesIsTheValue) {
   for (const KernelTable* const table : kernel_tables()) {
     expect_mean_of_equals<float>(*table, Dtype::kF32, 1);
     expect_mean_of_equals<double>(*table, Dtype::kF64, 1);

@@ -28,8 +28,8 @@ RepairRank dead(std::uint32_t incarnation = 0) {
   return rank;
 }
 
-RepairRank with_newcomer(RepairRank rank, std::uint32_t incarnation) {
-  rank.newcomer = incarnation;
+RepairRank with_new_member(RepairRank rank, std::uint32_t incarnation) {
+  rank.new_member = incarnation;
   return rank;
 }
 
@@ -43,7 +43,7 @@ struct Case {
   const char* decision;  // As it is encoded; empty: none yet.
 };
 
-TEST(RepairAgreement, DecidesByWhatIsKnownOfEachRank) {
+TEST(RepairAgreement, DecidesByTheStateOfEachRank) {
   const Case cases[] = {
       {"all have come", kShrink, {survivor(kShrink), survivor(kShrink)}, "members\n0 0 0\n1 0 0"},
       {"one is silent", kShrink, {survivor(kShrink), silent()}, ""},
@@ -58,7 +58,7 @@ TEST(RepairAgreement, DecidesByWhatIsKnownOfEachRank) {
        "members\n0 0 0\n2 0 0"},
       {"a newcomer is left outside by shrink",
        kShrink,
-       {survivor(kShrink), with_newcomer(dead(), 1)},
+       {survivor(kShrink), with_new_member(dead(), 1)},
        "members\n0 0 0"},
       {"it came and died",
        kShrink,
@@ -72,23 +72,23 @@ TEST(RepairAgreement, DecidesByWhatIsKnownOfEachRank) {
       {"grow waits for the process in the place of the dead", kGrow, {survivor(kGrow), dead()}, ""},
       {"grow takes it in",
        kGrow,
-       {survivor(kGrow), with_newcomer(dead(), 1)},
+       {survivor(kGrow), with_new_member(dead(), 1)},
        "members\n0 0 0\n1 1 1"},
       {"a newcomer says that the one before it is dead",
        kGrow,
-       {survivor(kGrow), with_newcomer(silent(), 1)},
+       {survivor(kGrow), with_new_member(silent(), 1)},
        "members\n0 0 0\n1 1 1"},
       {"an announcement that is older than the member says nothing",
        kGrow,
-       {survivor(kGrow), with_newcomer(dead(1), 1)},
+       {survivor(kGrow), with_new_member(dead(1), 1)},
        ""},
       {"the second in its place",
        kGrow,
-       {survivor(kGrow), with_newcomer(dead(1), 2)},
+       {survivor(kGrow), with_new_member(dead(1), 2)},
        "members\n0 0 0\n1 2 1"},
       {"grow after shrink",
        kGrow,
-       {survivor(kGrow), with_newcomer(RepairRank(), 1)},
+       {survivor(kGrow), with_new_member(RepairRank(), 1)},
        "members\n0 0 0\n1 1 1"},
       {"grow after shrink waits", kGrow, {survivor(kGrow), RepairRank()}, ""},
       {"nobody is left", kShrink, {dead(), dead()}, ""},
@@ -99,22 +99,22 @@ TEST(RepairAgreement, DecidesByWhatIsKnownOfEachRank) {
   }
 }
 
-TEST(RepairAgreement, RefusesDifferentCallsAtOnce) {
+TEST(RepairAgreement, RejectsDifferentCallsAtOnce) {
   const auto decision = decide(kGrow, {survivor(kGrow), silent(), survivor(kShrink)});
-  ASSERT_TRUE(decision && decision->refusal);
-  EXPECT_EQ(decision->refusal->code, Code::kAborted);
-  EXPECT_NE(decision->refusal->message.find("rank 0 calls grow, rank 2 calls shrink"),
+  ASSERT_TRUE(decision && decision->rejection);
+  EXPECT_EQ(decision->rejection->code, Code::kAborted);
+  EXPECT_NE(decision->rejection->message.find("rank 0 calls grow, rank 2 calls shrink"),
             std::string::npos);
 }
 
-TEST(RepairAgreement, NamesWhoIsMissing) {
+TEST(RepairAgreement, NamesMissingRanks) {
   const RepairView view = {survivor(kGrow), silent(), dead()};
   EXPECT_EQ(missing_text(kShrink, view), "rank 1 has not called shrink");
   EXPECT_EQ(missing_text(kGrow, view), "rank 1 has not called grow, rank 2 has not been restarted");
   EXPECT_NE(missing_text(kShrink, RepairView(40, silent())).find("24 more"), std::string::npos);
 }
 
-TEST(RepairAgreement, TheFirstWhoCameAndLivesLooksOften) {
+TEST(RepairAgreement, TheFirstRunningCallerPollsOften) {
   const RepairView view = {dead(), silent(), survivor(kShrink), survivor(kShrink)};
   EXPECT_TRUE(is_lowest_caller(view, 2));
   EXPECT_FALSE(is_lowest_caller(view, 3));
@@ -126,14 +126,14 @@ TEST(RepairAgreement, ADecisionIsReadAsItWasWritten) {
   const auto read = RepairDecision::decoded(decision.encoded());
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->members, decision.members);
-  EXPECT_EQ(read->place_of(7, 2), 1u);
-  EXPECT_EQ(read->place_of(7, 1), std::nullopt);
-  decision.refusal = Error{Code::kDeadlineExceeded, "rank 1 has not come", "call it there"};
-  const auto refused = RepairDecision::decoded(decision.encoded());
-  ASSERT_TRUE(refused.ok() && refused->refusal);
-  EXPECT_EQ(refused->refusal->code, Code::kDeadlineExceeded);
-  EXPECT_EQ(refused->refusal->message, "rank 1 has not come");
-  EXPECT_EQ(refused->refusal->fix, "call it there");
+  EXPECT_EQ(read->position_of(7, 2), 1u);
+  EXPECT_EQ(read->position_of(7, 1), std::nullopt);
+  decision.rejection = Error{Code::kDeadlineExceeded, "rank 1 has not come", "call it there"};
+  const auto rejected = RepairDecision::decoded(decision.encoded());
+  ASSERT_TRUE(rejected.ok() && rejected->rejection);
+  EXPECT_EQ(rejected->rejection->code, Code::kDeadlineExceeded);
+  EXPECT_EQ(rejected->rejection->message, "rank 1 has not come");
+  EXPECT_EQ(rejected->rejection->fix, "call it there");
   for (const char* const text : {"", "members", "members\n1", "members\nx 0 0", "who"}) {
     EXPECT_FALSE(RepairDecision::decoded(text).ok()) << text;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank dies, and the survivors repair their world in place: alone (shrink), or with a process
 // that was started again (grow). There is no supervisor here: the kernel, the connections and the
-// newcomer itself say who is dead.
+// new member itself say who is dead.
 #include <signal.h>
 #include <unistd.h>
 
@@ -59,7 +59,7 @@ std::vector<std::int32_t> ranks_but(int ranks, const std::vector<std::int32_t>& 
 
 class RepairOnHosts : public ::testing::TestWithParam<Hosts> {};
 
-TEST_P(RepairOnHosts, ShrinkGoesOnWithTheSurvivorsOneDeathAfterTheOther) {
+TEST_P(RepairOnHosts, ShrinkContinuesWithTheSurvivorsAfterEachDeath) {
   const int ranks = rank_count(GetParam());
   Shared<std::atomic<int>> met;
   const std::vector<RankEnd> ends = run_world(GetParam(), [&](int rank) {
@@ -80,7 +80,7 @@ TEST_P(RepairOnHosts, ShrinkGoesOnWithTheSurvivorsOneDeathAfterTheOther) {
     }
   });
   for (int rank = 1; rank < ranks - 1; ++rank) {
-    EXPECT_TRUE(ends[static_cast<std::size_t>(rank)].is_well())
+    EXPECT_TRUE(ends[static_cast<std::size_t>(rank)].is_ok())
         << "rank " << rank << ":\n"
         << ends[static_cast<std::size_t>(rank)].output;
   }
@@ -110,7 +110,7 @@ TEST_P(RepairOnHosts, GrowTakesInTheProcessThatWasStartedAgain) {
     EXPECT_EQ(everybody(world, rank), ranks_but(ranks, {}));
     expect_sums(world);
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
 INSTANTIATE_TEST_SUITE_P(, RepairOnHosts, ::testing::Values(one_host(4), Hosts{2, 2}, host_each(3)),
@@ -146,10 +146,10 @@ TEST(Repair, ShrinkThenGrowThenAnotherWorldOfAll) {
     ASSERT_TRUE(another);
     expect_sums(another);
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
-TEST(Repair, TheFirstCallBreaksWhatTheOthersAreIn) {
+TEST(Repair, TheFirstCallBreaksTheOperationsOfTheOthers) {
   Shared<std::atomic<int>> met;
   const std::vector<RankEnd> ends = run_world({2, 1}, [&](int rank) {
     const World world;
@@ -176,7 +176,7 @@ TEST(Repair, TheFirstCallBreaksWhatTheOthersAreIn) {
     EXPECT_EQ(everybody(world, rank), (std::vector<std::int32_t>{0, 1, 2}));
     EXPECT_EQ(ivy_barrier(group, nullptr), IVY_FAILED_PRECONDITION);
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
 TEST(Repair, ADeathInTheMiddleOfTheRepairIsLeftOutToo) {
@@ -201,20 +201,20 @@ TEST(Repair, ADeathInTheMiddleOfTheRepairIsLeftOutToo) {
     } while (ivy_barrier(world, nullptr) != IVY_OK || ivy_comm_size(world) == 3);
     EXPECT_EQ(everybody(world, rank), (std::vector<std::int32_t>{0, 2}));
   });
-  for (const std::size_t rank : {0, 2}) EXPECT_TRUE(ends[rank].is_well()) << ends[rank].output;
+  for (const std::size_t rank : {0, 2}) EXPECT_TRUE(ends[rank].is_ok()) << ends[rank].output;
 }
 
-TEST(Repair, NamesWhoHasNotComeAndCanBeCalledAgain) {
+TEST(Repair, NamesMissingRanksAndCanBeRetried) {
   const std::vector<RankEnd> ends = run_world(one_host(3), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     if (rank == 2) {
       expect_broken(world);
-      std::this_thread::sleep_for(stretched(milliseconds(1'500)));
+      std::this_thread::sleep_for(scaled_time(milliseconds(1'500)));
       // The others have given up: it gets the same answer, at once.
       EXPECT_EQ(ivy_comm_shrink(world, nullptr), IVY_DEADLINE_EXCEEDED) << ivy_last_error();
     } else {
-      const ivy_call call = call_with_timeout(stretched(milliseconds(500)));
+      const ivy_call call = call_with_timeout(scaled_time(milliseconds(500)));
       EXPECT_EQ(ivy_comm_shrink(world, &call), IVY_DEADLINE_EXCEEDED) << ivy_last_error();
     }
     EXPECT_NE(std::string(ivy_last_error()).find("rank 2 has not called shrink"), std::string::npos)
@@ -223,10 +223,10 @@ TEST(Repair, NamesWhoHasNotComeAndCanBeCalledAgain) {
     ASSERT_EQ(ivy_comm_shrink(world, nullptr), IVY_OK) << ivy_last_error();
     EXPECT_EQ(everybody(world, rank), (std::vector<std::int32_t>{0, 1, 2}));
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
-TEST(Repair, RefusesWhatMakesNoSense) {
+TEST(Repair, RejectsInvalidCalls) {
   const std::vector<RankEnd> ends = run_world(one_host(2), [&](int rank) {
     EXPECT_EQ(ivy_comm_shrink(nullptr, nullptr), IVY_INVALID_ARGUMENT);
     World world;
@@ -253,7 +253,7 @@ TEST(Repair, RefusesWhatMakesNoSense) {
         EXPECT_EQ(ivy_comm_abort(world, "enough"), IVY_OK);
       });
     } else {
-      std::this_thread::sleep_for(stretched(milliseconds(1'000)));
+      std::this_thread::sleep_for(scaled_time(milliseconds(1'000)));
     }
     EXPECT_EQ(ivy_comm_shrink(world, nullptr), IVY_CANCELLED) << ivy_last_error();
     if (other.joinable()) other.join();
@@ -261,10 +261,10 @@ TEST(Repair, RefusesWhatMakesNoSense) {
     EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_comm_shrink(gone, nullptr), IVY_FAILED_PRECONDITION);
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
-TEST(Repair, AWorldOfOneIsOneAgain) {
+TEST(Repair, RepairsAWorldOfOne) {
   ivy_options options = {};
   options.struct_bytes = sizeof options;
   options.init_method = "self://";
@@ -294,7 +294,7 @@ Held held() {
   return now;
 }
 
-TEST(Repair, LeavesNothingBehindInAHundredRepairs) {
+TEST(Repair, LeavesNothingAfterAHundredRepairs) {
   Shared<std::atomic<int>> met;
   const std::vector<RankEnd> ends = run_world({2, 1}, [&](int) {
     const World world;
@@ -312,7 +312,7 @@ TEST(Repair, LeavesNothingBehindInAHundredRepairs) {
     EXPECT_LE(after.threads, before.threads + 2);
     EXPECT_LE(after.mappings, before.mappings + 32);  // The allocator's own, a sanitizer's too.
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ constexpr Dtype kDtypes[] = {Dtype::kF16,    Dtype::kBf16, Dtype::kF8E4m3,
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kPremulSum};
 // In the entry, in the eager area, in several slots or pieces.
 constexpr std::size_t kCounts[] = {3, 3001, 70'001};
-constexpr std::size_t kMost = kCounts[2];
+constexpr std::size_t kMax = kCounts[2];
 constexpr std::size_t kOperations = 4;
 constexpr std::size_t kResults =
     std::size(kDtypes) * std::size(kOps) * std::size(kCounts) * kOperations;
@@ -55,10 +55,10 @@ class Job {
 
   void run() {
     for (const Dtype dtype : kDtypes) {
-      const std::size_t bytes = kMost * element_bytes(dtype);
+      const std::size_t bytes = kMax * element_bytes(dtype);
       Memory send(bytes);
       Memory receive(bytes);
-      const Bytes input = input_of(ivy_comm_rank(world_), {dtype, ReduceOp::kSum, 5}, kMost);
+      const Bytes input = input_of(ivy_comm_rank(world_), {dtype, ReduceOp::kSum, 5}, kMax);
       std::copy(input.begin(), input.end(), send.data());
       for (const ReduceOp op : kOps) {
         for (const std::size_t count : kCounts) run_operations(send, receive, dtype, op, count);
@@ -107,7 +107,7 @@ class Job {
 };
 
 void run_job(const Hosts& hosts, const Manner& manner, Hashes& hashes) {
-  expect_well(run_world(hosts, [&](int rank) {
+  expect_ok(run_world(hosts, [&](int rank) {
     setenv("IVY_TCP_STREAMS", manner.streams, 1);
     const World world;
     ASSERT_TRUE(world);
@@ -173,8 +173,8 @@ TEST(ReproducibleTest, TheNumbersRound) {
 // Each rank reduces for itself here. One has the processor take subnormal numbers for zero, as
 // -ffast-math and torch.set_flush_denormal() do: what is reduced in f32 and f64 is then another
 // number there, and only there.
-TEST(SubnormalTest, AreAsEachProcessHasThem) {
-  expect_well(run_world(one_host(2), [](int rank) {
+TEST(SubnormalTest, FollowTheFlagsOfEachProcess) {
+  expect_ok(run_world(one_host(2), [](int rank) {
     const World world;
     ASSERT_TRUE(world);
     if (rank == 0) _mm_setcsr(_mm_getcsr() | 0x8040);

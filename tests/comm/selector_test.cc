@@ -44,10 +44,10 @@ Algorithm by(bool is_eager, bool is_kernel = false) {
 }
 
 // The longest block of an all_gather that the kernel copies.
-std::size_t most_gathered(std::uint32_t members) { return (members == 2 ? 16 : 4) * kMiB; }
+std::size_t max_gathered(std::uint32_t members) { return (members == 2 ? 16 : 4) * kMiB; }
 
 // The built-in table as conditions, where nothing is known of the machine's caches.
-TEST(SelectorTest, WhatIsBuiltIn) {
+TEST(SelectorTest, UsesTheBuiltInTable) {
   for (const std::uint32_t members : member_counts()) {
     const Selector shm(Over::kShm, members);
     const std::size_t one_shot =
@@ -63,7 +63,7 @@ TEST(SelectorTest, WhatIsBuiltIn) {
         ASSERT_EQ(shm.algorithm(operation, bytes), by(is_eager));
       }
       ASSERT_EQ(shm.algorithm(Operation::kAllGather, bytes),
-                by(bytes <= 8 * kKiB, bytes >= 64 * kKiB && bytes <= most_gathered(members)));
+                by(bytes <= 8 * kKiB, bytes >= 64 * kKiB && bytes <= max_gathered(members)));
       ASSERT_EQ(shm.algorithm(Operation::kAllToAll, bytes),
                 by(bytes * members <= kEagerBytes, bytes >= 64 * kKiB && bytes <= 16 * kMiB));
       for (const Operation operation :
@@ -120,7 +120,7 @@ constexpr PastCaches kPastCaches[] = {
     {{16 * kMiB, 4, false}, 4, 3 * kMiB, 12 * kMiB / 5, 12 * kMiB / 8, 12 * kMiB / 8, kMiB},
 };
 
-TEST(SelectorTest, ResultsGoPastTheCachesWhereTheyAreFull) {
+TEST(SelectorTest, ResultsBypassFullCaches) {
   for (const PastCaches& one : kPastCaches) {
     SCOPED_TRACE(caches_text(one.caches) + ", " + std::to_string(one.members) + " members");
     const Selector selector(Over::kShm, one.members, false, one.caches);
@@ -140,7 +140,7 @@ TEST(SelectorTest, ResultsGoPastTheCachesWhereTheyAreFull) {
 }
 
 // Where cores are near each other two copies are faster than the kernel's one, at every size.
-TEST(SelectorTest, TheKernelCopiesOnlyWhereCoresAreFar) {
+TEST(SelectorTest, UsesKernelCopiesOnlyBetweenDistantCores) {
   for (const std::uint32_t members : member_counts()) {
     const Selector near(Over::kShm, members, false, {32 * kMiB, 8, true});
     for (const std::size_t bytes : grid(members)) {
@@ -157,7 +157,7 @@ TEST(SelectorTest, TheKernelCopiesOnlyWhereCoresAreFar) {
         SCOPED_TRACE(caches_text(caches) + ", " + std::to_string(members) + " members, " +
                      std::to_string(bytes) + " bytes");
         ASSERT_EQ(far.algorithm(Operation::kAllGather, bytes),
-                  by(bytes <= 8 * kKiB, bytes >= 64 * kKiB && bytes <= most_gathered(members)));
+                  by(bytes <= 8 * kKiB, bytes >= 64 * kKiB && bytes <= max_gathered(members)));
         ASSERT_EQ(far.algorithm(Operation::kAllToAll, bytes),
                   by(bytes * members <= kEagerBytes, bytes >= 64 * kKiB && bytes <= 16 * kMiB));
       }
@@ -179,7 +179,7 @@ TEST(SelectorTest, ChoosesNothingThatMemoryCannotHold) {
         }
         ASSERT_TRUE(bytes * members <= kEagerBytes ||
                     shm.algorithm(Operation::kAllToAll, bytes) != Algorithm::kEager);
-        ASSERT_TRUE(bytes <= kWholeMost ||
+        ASSERT_TRUE(bytes <= kMaxWholeBytes ||
                     tcp.algorithm(Operation::kAllReduce, bytes) == Algorithm::kSliced);
       }
     }

@@ -35,14 +35,14 @@ SharedGroupOptions options_of(std::uint32_t self, std::uint32_t members) {
 }
 
 std::vector<std::unique_ptr<SharedGroup>> make_groups(std::uint32_t members,
-                                                      bool is_crowded = false) {
+                                                      bool is_overloaded = false) {
   std::vector<std::unique_ptr<SharedGroup>> groups;
   Result<std::unique_ptr<SharedSegment>> first = SharedSegment::create(members);
   EXPECT_TRUE(first.ok());
   const std::shared_ptr<SharedSegment> segment = std::move(first).value();
   for (std::uint32_t member = 0; member < members; ++member) {
     SharedGroupOptions options = options_of(member, members);
-    options.is_crowded = is_crowded;
+    options.is_overloaded = is_overloaded;
     groups.push_back(std::make_unique<SharedGroup>(segment, std::move(options), nullptr));
   }
   return groups;
@@ -56,7 +56,7 @@ void work(SharedGroup& group) {
       OperationShape shape;
       shape.operation = Operation::kAllReduce;
       shape.count = count;
-      Deadline deadline(ivy::test::stretched(std::chrono::seconds(60)));
+      Deadline deadline(ivy::test::scaled_time(std::chrono::seconds(60)));
       OperationCall call{shape, ++sequence, deadline};
       ReduceRule rule;
       rule.dtype = Dtype::kI32;
@@ -109,7 +109,7 @@ TEST(SharedThreadsTest, BroadcastsGoLineByLine) {
         OperationShape shape;
         shape.operation = Operation::kBroadcast;
         shape.count = bytes;
-        Deadline deadline(ivy::test::stretched(std::chrono::seconds(60)));
+        Deadline deadline(ivy::test::scaled_time(std::chrono::seconds(60)));
         OperationCall call{shape, ++sequence, deadline};
         const auto root = static_cast<std::uint32_t>(round % group.size());
         const auto sent = [&](std::size_t i) { return static_cast<std::uint8_t>(i + sequence); };
@@ -132,7 +132,7 @@ TEST(SharedThreadsTest, ACrowdDoesNotWaitForAllToCompare) {
   const auto enter = [&](std::size_t member, Operation operation) {
     OperationShape shape;
     shape.operation = operation;
-    Deadline deadline(ivy::test::stretched(std::chrono::seconds(60)));
+    Deadline deadline(ivy::test::scaled_time(std::chrono::seconds(60)));
     OperationCall call{shape, 1, deadline};
     std::int32_t value = 0;
     if (operation == Operation::kBarrier) return shared_barrier(groups[member].get(), call);
@@ -150,7 +150,7 @@ TEST(SharedThreadsTest, AFailureIsSeenByAll) {
   std::thread waiting([&] {
     OperationShape shape;
     shape.operation = Operation::kBarrier;
-    Deadline deadline(ivy::test::stretched(std::chrono::seconds(60)));
+    Deadline deadline(ivy::test::scaled_time(std::chrono::seconds(60)));
     EXPECT_FALSE(shared_barrier(groups[0].get(), OperationCall{shape, 1, deadline}));
   });
   groups[1]->break_with(make_failure(FailureKind::kAborted, "enough"));
@@ -160,7 +160,7 @@ TEST(SharedThreadsTest, AFailureIsSeenByAll) {
 }
 
 // Of members that wait long in one operation one asks the store for all.
-TEST(SharedThreadsTest, MembersTakeTurnsToAsk) {
+TEST(SharedThreadsTest, MembersTakeTurnsToCheck) {
   const auto groups = make_groups(3);
   const std::chrono::hours pause{1};
   std::atomic<int> asked{0};
@@ -197,7 +197,7 @@ class HalfAFailure {
   Failure* const failure_;
 };
 
-TEST(SharedThreadsTest, AMemberThatDiesWhileItWritesAFailureKeepsNobody) {
+TEST(SharedThreadsTest, BlocksNoMemberIfOneDiesWhileWritingAFailure) {
   const std::shared_ptr<SharedSegment> segment = SharedSegment::create(2).value();
   const HalfAFailure half;
   const pid_t child = fork();
@@ -216,7 +216,7 @@ TEST(SharedThreadsTest, AMemberThatDiesWhileItWritesAFailureKeepsNobody) {
 }
 
 // Reports that a rank on another host has died.
-class DeathElsewhere final : public FailureDetector {
+class DeathInOtherGroup final : public FailureDetector {
  public:
   const std::atomic<std::uint32_t>* word() const override { return nullptr; }
   std::chrono::milliseconds poll_interval() const override { return std::chrono::milliseconds(2); }
@@ -231,11 +231,11 @@ class DeathElsewhere final : public FailureDetector {
 
 // Member 1 waits in a barrier, of whose second step member 0, which has entered the operation or
 // not, does its part after `pause`, or never. Returns what it was told; empty: the barrier's end.
-std::string told_in_barrier(bool has_entered, std::optional<std::chrono::milliseconds> pause) {
+std::string reported_in_barrier(bool has_entered, std::optional<std::chrono::milliseconds> pause) {
   Result<std::unique_ptr<SharedSegment>> made = SharedSegment::create(2);
   EXPECT_TRUE(made.ok());
   const std::shared_ptr<SharedSegment> segment = std::move(made).value();
-  DeathElsewhere detector;
+  DeathInOtherGroup detector;
   SharedGroup other(segment, options_of(0, 2), nullptr);
   SharedGroup waiting(segment, options_of(1, 2), &detector);
   OperationShape shape;
@@ -255,9 +255,9 @@ std::string told_in_barrier(bool has_entered, std::optional<std::chrono::millise
 }
 
 TEST(SharedThreadsTest, AMemberInTheOperationFinishesItThoughAnotherRankHasDied) {
-  EXPECT_EQ(told_in_barrier(true, std::chrono::milliseconds(50)), "");
-  EXPECT_NE(told_in_barrier(true, std::nullopt).find("rank 7 died"), std::string::npos);
-  EXPECT_NE(told_in_barrier(false, std::nullopt).find("rank 7 died"), std::string::npos);
+  EXPECT_EQ(reported_in_barrier(true, std::chrono::milliseconds(50)), "");
+  EXPECT_NE(reported_in_barrier(true, std::nullopt).find("rank 7 died"), std::string::npos);
+  EXPECT_NE(reported_in_barrier(false, std::nullopt).find("rank 7 died"), std::string::npos);
 }
 
 }  // namespace

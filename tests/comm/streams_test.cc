@@ -17,10 +17,9 @@
 namespace ivy::comm::test {
 namespace {
 
-TEST(StripeTest, StripesAreTheWholeMessageInWholeLines) {
-  for (const std::size_t bytes :
-       {std::size_t{0}, std::size_t{1}, kStripeLeast, 2 * kStripeLeast - 1, 2 * kStripeLeast,
-        5 * kStripeLeast + 63, std::size_t{10'000'019}}) {
+TEST(StripeTest, StripesCoverTheMessageInWholeLines) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, kMinStripe, 2 * kMinStripe - 1,
+                                  2 * kMinStripe, 5 * kMinStripe + 63, std::size_t{10'000'019}}) {
     for (const std::uint32_t streams : {1U, 2U, 3U, 7U, kStreamsMax}) {
       const std::uint32_t count = stripe_count(bytes, streams);
       ASSERT_GE(count, 1U);
@@ -30,7 +29,7 @@ TEST(StripeTest, StripesAreTheWholeMessageInWholeLines) {
         const Stripe stripe = stripe_of(bytes, count, index);
         ASSERT_EQ(stripe.begin, end);
         ASSERT_EQ(stripe.begin % 64, 0U);
-        EXPECT_TRUE(count == 1 || stripe.bytes() >= kStripeLeast / 2);
+        EXPECT_TRUE(count == 1 || stripe.bytes() >= kMinStripe / 2);
         end = stripe.end;
       }
       ASSERT_EQ(end, bytes) << streams;
@@ -39,12 +38,12 @@ TEST(StripeTest, StripesAreTheWholeMessageInWholeLines) {
 }
 
 TEST(StripeTest, ShortMessagesAreNotDivided) {
-  EXPECT_EQ(stripe_count(2 * kStripeLeast - 1, 8), 1U);
-  EXPECT_EQ(stripe_count(2 * kStripeLeast, 8), 2U);
+  EXPECT_EQ(stripe_count(2 * kMinStripe - 1, 8), 1U);
+  EXPECT_EQ(stripe_count(2 * kMinStripe, 8), 2U);
   EXPECT_EQ(stripe_count(std::size_t{1} << 30, 8), 8U);
 }
 
-TEST(StreamsTest, WhatIsNoNumberOfStreamsIsRefused) {
+TEST(StreamsTest, RejectsAnInvalidNumberOfStreams) {
   EXPECT_EQ(wanted_streams(nullptr).value(), 0U);
   EXPECT_EQ(wanted_streams("").value(), 0U);
   EXPECT_EQ(wanted_streams("3").value(), 3U);
@@ -56,10 +55,10 @@ TEST(StreamsTest, WhatIsNoNumberOfStreamsIsRefused) {
 }
 
 TEST(StreamsTest, ManyRanksShareTheDescriptors) {
-  EXPECT_EQ(usual_streams(true, 2), kStreamsOnOneMachine);
-  EXPECT_EQ(usual_streams(false, 2), kStreamsBetweenMachines);
-  EXPECT_EQ(usual_streams(false, kSocketsUsual), 1U);
-  EXPECT_EQ(usual_streams(false, 100'000), 1U);
+  EXPECT_EQ(default_stream_count(true, 2), kStreamsOnOneMachine);
+  EXPECT_EQ(default_stream_count(false, 2), kStreamsBetweenMachines);
+  EXPECT_EQ(default_stream_count(false, kDefaultSockets), 1U);
+  EXPECT_EQ(default_stream_count(false, 100'000), 1U);
 }
 
 // A stream that its channel cannot have is no connection, whoever announces it.
@@ -107,7 +106,7 @@ std::size_t open_sockets() {
 }
 
 // The further streams are made when the first message comes that is long enough for them.
-TEST(StreamsTest, AreMadeWhenTheyAreNeeded) {
+TEST(StreamsTest, AreCreatedOnDemand) {
   const std::vector<RankEnd> ends = run_world(host_each(2), [](int rank) {
     setenv("IVY_TCP_STREAMS", "3", 1);
     const World world;
@@ -129,11 +128,11 @@ TEST(StreamsTest, AreMadeWhenTheyAreNeeded) {
     EXPECT_EQ(values[5], 4.0F);
     EXPECT_EQ(values.back(), 2.0F);
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
 // One side expects further streams that the other, with its short message, will never make.
-TEST(StreamsTest, AMismatchOfLengthsIsTold) {
+TEST(StreamsTest, ReportsAMismatchOfLengths) {
   for (const int longer : {0, 1}) {
     const std::vector<RankEnd> ends = run_world(host_each(2), [&](int rank) {
       setenv("IVY_TCP_STREAMS", "3", 1);
@@ -154,7 +153,7 @@ TEST(StreamsTest, AMismatchOfLengthsIsTold) {
       EXPECT_NE(text.find("10 f32"), std::string::npos) << text;
       ivy_finalize(world);
     });
-    expect_well(ends);
+    expect_ok(ends);
   }
 }
 
@@ -165,7 +164,7 @@ TEST(StreamsTest, AWrongNumberEndsInit) {
     EXPECT_EQ(ivy_init(nullptr, &world), IVY_INVALID_ARGUMENT);
     EXPECT_NE(std::string(ivy_last_error()).find("IVY_TCP_STREAMS is many"), std::string::npos);
   });
-  expect_well(ends);
+  expect_ok(ends);
 }
 
 }  // namespace

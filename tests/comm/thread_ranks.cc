@@ -84,8 +84,8 @@ void ThreadRank::connect(const std::vector<std::string>& addresses) {
   messages.peers = peers(addresses);
   messages.spin = options_.spin;
   for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
-    const bool is_here = map_.host_of[rank] == map_.own_host();
-    messages.member_of.push_back(is_here ? static_cast<std::int32_t>(map_.member_of[rank]) : -1);
+    const bool is_present = map_.host_of[rank] == map_.own_host();
+    messages.member_of.push_back(is_present ? static_cast<std::int32_t>(map_.member_of[rank]) : -1);
   }
   messages_ =
       std::make_unique<PointToPoint>(std::move(messages), local_.get(), listener_.get(), nullptr);
@@ -113,7 +113,7 @@ bool ThreadRank::run(Collective collective) {
   if (local_ != nullptr && local_->is_broken()) return false;
   ++sequence_;
   if (local_ != nullptr) local_->enter(shape, sequence_);
-  Deadline deadline(stretched(options_.timeout));
+  Deadline deadline(scaled_time(options_.timeout));
   if (collectives_->run(OperationCall{shape, sequence_, deadline}, collective)) return true;
   // Those of this host, and those of others, are told as Communicator tells them.
   if (mesh_ != nullptr && mesh_->failure() && local_ != nullptr)

@@ -172,7 +172,7 @@ TEST_P(ThreadRanksTest, EveryCollectiveIsRight) {
 }
 
 // Small operations one behind the other: entries and eager areas are used again at once.
-TEST_P(ThreadRanksTest, NoneIsAheadByTwo) {
+TEST_P(ThreadRanksTest, NoMemberIsAheadByTwo) {
   run_thread_ranks(options(), [&](ThreadRank& rank) {
     Words words(3000);
     for (unsigned round = 0; round < 300; ++round) {
@@ -189,7 +189,7 @@ TEST_P(ThreadRanksTest, NoneIsAheadByTwo) {
 }
 
 // Somebody breaks it while all are busy, from a thread of his own.
-TEST_P(ThreadRanksTest, AFailureEndsEverybody) {
+TEST_P(ThreadRanksTest, AFailureEndsTheOperationOfEveryMember) {
   for (unsigned turn = 0; turn < 6; ++turn) {
     run_thread_ranks(options(), [&](ThreadRank& rank) {
       Words words(100'000, 1);
@@ -242,10 +242,10 @@ TEST_P(ThreadRanksTest, MessagesOfSeveralThreads) {
         fill(sent.data(), count, rank.rank(), round);
         fill(sent_too.data(), count, rank.rank(), round + 1000);
         const auto posted = request(false, previous, tag + 1, received_too);
-        rank.messages().post(posted, stretched(seconds(30)));
-        rank.messages().post(request(true, next, tag + 1, sent_too), stretched(seconds(30)));
+        rank.messages().post(posted, scaled_time(seconds(30)));
+        rank.messages().post(request(true, next, tag + 1, sent_too), scaled_time(seconds(30)));
         const auto both = {request(true, next, tag, sent), request(false, previous, tag, received)};
-        ASSERT_EQ(rank.messages().run(both, stretched(seconds(30))).code, 0);
+        ASSERT_EQ(rank.messages().run(both, scaled_time(seconds(30))).code, 0);
         ASSERT_EQ(received.back(), given(previous, count - 1, round));
         const std::optional<Outcome> outcome = posted->work->wait(milliseconds(-1));
         ASSERT_EQ(outcome->code, 0);
@@ -254,7 +254,7 @@ TEST_P(ThreadRanksTest, MessagesOfSeveralThreads) {
         Words nothing(1);
         const auto done = {request(true, previous, tag + 2, nothing),
                            request(false, next, tag + 2, nothing)};
-        ASSERT_EQ(rank.messages().run(done, stretched(seconds(30))).code, 0);
+        ASSERT_EQ(rank.messages().run(done, scaled_time(seconds(30))).code, 0);
       }
     };
     std::thread second([&] { talk(10); });
@@ -264,15 +264,15 @@ TEST_P(ThreadRanksTest, MessagesOfSeveralThreads) {
 }
 
 // The end of messages while some are still on their way, or never come.
-TEST_P(ThreadRanksTest, MessagesEndUnderWay) {
+TEST_P(ThreadRanksTest, CancelsMessagesInProgress) {
   for (int turn = 0; turn < 6; ++turn) {
     run_thread_ranks(options(), [](ThreadRank& rank) {
       const std::int32_t next = (rank.rank() + 1) % rank.size();
       Words sent(30'000);
       Words received(30'000);
       const auto never = request(false, next, 99, received);
-      rank.messages().post(request(true, next, 1, sent), stretched(seconds(30)));
-      rank.messages().post(never, stretched(seconds(30)));
+      rank.messages().post(request(true, next, 1, sent), scaled_time(seconds(30)));
+      rank.messages().post(never, scaled_time(seconds(30)));
       rank.end();
       const std::optional<Outcome> outcome = never->work->wait(milliseconds(-1));
       EXPECT_NE(outcome->code, 0);
@@ -316,7 +316,7 @@ TEST(RingThreadsTest, BytesGoThroughInOrder) {
 
 // Nobody is woken for what nobody waits for: has_unread() and take_writer_waits() say whether
 // somebody does.
-TEST(RingThreadsTest, SaysWhoHasToBeToldOfWhat) {
+TEST(RingThreadsTest, ReportsWhichSideToNotify) {
   Result<RingEnds> ends = make_ring_in_one_mapping();
   ASSERT_TRUE(ends.ok());
   std::vector<std::uint8_t> bytes(kRingBytes);
@@ -333,13 +333,13 @@ TEST(RingThreadsTest, SaysWhoHasToBeToldOfWhat) {
   EXPECT_EQ(ends->sink->write_some(bytes.data(), 1), 0U);
   EXPECT_TRUE(ends->source->take_writer_waits()) << "the writer waits for room";
   EXPECT_FALSE(ends->source->take_writer_waits()) << "it is told once";
-  ASSERT_TRUE(ends->sink->lend(bytes.data(), kLentBytesLeast));
+  ASSERT_TRUE(ends->sink->lend(bytes.data(), kMinLentBytes));
   ends->source->end_loan(LoanState::kRead);
   EXPECT_TRUE(ends->source->take_writer_waits()) << "the writer waits for its memory";
   EXPECT_FALSE(ends->source->take_writer_waits());
 }
 
-TEST(RingThreadsTest, LendsWhatFindsNoRoomUntilThatIsDeclined) {
+TEST(RingThreadsTest, LendsMessagesThatDoNotFitUntilTheLoanIsDeclined) {
   Result<RingEnds> ends = make_ring_in_one_mapping();
   ASSERT_TRUE(ends.ok());
   const std::vector<std::uint8_t> big(kRingBytes + 1);
@@ -350,8 +350,8 @@ TEST(RingThreadsTest, LendsWhatFindsNoRoomUntilThatIsDeclined) {
   ends->source->end_loan(LoanState::kRead);
   EXPECT_EQ(ends->sink->loan(), LoanState::kRead);
   ASSERT_EQ(ends->sink->write_some(big.data(), kRingBytes - 10), kRingBytes - 10);
-  EXPECT_FALSE(ends->sink->lend(big.data(), kLentBytesLeast - 1)) << "too little to be worth it";
-  ASSERT_TRUE(ends->sink->lend(big.data() + 1, kLentBytesLeast));
+  EXPECT_FALSE(ends->sink->lend(big.data(), kMinLentBytes - 1)) << "too little to be worth it";
+  ASSERT_TRUE(ends->sink->lend(big.data() + 1, kMinLentBytes));
   ends->sink->revoke();
   EXPECT_EQ(ends->source->lent(), 0U);
   EXPECT_EQ(ends->sink->loan(), LoanState::kOpen);
@@ -382,7 +382,7 @@ class LibraryThreadsTest : public ::testing::Test {
         options.init_method = method_.c_str();
         options.rank = rank;
         options.world_size = ranks;
-        options.timeout_ms = stretched(seconds(30)).count();
+        options.timeout_ms = scaled_time(seconds(30)).count();
         ivy_comm* world = nullptr;
         ASSERT_EQ(ivy_init(&options, &world), IVY_OK) << ivy_last_error();
         body(world, rank);
@@ -475,7 +475,7 @@ TEST_F(LibraryThreadsTest, SeveralRanksOfOneProcess) {
 }
 
 // An abort meets operations in two threads of every rank, work in a queue, and a message.
-TEST_F(LibraryThreadsTest, AnAbortMeetsEverything) {
+TEST_F(LibraryThreadsTest, AbortsDuringEveryOperation) {
   for (unsigned turn = 0; turn < 5; ++turn) {
     run(2, [turn](ivy_comm* world, int rank) {
       ivy_comm* group = nullptr;

@@ -79,14 +79,14 @@ TEST(FindSuspectTest, FollowsARankThatWaitsInAnEarlierOperation) {
   // It has not moved: it waits there no longer, or is stopped itself.
   EXPECT_EQ(suspect_of(before, before).rank, 2);
   // Who saw it there knows better, once it is sure that it waits there still.
-  Records sees_it = now;
-  sees_it[2] = sees(3, 6, "rank 6 is stopped");
-  sees_it[2].entered.sequence = 4;
-  EXPECT_EQ(suspect_of(sees_it).rank, 6);
-  EXPECT_FALSE(suspect_of(sees_it).is_certain);
-  sees_it[2].beat = 2;
-  EXPECT_EQ(suspect_of(sees_it, before).rank, 6);
-  EXPECT_TRUE(suspect_of(sees_it, before).is_certain);
+  Records is_visible = now;
+  is_visible[2] = sees(3, 6, "rank 6 is stopped");
+  is_visible[2].entered.sequence = 4;
+  EXPECT_EQ(suspect_of(is_visible).rank, 6);
+  EXPECT_FALSE(suspect_of(is_visible).is_certain);
+  is_visible[2].beat = 2;
+  EXPECT_EQ(suspect_of(is_visible, before).rank, 6);
+  EXPECT_TRUE(suspect_of(is_visible, before).is_certain);
   // That it has not come is seen from its own host; why, it says itself.
   Records absent = now;
   absent[0] = sees(2, 2, "rank 2 did not enter it");
@@ -132,7 +132,7 @@ TEST(EnteredOperationsTest, FindsTheFirstDifferenceThatBothKnow) {
   EXPECT_FALSE(one.has(21));
 }
 
-TEST(ProcessorsTest, TextThereAndBack) {
+TEST(ProcessorsTest, SurviveARoundTripAsText) {
   for (const char* const text : {"", "0", "0-3", "0-3,8", "1,3,5-6"}) {
     EXPECT_EQ(core_list_text(parse_core_list(text)), text);
   }
@@ -142,7 +142,7 @@ TEST(ProcessorsTest, TextThereAndBack) {
   EXPECT_FALSE(own_processors().empty());
 }
 
-TEST(ProcessorsTest, EveryRankNeedsOneOfItsOwn) {
+TEST(ProcessorsTest, RequiresAProcessorForEveryRank) {
   EXPECT_TRUE(have_processor_each({{0, 1}, {0, 1}}));
   EXPECT_FALSE(have_processor_each({{0, 1}, {0, 1}, {0, 1}}));
   // Bound to one core each, and to the same one.
@@ -154,12 +154,12 @@ TEST(ProcessorsTest, EveryRankNeedsOneOfItsOwn) {
   EXPECT_FALSE(have_processor_each({{0}, {}}));
 }
 
-TEST(ProcessorsTest, MoreThanTwoToAProcessorAreACrowd) {
-  EXPECT_FALSE(are_crowded(std::vector<CoreList>{{0, 1}, {0, 1}, {0, 1}, {0, 1}}));
-  EXPECT_TRUE(are_crowded(std::vector<CoreList>{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0, 1}}));
-  EXPECT_TRUE(are_crowded(std::vector<CoreList>{{0}, {0}, {0}}));
+TEST(ProcessorsTest, IsOverloadedWithMoreThanTwoRanksPerProcessor) {
+  EXPECT_FALSE(are_overloaded(std::vector<CoreList>{{0, 1}, {0, 1}, {0, 1}, {0, 1}}));
+  EXPECT_TRUE(are_overloaded(std::vector<CoreList>{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0, 1}}));
+  EXPECT_TRUE(are_overloaded(std::vector<CoreList>{{0}, {0}, {0}}));
   // Nothing is known of any.
-  EXPECT_FALSE(are_crowded(std::vector<CoreList>{{}, {}, {}}));
+  EXPECT_FALSE(are_overloaded(std::vector<CoreList>{{}, {}, {}}));
 }
 
 // ---- Quotas
@@ -184,7 +184,7 @@ class QuotaTest : public ::testing::Test {
   }();
 };
 
-TEST_F(QuotaTest, OfVersionTwoIsReadUpThePath) {
+TEST_F(QuotaTest, ReadsVersionTwoUpThePath) {
   write("/proc/self/mountinfo",
         "22 20 0:21 / /proc rw - proc proc rw\n"
         "36 25 0:31 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n");
@@ -197,7 +197,7 @@ TEST_F(QuotaTest, OfVersionTwoIsReadUpThePath) {
   EXPECT_EQ(processors(), (std::vector<double>{2.5, 0.3}));
 }
 
-TEST_F(QuotaTest, OfVersionOneIsReadInAContainer) {
+TEST_F(QuotaTest, ReadsVersionOneInAContainer) {
   // What is mounted is the container's own part.
   write("/proc/self/mountinfo",
         "40 30 0:33 /docker/4711 /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n"
@@ -211,7 +211,7 @@ TEST_F(QuotaTest, OfVersionOneIsReadInAContainer) {
 }
 
 // The kernel's own controller.
-TEST(RealQuotaTest, OfThisMachineIsRead) {
+TEST(RealQuotaTest, ReadsThisMachine) {
   ivy::test::RealCgroup cgroup("cpu");
   if (!cgroup.why_not().empty() || !cgroup.limit_processor(30'000)) {
     GTEST_SKIP() << cgroup.why_not();
@@ -225,7 +225,7 @@ TEST(RealQuotaTest, OfThisMachineIsRead) {
             0);
 }
 
-TEST(QuotasTest, AreSharedByTheRanksOfAGroup) {
+TEST(QuotasTest, DivideAmongTheRanksOfAGroup) {
   const Quotas two = {{"25:1", 2}};
   const Quotas half = {{"25:2", 0.5}, {"25:1", 2}};
   EXPECT_TRUE(have_quota_each(std::vector<Quotas>{{}, {}, {}, {}}));
@@ -233,9 +233,9 @@ TEST(QuotasTest, AreSharedByTheRanksOfAGroup) {
   EXPECT_FALSE(have_quota_each({two, two, two}));
   EXPECT_FALSE(have_quota_each({half}));
   EXPECT_TRUE(have_quota_each({two, {{"25:3", 2}}, two, {{"25:3", 2}}}));
-  EXPECT_FALSE(are_crowded(std::vector<Quotas>{half, two, two, two}));
-  EXPECT_TRUE(are_crowded(std::vector<Quotas>{half, half}));
-  EXPECT_TRUE(are_crowded(std::vector<Quotas>{two, two, two, two, two}));
+  EXPECT_FALSE(are_overloaded(std::vector<Quotas>{half, two, two, two}));
+  EXPECT_TRUE(are_overloaded(std::vector<Quotas>{half, half}));
+  EXPECT_TRUE(are_overloaded(std::vector<Quotas>{two, two, two, two, two}));
   for (const Quotas& quotas : {Quotas(), two, half}) {
     EXPECT_EQ(quotas_from(quotas_text(quotas)), quotas);
   }

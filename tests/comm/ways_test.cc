@@ -50,7 +50,7 @@ void run_members(const Caches& caches, Body body) {
 std::uint64_t chunks_of_all_gather(const Caches& caches, std::size_t bytes) {
   std::uint64_t chunks = 0;
   run_members(caches, [&](SharedGroup& group) {
-    Deadline deadline(ivy::test::stretched(seconds(60)));
+    Deadline deadline(ivy::test::scaled_time(seconds(60)));
     OperationShape shape;
     shape.operation = Operation::kAllGather;
     shape.count = bytes;
@@ -81,7 +81,7 @@ std::uint64_t chunks_filled_by_all_reduce(const Caches& caches, std::size_t byte
                                           std::uint32_t in_place_on) {
   std::uint64_t chunks = 0;
   run_members(caches, [&](SharedGroup& group) {
-    Deadline deadline(ivy::test::stretched(seconds(60)));
+    Deadline deadline(ivy::test::scaled_time(seconds(60)));
     const std::size_t count = bytes / 4;
     OperationShape shape;
     shape.operation = Operation::kAllReduce;
@@ -100,7 +100,7 @@ std::uint64_t chunks_filled_by_all_reduce(const Caches& caches, std::size_t byte
   return chunks;
 }
 
-TEST(WaysTest, AllReduceGoesByTheKernelOnlyIfAllMembersWorkInPlace) {
+TEST(WaysTest, AllReduceUsesTheKernelOnlyIfAllMembersReduceInPlace) {
   constexpr std::uint32_t kBoth = 3;
   EXPECT_EQ(chunks_filled_by_all_reduce(kUnknown, 4 * kMiB - 64, kBoth), 16U);
   for (const std::size_t bytes : {4 * kMiB, 4 * kMiB + 4, 5 * kMiB + 68, 32 * kMiB}) {

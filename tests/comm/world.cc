@@ -205,7 +205,7 @@ std::vector<RankEnd> run_world(const Hosts& hosts, const RankBody& body,
   for (int rank = 0; rank < rank_count(hosts); ++rank) {
     processes.push_back(start_rank(hosts, rank, store, body, processes));
   }
-  const auto deadline = std::chrono::steady_clock::now() + stretched(options.deadline);
+  const auto deadline = std::chrono::steady_clock::now() + scaled_time(options.deadline);
   const std::size_t left_over = options.stopped_rank >= 0 ? 1 : 0;
   while (reap(processes, ends) > left_over && std::chrono::steady_clock::now() < deadline) {
     read_outputs(processes, ends, 5);
@@ -221,10 +221,10 @@ std::vector<RankEnd> run_world(const Hosts& hosts, const RankBody& body,
   return ends;
 }
 
-void expect_well(const std::vector<RankEnd>& ends, int except) {
+void expect_ok(const std::vector<RankEnd>& ends, int except) {
   for (std::size_t rank = 0; rank < ends.size(); ++rank) {
     if (static_cast<int>(rank) == except) continue;
-    EXPECT_TRUE(ends[rank].is_well())
+    EXPECT_TRUE(ends[rank].is_ok())
         << "rank " << rank << (ends[rank].is_late ? " came to no end" : " ended") << " with status "
         << ends[rank].status << ":\n"
         << ends[rank].output;

@@ -25,7 +25,7 @@
 
 namespace ivy::comm::test {
 
-using ivy::test::stretched;
+using ivy::test::scaled_time;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -42,7 +42,7 @@ struct RankEnd {
   bool is_late = false;
   std::string output;
 
-  bool is_well() const { return !is_late && WIFEXITED(status) && WEXITSTATUS(status) == 0; }
+  bool is_ok() const { return !is_late && WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 };
 
 struct WorldOptions {
@@ -56,7 +56,7 @@ using RankBody = std::function<void(int rank)>;
 std::vector<RankEnd> run_world(const Hosts& hosts, const RankBody& body,
                                const WorldOptions& options = {});
 // Every rank but `except` ended well, else its output is shown.
-void expect_well(const std::vector<RankEnd>& ends, int except = -1);
+void expect_ok(const std::vector<RankEnd>& ends, int except = -1);
 
 // The world communicator in a rank's process, finalized at the end of the scope.
 class World {
@@ -66,7 +66,7 @@ class World {
     options.struct_bytes = sizeof options;
     options.rank = -1;
     options.world_size = -1;
-    options.timeout_ms = stretched(timeout).count();
+    options.timeout_ms = scaled_time(timeout).count();
     EXPECT_EQ(ivy_init(&options, &comm_), IVY_OK) << ivy_last_error();
   }
   ~World() {

@@ -57,7 +57,7 @@ def test_training_on_four_hosts(agents):
     assert placed == {(rank, f"node{rank // 2 + 1}") for rank in range(8)}
 
 
-def test_the_plan_says_the_transport(agents):
+def test_the_plan_names_the_transport(agents):
     """With and without an agent on the launcher's host, every other host is dialled directly."""
     agents.start(2, 3)
     hosts = ("-H", "node[1-3]")
@@ -229,7 +229,7 @@ def test_drain_can_end_the_jobs(agents):
 
 # ---- who is where, and what must not stand between ------------------------------------------------
 
-def test_ps_asks_the_agents_of_hosts(agents):
+def test_ps_queries_the_agents_of_hosts(agents):
     agents.start(1, 2, 3)
     ctl = os.path.join(BIN, "ivyctl")
     stop = f"{agents.launcher.directory}/stop"

@@ -85,7 +85,7 @@ def paths_of(credentials, config):
     return [credentials.path(f"{config}/ivyrun/user.{kind}") for kind in ("crt", "key")]
 
 
-def test_certificates_that_are_refused(agents, own_certificates, wall_clock):  # noqa: F811
+def test_invalid_certificates_are_rejected(agents, own_certificates, wall_clock):  # noqa: F811
     """The reason is in the agent's log, with the address; the launcher says what it can know."""
     credentials, launcher = agents.credentials, agents.launcher
     agent, = agents.prepare(2)
@@ -171,7 +171,7 @@ STRANGE = {  # name: (bytes, pause between them, reason, seconds until it is clo
 }
 
 
-def test_strangers_are_refused_with_a_reason(agents):
+def test_unauthorized_callers_are_rejected_with_a_reason(agents):
     agents.start(2)
     agent = agents[2]
 

@@ -151,7 +151,7 @@ def job_places(bed, number):
 
 
 @pytest.mark.long
-def test_what_takes_a_minute(agents):
+def test_slow_agent_failures(agents):
     """Agents and launcher killed together; an agent that never comes back; a slow link."""
     agents.start(1, 2, 3, 4, 5)
     launcher = agents.launcher
@@ -257,7 +257,7 @@ def test_a_suspended_launcher_is_killed(agents):
         agents[number].wait_for(said)
 
 
-def test_a_suspended_launcher_goes_on(agents):
+def test_a_suspended_launcher_continues(agents):
     """Its connection is not taken for a dead one: the kernel answers for it."""
     agents.start(2, 3)
     stop = f"{agents.launcher.directory}/stop"
@@ -348,7 +348,7 @@ def test_stop_reaches_a_stubborn_job_with_another_grace(agents):
 
 # ---- an agent in which something throws ----------------------------------------------------------
 
-def test_an_agent_that_cannot_watch_a_job_says_so_and_ends(agents):
+def test_an_agent_that_cannot_watch_a_job_reports_it_and_exits(agents):
     """The kernel has no room for another watch: what nothing expects must not be an abort."""
     full = f"{agents.launcher.directory}/full"
     agent, = agents.prepare(2)

@@ -93,7 +93,7 @@ def test_changed_host_key(hosts, flags):
     refused(done, 120, "node2", r"(?i)host key|host identification", r"ssh-keygen|ssh ")
 
 
-def test_a_right_configuration_of_another_place_works(hosts):
+def test_a_valid_configuration_in_another_directory_works(hosts):
     """Else the two tests above would prove nothing."""
     for flags in ((), ("--ssh-command", "ssh")):
         done = hosts.run("-H", "node2", *flags, *HELLO,
@@ -256,7 +256,7 @@ def test_ranks_to_show_that_are_not_there(local):
     refused(local.run("--show-ranks", "9", "-n", "4", *HELLO), 2, "rank 9", "0-3")
 
 
-def test_broken_env_file_names_the_place(local):
+def test_broken_env_file_names_the_line(local):
     path = local.file("job.env", "# values\nexport A='x y'\nB=$HOME/data\n")
     refused(local.run("--env-file", path, "-n", "1", *HELLO), 2, f"{path}:3:3", "fix:")
     local.file("job.env", "export A='x y'  # quoted\n")
@@ -298,7 +298,7 @@ def test_junk_on_the_command_socket(local):
     assert done.out.count(b"finished") == 2, done
 
 
-def test_many_long_words(local):
+def test_many_long_arguments_are_passed(local):
     """A megabyte and a half of arguments."""
     started = time.monotonic()
     words = [b"x" * 100_000] * 15

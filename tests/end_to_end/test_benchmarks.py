@@ -35,7 +35,7 @@ def rows_of(done, command):
     return [line for line in done.stdout.splitlines() if line.startswith(f"| {command}")]
 
 
-def test_a_run_that_fails_says_why_and_others_are_measured(bench):
+def test_a_failed_run_reports_why_and_others_are_measured(bench):
     done = bench("output", "--runs", "2", "--mib", "1")
     assert done.returncode == 1, done
     assert f"    | {WHY}\n" in done.stderr, done.stderr
@@ -46,7 +46,7 @@ def test_a_run_that_fails_says_why_and_others_are_measured(bench):
     assert "| 2 |" in alone and "failed" not in alone, alone
 
 
-def test_starts_that_are_measured_without_output_say_why_too(bench):
+def test_measured_starts_without_output_report_why(bench):
     done = bench("local", "--rounds", "2")
     assert f"    | {WHY}\n" in done.stderr, done.stderr
     assert "exit code 122" in done.stderr, done.stderr

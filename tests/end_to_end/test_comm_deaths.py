@@ -88,7 +88,7 @@ ABORT_SECONDS = 0.1
 
 
 @pytest.mark.parametrize("flags", [ONE, HOSTS, EACH], ids=["one", "hosts", "each"])
-def test_an_abort_wakes_every_rank_at_once(local, flags):
+def test_an_abort_wakes_every_rank_immediately(local, flags):
     turns = 9
     done = local.run(*flags, *CALM, local.script("comm_aborts.py"), str(turns), limit=LIMIT)
     said = [words for texts in heard(done).values() for words in texts]
@@ -222,7 +222,7 @@ else:
 
 
 @pytest.mark.parametrize("flags", [ONE, HOSTS, EACH], ids=["one", "hosts", "each"])
-def test_who_receives_from_any_rank_is_told_that_all_have_left(local, flags):
+def test_a_receive_from_any_rank_fails_once_all_have_left(local, flags):
     done = local.run(*flags, *CALM, local.file("leaving.py", LEAVING), limit=LIMIT)
     said = done.texts_by_rank()
     assert said[0][0] == "got 3.0", done

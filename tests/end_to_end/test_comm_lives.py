@@ -32,7 +32,7 @@ def test_also_in_another_program_of_the_same_worker(local, flags):
 
 
 @places
-def test_groups_of_a_world_that_is_gone_are_refused(local, flags):
+def test_groups_of_a_finalized_world_are_rejected(local, flags):
     done = local.run(*flags, local.script("comm_stale_groups.py"), limit=LIMIT)
     assert done.code == 0, done
     assert done.texts_by_rank() == {0: ["all refused"], 1: ["all refused"]}, done

@@ -74,7 +74,7 @@ def test_only_failing_ranks_are_shown(local):
     assert quiet.code == 0 and quiet.out == b"", quiet
 
 
-def test_a_tool_stands_in_front_of_the_workers(local):
+def test_a_tool_wraps_the_workers(local):
     show = ("sh", "-c", "echo ${TOOL:-none}")
     done = local.run("-n", "2", "--wrap", "env 'TOOL=of %r'", *show)
     assert done.code == 0 and sorted(text for _, _, text in done.labelled()) == ["of 0", "of 1"], done
@@ -207,7 +207,7 @@ def launcher_that_says(job, reply):
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
-def test_top_escapes_what_other_hosts_say(local, form):
+def test_top_escapes_text_of_other_hosts(local, form):
     """The host's name, its state and the communicator's name come from the hosts of the job."""
     job = os.urandom(16).hex()
     description = field(1, job.encode()) + field(2, os.getpid()) + field(3, b"running") + field(5, 1) + field(6, 1)
@@ -221,7 +221,7 @@ def test_top_escapes_what_other_hosts_say(local, form):
     assert "]52;c;QUFB" in text, text
 
 
-def test_top_says_what_each_rank_does(local):
+def test_top_shows_the_activity_of_each_rank(local):
     busy = "echo ready; [ $RANK = 0 ] && exec sleep 600; while :; do :; done"
     with local.start("--name", "topped", "-n", "2", "sh", "-c", busy) as run:
         run.wait_for("ready", count=2)

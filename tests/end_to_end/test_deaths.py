@@ -95,7 +95,7 @@ def test_a_process_below_a_shell_is_watched_too(local):
                     seen[0][0]), finished
 
 
-def test_a_report_is_told_to_every_rank_of_the_job(local):
+def test_a_report_reaches_every_rank_of_the_job(local):
     with local.start("--fake-hosts", "2", "-n", "4", WORKER, "attach",
                      "3:report:1,rank 1 called broadcast", "wait-report:1", "leave") as job:
         finished = job.finish()
@@ -117,7 +117,7 @@ def test_another_generation_has_another_page(local):
     assert len(re.findall(r"segment w", text)) == 2, finished
 
 
-def test_why_and_stall_timeout_say_what_each_rank_does(local):
+def test_why_and_stall_timeout_report_the_activity_of_each_rank(local):
     with local.start("--fake-hosts", "2", "--stall-timeout", "1", "-n", "4", "bash", "-c",
                      'echo job $IVY_JOB_ID; exec "$@"', "-", WORKER, "attach", "finish:world,811",
                      "0:enter:world,812", "1:enter:world,812", "2:enter:world,812",

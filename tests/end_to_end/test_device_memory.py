@@ -92,7 +92,7 @@ def test_mixed_host_and_device_arrays_fail_on_every_rank(local, flags):
 
 @PLACES
 @pytest.mark.parametrize("change", ["IVY_NCCL_LIB=/no/libnccl.so.2", "NCCL_DOUBLE=version=21304"], ids=["none", "old"])
-def test_an_array_on_a_device_without_nccl_is_refused_on_all_ranks(local, flags, change):
+def test_an_array_on_a_device_without_nccl_is_rejected_on_all_ranks(local, flags, change):
     done = run(local, flags, "without", change)
     words = said(done)
     assert done.code == 0 and len(words) == (3 if "-n" in flags else 4), done
@@ -149,7 +149,7 @@ def test_messages_that_torch_starts_together_are_one_group_of_nccls(local):
     assert done.code == 0 and {lines[-1] for lines in done.texts_by_rank().values()} == {"all equal"}, done
 
 
-def test_who_hangs_in_the_init_of_nccl_is_shown(local):
+def test_ranks_that_hang_in_the_init_of_nccl_are_shown(local):
     # What it leaves when it is killed goes with the test's folder.
     folder = ("-x", f"NCCL_DOUBLE_DIR={local.directory}")
     with local.start("--stall-timeout", "1", "-n", "2", *WITH_DOUBLES, "-x", "NCCL_DOUBLE=hang_init", *folder, PYTHON,
@@ -166,7 +166,7 @@ def test_who_hangs_in_the_init_of_nccl_is_shown(local):
         end(job)
 
 
-def test_who_has_not_called_an_operation_on_devices_is_named(local):
+def test_ranks_that_have_not_called_a_device_operation_are_named(local):
     absent = (r'rank 2 did not enter all_reduce #3 of "world \(devices\)" \(last entered all_reduce #2\); '
               r"ranks 0-1 wait in it \(1000 f32, sum\) for \d+ s")
     late = (PYTHON, local.script("comm_device.py"), "late")

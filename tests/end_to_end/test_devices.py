@@ -57,7 +57,7 @@ def test_dry_run_shows_the_accelerators(local, tree):
     assert row == ["2", "localhost", "2", "2", "0000:47:00.0", trees.UUIDS[2], "16-31,144-159", "1", "ib1"]
 
 
-def test_files_alone_are_enough(local, tree):
+def test_device_files_are_enough_without_nvml(local, tree):
     host = trees.eight_gpus(tree)
     done = local.run("-B", "numpy", *SHOW, env=host.environment(nvml=False))
     assert of_all(done, "IVY_DEVICE_UUID") == trees.UUIDS
@@ -155,7 +155,7 @@ def test_devices_are_found_by_dev_only(local, tree, file):
     assert of_all(done, "IVY_DEVICE_UUID") == [trees.UUIDS[0]]
 
 
-def test_several_instances_for_one_worker_are_refused(local, tree):
+def test_several_instances_for_one_worker_are_rejected(local, tree):
     done = local.run("--gpus_per_proc", "2", "/bin/true", env=trees.with_instances(tree).environment())
     assert done.code == 122 and "IVY-P021" in done.own_text(), done
     assert "a process use only one MIG instance" in done.own_text(), done
@@ -185,7 +185,7 @@ def test_a_mask_that_hides_all_devices_is_respected(local, tree, mask):
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == [mask]
 
 
-def test_a_mask_that_names_nothing_is_refused(local, tree):
+def test_a_mask_without_devices_is_rejected(local, tree):
     done = local.run("/bin/true", env=trees.eight_gpus(tree).environment(CUDA_VISIBLE_DEVICES="8,9"))
     assert done.code == 122 and "IVY-P017" in done.own_text(), done
     assert "CUDA_VISIBLE_DEVICES=8,9 lists no accelerator" in done.own_text(), done
@@ -265,7 +265,7 @@ def test_sharing_is_reported(local, tree):
 @pytest.mark.parametrize("flags, what", [
     (("-n", "10", "--visible", "own"), "10 workers on localhost need 10 accelerators, 8 are visible"),
     (("-n", "3", "--gpus_per_proc", "3"), "3 workers on localhost with 3 accelerators each need 9, 8 are visible")])
-def test_more_than_there_are_is_refused(local, tree, flags, what):
+def test_more_workers_than_slots_are_rejected(local, tree, flags, what):
     environment = trees.eight_gpus(tree).environment()
     done = local.run(*flags, *SHOW, env=environment)
     assert done.code == 122 and "IVY-P011" in done.own_text() and what in done.own_text(), done
@@ -283,7 +283,7 @@ def test_slurms_share_is_named_with_the_advice(local, tree):
     assert done.code == 0 and "SLURM_GPUS_PER_TASK=1 hides 7 of 8 accelerators" in done.own_text(), done
 
 
-def test_gpu_without_any_says_why(local, tree):
+def test_a_missing_gpu_is_explained(local, tree):
     environment = trees.eight_gpus(tree).environment(CUDA_VISIBLE_DEVICES="")
     done = local.run("--nproc_per_node", "gpu", "/bin/true", env=environment)
     assert done.code == 122 and "CUDA_VISIBLE_DEVICES= hides 8 of 8 accelerators" in done.own_text(), done
@@ -317,13 +317,13 @@ def test_the_probe_travels_with_the_node(hosts):
     assert listing.code == 0 and b"ivy core\t0" in listing.out, listing
 
 
-def test_within_what_ivyrun_may_use(local):
+def test_workers_stay_within_ivyruns_processors(local):
     first = min(os.sched_getaffinity(0))
     done = local.run_program("taskset", "-c", str(first), local.ivyrun(), "-n", "2", "--bind-to", "core", *AFFINITY)
     assert {lines[0] for lines in done.texts_by_rank().values()} == {f'[[{first}], "1"]'}, done
 
 
-def test_bound_near_the_accelerators_unless_told_otherwise(local, tree):
+def test_workers_are_bound_near_the_accelerators_by_default(local, tree):
     host = trees.eight_gpus(tree).processors("0-63,128-191")
     done = local.run("--dry-run", "--report-bindings", "/bin/true", env=host.environment())
     assert b"bound to the cores near their accelerators" in done.out, done

@@ -82,7 +82,7 @@ def test_memory_that_may_not_be_written():
     assert not writable and not got.flags.writeable
 
 
-def test_writing_goes_where_the_producer_sees_it():
+def test_writes_are_visible_to_the_producer():
     array = numpy.zeros(4, "f4")
     got, _ = dlpack.view(Producer(array))
     got[1] = 5
@@ -102,21 +102,21 @@ def test_bools():
 
 @pytest.mark.parametrize("options,words", [({"version": (2, 0)}, "version 2.0"), ({"type_": (FLOAT, 32, 4)}, "4 lanes"),
                                            ({"type_": (17, 4, 1)}, "type code 17"), ({"type_": (INT, 4, 1)}, "4 bits")])
-def test_what_is_refused_is_given_back(options, words):
+def test_rejected_capsules_are_released(options, words):
     producer = Producer(GRID, **options)
     with pytest.raises(TypeError, match=words):
         dlpack.view(producer)
     assert producer.given_back == 1
 
 
-def test_a_device_is_not_asked():
+def test_a_device_is_not_queried():
     producer = Producer(GRID, device=(2, 0))
     with pytest.raises(TypeError, match="device 2"):
         dlpack.view(producer)
     assert producer.asked == []
 
 
-def test_a_capsule_is_taken_once():
+def test_a_capsule_is_consumed_once():
     class Again(Producer):
         def __dlpack__(self, **options):
             return self.capsule if hasattr(self, "capsule") else super().__dlpack__(**options)

@@ -76,7 +76,7 @@ def known():
 
 @pytest.mark.parametrize("page", [page for page in PAGES if os.path.basename(page) not in MADE],
                          ids=lambda page: os.path.relpath(page, REPOSITORY))
-def test_flags_that_people_are_told_to_type(page, known):
+def test_documented_flags_are_accepted(page, known):
     wrong = [f"{line}: {flag}" for line in typed(page) for program, flags in [own_flags(line)] for flag in flags
              if flag not in known[program]]
     assert wrong == [], "\n".join(wrong)
@@ -107,7 +107,7 @@ def whole_commands():
     return found
 
 
-def test_whole_commands_are_typed_as_they_stand(local):
+def test_documented_commands_work_unchanged(local):
     """Each is run where its hosts and tools are missing: what it says of them is not that it was typed wrongly."""
     for name in ("train.py", "analyse.py", "ask.py", "main.py", "train_mpi4py.py"):
         local.file(name, "print('ran')\n")

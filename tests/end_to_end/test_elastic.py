@@ -69,7 +69,7 @@ def test_a_host_never_comes_up(anyone):
     assert hosts_of(done, 0) == {0: "node2", 1: "node2", 2: "node4", 3: "node4"}, done
 
 
-def test_the_first_host_never_comes_up(hosts):
+def test_an_unreachable_first_host_is_reported(hosts):
     """A port that refuses is known at once: nobody waits for --start-timeout, and node3 has the store."""
     go = hosts.file("go")
     done = hosts.run("-H", "node2:port=2299,node3,node4", "--nnodes", "2:3", "--start-timeout", "60s",
@@ -137,7 +137,7 @@ def test_a_host_that_shuts_down_in_order(hosts):
     assert hosts_of(done, 1) == {0: "node3", 1: "node4"}, done
 
 
-def test_a_lost_host_that_comes_back_is_left_alone(hosts):
+def test_a_lost_host_that_returns_is_ignored(hosts):
     script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
     with hosts.start(*SHORT, "-H", "node2,node3", "--nnodes", "1:2", script, go, env=QUICKLY) as run:
         run.wait_for(r"attempt 0 ", count=2)
@@ -185,7 +185,7 @@ def test_one_after_the_other_until_too_few_are_left(hosts):
     assert (2, 0) not in people(done), done
 
 
-def test_two_at_once(hosts):
+def test_two_nodes_lost_together_cost_one_restart(hosts):
     """Both are missed in the same attempt, and one restart is enough."""
     script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
     with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "1:3", script, go, env=QUICKLY) as run:
@@ -274,7 +274,7 @@ def test_ctrl_c_while_a_lost_host_is_waited_for(hosts):
 # ---- torch ------------------------------------------------------------------------------------------
 
 @needs_torch
-def test_torch_goes_on_from_its_checkpoint_on_fewer_hosts(hosts):
+def test_torch_continues_from_its_checkpoint_on_fewer_hosts(hosts):
     """The host of rank 0, which held torch's store, is lost."""
     user = hosts.as_user("ivyuser")
     with user.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", user.script("elastic.py"),

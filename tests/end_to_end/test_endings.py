@@ -66,7 +66,7 @@ def test_the_traceback_needs_no_decorator(local):
     assert re.search(r"\b3 (other|others)\b", summary), "the others are folded into one line"
 
 
-def test_a_traceback_that_stands_just_above_is_not_repeated(local):
+def test_a_traceback_that_was_just_printed_is_not_repeated(local):
     done = local.run("-n", "4", local.script("fail_deep.py"))
     assert done.code == 1, done
     assert done.err_text.count("Traceback (most recent call last)") == 1, done
@@ -99,7 +99,7 @@ def test_ranks_that_outlast_one_that_exited_well_are_named_once(local):
     assert done.err_text.count("still run") == 1, done
 
 
-def test_ranks_that_outlast_another_say_what_they_wait_for(local):
+def test_ranks_that_outlast_another_report_what_they_wait_for(local):
     local.file("waits.py", "import numpy, ivycomm as ic\nic.init()\nic.barrier()\n"
                            "if ic.rank():\n    ic.recv_(numpy.zeros(1), 3 - ic.rank())\n")
     with local.start("-n", "3", "--python", "/usr/bin/python3", "waits.py",
@@ -225,7 +225,7 @@ def test_launcher_killed_while_hosts_come_up(hosts):
             hosts.wait_clean(LAUNCHER_KILLED)
 
 
-def test_another_job_goes_on_when_one_is_killed(hosts):
+def test_another_job_continues_when_one_is_killed(hosts):
     with hosts.start("-H", "node1,node2", hosts.script("counter.py"), "40", "0.1") as other:
         other.wait_for("count 1", count=2)
         with stubborn(hosts, "-H", "node1,node2") as run:
@@ -351,7 +351,7 @@ def test_a_duplicate_request_counts_once(local, name):
     assert b"killing" not in done.err, done
 
 
-def test_ctrl_c_says_how_long_it_waits_and_twice_kills(anyone):
+def test_ctrl_c_prints_the_remaining_time_and_twice_kills(anyone):
     with anyone.on_terminal(anyone.ivyrun(), *THREE, anyone.script("stubborn.py")) as run:
         wait_for_ranks(run, "is ready", 3)
         run.type(b"\x03")
@@ -366,7 +366,7 @@ def test_ctrl_c_says_how_long_it_waits_and_twice_kills(anyone):
     anyone.wait_clean(1)
 
 
-def test_ctrl_c_three_times_leaves_at_once(anyone):
+def test_ctrl_c_three_times_exits_immediately(anyone):
     """One host does not answer any more: the third Ctrl-C does not wait for it; its lease does."""
     with anyone.on_terminal(anyone.ivyrun(), "--lease", "3s", *THREE,
                             anyone.script("stubborn.py")) as run:
@@ -503,7 +503,7 @@ def test_host_powered_off(anyone):
 
 
 @pytest.mark.parametrize("how", ["cut_one_way", "unplug"])
-def test_host_lost_in_other_ways(hosts, how):
+def test_a_host_is_lost_after_other_failures(hosts, how):
     lose_host(hosts, how)
 
 

@@ -148,7 +148,7 @@ def test_a_script_that_overwrites_master_addr(hosts, flags, mode, rank, warned):
     assert f"rank {rank} failed first" in text and "os.environ.setdefault" in text, done
 
 
-def test_words_and_variables_byte_for_byte_here(local):
+def test_arguments_and_variables_are_passed_byte_for_byte_here(local):
     odd = {f"ODD{index}": word for index, word in enumerate(ODD_WORDS)}
     flags = [part for name, word in odd.items() for part in ("-x", name.encode() + b"=" + word)]
     run_dump(local, ("-n", "1", *flags), ODD_WORDS)
@@ -157,7 +157,7 @@ def test_words_and_variables_byte_for_byte_here(local):
     assert {name: variables[name.encode()] for name in odd} == odd
 
 
-def test_words_and_variables_byte_for_byte_everywhere(hosts):
+def test_arguments_and_variables_are_passed_byte_for_byte_everywhere(hosts):
     """Over SSH, through bash, csh and a noisy login."""
     odd = {f"ODD{index}": word for index, word in enumerate(ODD_WORDS)}
     flags = [part for name, word in odd.items() for part in ("-x", name.encode() + b"=" + word)]
@@ -198,7 +198,7 @@ def test_pwd_is_the_working_directory_on_every_host(hosts):
     assert done.code == 0 and {text for _, _, text in done.labelled()} == {"/tmp|/tmp|None"}, done
 
 
-def test_a_working_directory_behind_a_link_keeps_its_name(hosts):
+def test_a_symlinked_working_directory_keeps_its_name(hosts):
     """The physical path is missing on the other host, as with an automounter."""
     hosts.file("show.py", SHOW_DIRECTORIES)
     link = f"/srv/work-{os.path.basename(hosts.directory)}"
@@ -274,7 +274,7 @@ def test_another_user_cannot_enter_the_job_directory(hosts):
         assert run.finish().code == 0
 
 
-def test_a_user_namespace_beside_roots_own_directories(hosts):
+def test_a_user_namespace_coexists_with_roots_directories(hosts):
     """As in rootless podman with the host's /tmp: the directories that are named after uid 0 are the real root's."""
     places = ("/tmp/ivyrun-0", "/dev/shm/ivyrun-0")
     assert hosts.run_on(1, "mkdir", "-p", "-m", "700", *places).code == 0
@@ -306,7 +306,7 @@ def test_standard_input_crosses_hosts(hosts):
     assert hashlib.md5(data).hexdigest() in done.out.decode(), done
 
 
-def test_what_is_compared_on_gpus_reaches_workers(local):
+def test_the_device_check_mode_reaches_workers(local):
     done = local.run("-x", "IVY_DEVICE_CHECK=every", "-x", "IVY_DEVICE_AHEAD=3", "-n", "1", "sh", "-c",
                      "echo $IVY_DEVICE_CHECK $IVY_DEVICE_AHEAD")
     assert done.code == 0 and b"every 3" in done.out and "nothing reads" not in done.err_text, done

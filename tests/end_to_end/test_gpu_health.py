@@ -272,7 +272,7 @@ def test_accelerators_of_a_pci_switch_follow_each_other(local, tree):
     assert of_all(done, "MASK") == ["0,1,2,3"] * 4, done
 
 
-def test_words_of_mpirun_are_refused_with_ours(local):
+def test_flags_of_mpirun_are_rejected_with_the_alternative(local):
     done = local.run("--map-by", "ppr:2:node", "/bin/true")
     assert done.code == 2 and "host, nvlink, switch" in done.err_text and "--nproc-per-node N" in done.err_text, done
 

@@ -48,7 +48,7 @@ def test_a_user_before_the_host(hosts):
     assert sorted(text for _, _, text in done.labelled()) == ["0 root", "1 ivyuser"]
 
 
-def test_two_users_of_one_host_are_told_apart(hosts):
+def test_two_users_of_one_host_are_distinguished(hosts):
     planned = hosts.run("-H", "node2,ivyuser@node2,node1", "--dry-run", "true")
     assert planned.code == 0, planned
     rows = [line.split() for line in planned.out.decode().splitlines()]
@@ -57,14 +57,14 @@ def test_two_users_of_one_host_are_told_apart(hosts):
     assert "ivyuser@node1" not in planned.out.decode(), planned
 
 
-def test_one_machine_under_two_names_is_refused(hosts):
+def test_one_machine_under_two_names_is_rejected(hosts):
     done = hosts.run("-H", "node2,10.77.0.2", "--nproc-per-node", "1", "true")
     assert done.code == 122 and "IVY-P038" in done.err_text, done
     assert "node2 and 10.77.0.2 are the same machine" in done.err_text, done
     assert "list it only once, with its slots: -H node2:2" in done.err_text, done
 
 
-def test_an_address_that_every_host_has_is_refused_at_once(hosts):
+def test_an_address_that_every_host_has_is_rejected_immediately(hosts):
     """As docker0's: each host would reach itself there."""
     for number in (1, 2):
         added = hosts.run_on(number, "ip", "addr", "add", "192.168.99.1/24", "dev", "lo")
@@ -117,14 +117,14 @@ def test_nnodes_takes_the_first_hosts(hosts):
     assert [host for _, _, _, host in placement(done)] == ["node2", "node1"]
 
 
-def test_number_alone_goes_in_blocks_over_the_hosts(local):
+def test_a_number_of_workers_is_spread_in_blocks_over_the_hosts(local):
     done = local.run("--fake-hosts", "2", "-n", "5", "sh", "-c", 'echo "$RANK $LOCAL_RANK"')
     assert done.code == 0, done
     hosts_of = {rank: host for rank, host, _ in done.labelled()}
     assert hosts_of == {0: "fake0", 1: "fake0", 2: "fake0", 3: "fake1", 4: "fake1"}
 
 
-def test_number_with_slots_takes_the_first_places(local):
+def test_a_number_of_workers_fills_the_first_slots(local):
     done = local.run("-H", "localhost:4", "-np", "3", "sh", "-c", 'echo "$RANK of $WORLD_SIZE"')
     assert done.code == 0, done
     assert sorted(text for _, _, text in done.labelled()) == ["0 of 3", "1 of 3", "2 of 3"]
@@ -228,7 +228,7 @@ def test_master_addr_by_name_of_the_first_host(hosts):
                                          (("--master-addr", "nosuch.invalid"), "has no address"),
                                          (("--master-addr", "localhost"), "MASTER_ADDR would be"),
                                          (("--iface", "lo"), "MASTER_ADDR would be 127.0.0.1")])
-def test_a_master_address_that_cannot_work_is_refused_at_once(hosts, flags, said):
+def test_an_unusable_master_address_is_rejected_immediately(hosts, flags, said):
     for dry in ((), ("--dry-run",)):
         done = hosts.run(*dry, "-H", "node[1-2]", *flags, "sh", "-c", "echo started")
         assert done.code == 122, done
@@ -271,7 +271,7 @@ def test_one_dash_before_a_long_name_is_no_letter(local):
     assert done.code == 0 and done.out.count(b"started") == 2, done
 
 
-def test_flag_with_two_meanings_is_refused_with_both(local):
+def test_flag_with_two_meanings_is_rejected_with_both(local):
     done = local.run("-N", "2", "/bin/true")
     assert done.code == 2, done
     assert "--nnodes" in done.own_text() and "--nproc" in done.own_text(), done

@@ -96,7 +96,7 @@ def test_a_world_of_one_without_a_launcher(local):
 
 @needs_numpy
 @pytest.mark.parametrize("flags", [("-n", "3"), ("--fake-hosts", "2", "-n", "3")], ids=["one", "hosts"])
-def test_groups_that_their_members_alone_make(local, flags):
+def test_groups_are_made_by_their_members_only(local, flags):
     done = local.run(*flags, *CALM, local.script("comm_members.py"), limit=LIMIT)
     assert {rank: lines[-1] for rank, lines in done.texts_by_rank().items()} == dict.fromkeys(range(3), "all equal"), done
 
@@ -121,7 +121,7 @@ def test_gelu_example(local):
 WHERE = "import ivycomm, sys; from ivycomm import library; print(ivycomm.__file__, library.load()._name)"
 
 
-def test_the_users_own_package_comes_first(local):
+def test_the_users_package_takes_precedence(local):
     os.mkdir(os.path.join(local.directory, "ivycomm"))
     local.file("ivycomm/__init__.py", "mine = True")
     done = local.run("-n", "1", "-x", f"PYTHONPATH={local.directory}", "/usr/bin/python3", "-B", "-c",
@@ -229,7 +229,7 @@ def told_of_mismatches(local, how, rounds, flags, limit=LIMIT):
 @needs_numpy
 @pytest.mark.parametrize("how", ["groups", "worlds"])
 @pytest.mark.parametrize("flags", [("-n", "3"), ("--fake-hosts", "2", "-n", "4")], ids=["one", "hosts"])
-def test_whoever_finds_a_mismatch_every_rank_is_told_it(local, how, flags):
+def test_a_mismatch_is_reported_on_every_rank(local, how, flags):
     told_of_mismatches(local, how, "1", flags)
 
 
@@ -238,7 +238,7 @@ def test_whoever_finds_a_mismatch_every_rank_is_told_it(local, how, flags):
 @pytest.mark.parametrize("how", ["groups", "worlds"])
 @pytest.mark.parametrize("flags", [("-n", "2"), ("--fake-hosts", "2", "-n", "4"), ("--fake-hosts", "3", "-n", "3")],
                          ids=["two", "hosts", "each"])
-def test_whoever_finds_a_mismatch_every_rank_is_told_it_at_length(local, how, flags):
+def test_a_mismatch_is_reported_on_every_rank_in_a_long_run(local, how, flags):
     told_of_mismatches(local, how, "40", flags, 20 * LIMIT)
 
 
@@ -287,7 +287,7 @@ def test_ctrl_c_wakes_a_waiting_call(local, scenario):
         assert error["kind"] == "Aborted" and error["rank"] == 0, done
 
 
-def test_ctrl_c_at_the_end_of_a_call_leaves_nothing_behind(local):
+def test_ctrl_c_at_the_end_of_a_call_leaves_nothing(local):
     done = fail(local, "interrupted_at_the_end")
     assert done.code == 0, done
     assert done.texts_by_rank() == {rank: ["interrupted", "went on"] for rank in range(3)}, done
@@ -305,7 +305,7 @@ def test_ctrl_c_while_an_operation_is_started_leaves_it_running(local):
     assert done.texts_by_rank() == {0: ["interrupted", "went on"], 1: ["went on"], 2: ["went on"]}, done
 
 
-def test_a_timeout_names_who_is_missing(local):
+def test_a_timeout_names_missing_ranks(local):
     done = fail(local, "timeout")
     for error in told(done, [0, 1]).values():
         assert error["kind"] == "Timeout" and error["rank"] == 2 and "rank 2" in error["text"], done
@@ -317,7 +317,7 @@ def test_the_end_of_a_wait_is_not_that_of_the_operation(local):
     assert done.texts_by_rank() == {0: ["still running", "went on"], 1: ["went on"], 2: ["went on"]}, done
 
 
-def test_abort_tells_the_reason(local):
+def test_abort_reports_the_reason(local):
     done = fail(local, "aborted")
     for error in told(done, range(3)).values():
         assert error["kind"] == "Aborted" and error["rank"] == 2 and "enough of it" in error["text"], done
@@ -340,7 +340,7 @@ def test_a_message_that_does_not_come_is_a_timeout(local, flags):
 
 @needs_numpy
 @pytest.mark.parametrize("flags", [("-n", "2"), EACH], ids=["one", "hosts"])
-def test_a_message_that_fails_is_told_to_every_rank(local, flags):
+def test_a_failed_message_is_reported_on_every_rank(local, flags):
     done = fail(local, "message_mismatch", *flags, *CALM)
     assert done.texts_by_rank()[1][0] == "mismatch", done
     for error in told(done, range(2)).values():

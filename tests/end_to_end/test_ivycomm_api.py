@@ -109,7 +109,7 @@ def test_properties_of_collectives_at_length(local, flags):
 
 @needs_numpy
 @pytest.mark.parametrize("flags", [ONE_HOST["alone"], ("-n", "3")], ids=["alone", "three"])
-def test_nothing_is_left_of_what_has_ended(local, flags):
+def test_nothing_is_left_of_ended_jobs(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_lifetimes.py"), limit=LIMIT), ranks_of(flags))
 
 
@@ -195,7 +195,7 @@ print(longest)
 """
 
 
-def test_what_a_handler_raises_ends_a_wait_at_once_and_stays_what_it_is():
+def test_an_exception_of_a_handler_ends_a_wait_and_is_raised_unchanged():
     """Whatever step of starting a thread and waiting for it the handler interrupts."""
     said = subprocess.run([sys.executable, "-c", SLICES, PACKAGE], capture_output=True, text=True, timeout=LIMIT)
     assert said.returncode == 0 and not said.stderr and float(said.stdout) < seconds(2), said
@@ -209,7 +209,7 @@ def code_of_page():
 
 
 @needs_numpy
-def test_the_code_of_the_page_says_what_its_comments_say(local):
+def test_the_code_of_the_page_prints_what_its_comments_say(local):
     code = code_of_page()
     wanted = re.findall(r"^ *print\(.*\) +# (.+)$", code, re.MULTILINE)
     assert len(wanted) == len(re.findall(r"^ *print\(", code, re.MULTILINE)) > 10
@@ -302,7 +302,7 @@ def functions_of(body):
     return functions
 
 
-def test_the_stub_of_collectives_has_what_the_code_has():
+def test_the_stub_of_collectives_matches_the_code():
     from_stub = functions_of(stub_of_collectives())
     assert set(from_stub) == {name for name in exported() if getattr(module(), name).__module__ == "ivycomm.collectives"}
     for name, declared in from_stub.items():
@@ -340,7 +340,7 @@ def test_the_types_of_jax_functions_can_be_looked_up():
     assert said.returncode == 0, said.stderr
 
 
-def test_the_stub_of_torchs_module_has_what_it_has():
+def test_the_stub_of_torchs_module_matches_it():
     if not os.path.exists(TORCH):
         pytest.skip(f"{TORCH} is not there: scripts/setup")
     said = subprocess.run([TORCH, "-B", "-c", DESCRIBE, "ivycomm.torch"], capture_output=True, timeout=LIMIT, text=True,
@@ -394,7 +394,7 @@ def test_everything_exported_has_a_docstring():
                     assert inspect.getdoc(getattr(found, member)), f"{name}.{member}"
 
 
-def test_the_docstring_of_a_call_says_units_and_errors():
+def test_the_docstring_of_a_call_lists_units_and_errors():
     """What help() of one call shows, without that of its module."""
     package = module()
     calls = [name for name in exported() if getattr(getattr(package, name), "__module__", "") in (
@@ -433,7 +433,7 @@ def test_the_types_of_public_functions_can_be_looked_up():
             assert "return" in typed and not untyped, (name, untyped)
 
 
-def test_docstrings_say_the_unit_of_a_timeout_and_whether_a_call_is_collective():
+def test_docstrings_name_the_unit_of_a_timeout_and_whether_a_call_is_collective():
     package, found = module(), 0
     for name, function in public_functions():
         owner, _, method = name.rpartition(".")

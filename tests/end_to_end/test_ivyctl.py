@@ -94,7 +94,7 @@ def rank_file(folder, rank, stream="out"):
     return None
 
 
-def test_ps_marks_a_job_whose_parent_is_gone(local, ctl):
+def test_ps_marks_a_job_whose_parent_has_exited(local, ctl):
     words = " ".join([local.ivyrun(), "-n", "1", *map(shlex.quote, COUNTING)])
     with local.start_program("sh", "-c", f"{words} > /dev/null & echo started; wait") as shell:
         assert not ctl.job()["orphan"]
@@ -177,7 +177,7 @@ def test_a_signal_reaches_only_the_ranks_that_are_named(local, ctl):
     assert sorted(re.findall(r"rank \d got it", done.out.decode())) == ["rank 1 got it", "rank 3 got it"], done
 
 
-def test_stop_waits_for_the_end_and_says_why(local, ctl):
+def test_stop_waits_for_the_end_and_reports_why(local, ctl):
     with local.start("-n", "2", "sh", "-c", "trap 'sleep 0.5; exit 0' TERM; echo ready; "
                      "while :; do sleep 0.05; done") as run:
         run.wait_for("ready", count=2)
@@ -189,7 +189,7 @@ def test_stop_waits_for_the_end_and_says_why(local, ctl):
     assert "stopped by ivyctl" in finished.own_text(), finished
 
 
-def test_stop_now_kills_what_ignores_term(local, ctl):
+def test_stop_now_kills_processes_that_ignore_term(local, ctl):
     with local.start("-n", "1", "sh", "-c", "trap '' TERM; echo ready; "
                      "while :; do sleep 0.05; done") as run:
         run.wait_for("ready")
@@ -200,7 +200,7 @@ def test_stop_now_kills_what_ignores_term(local, ctl):
         run.finish()
 
 
-def test_stop_says_what_it_waits_for_and_gives_up_a_launcher_that_is_stopped(local, ctl):
+def test_stop_reports_what_it_waits_for_and_gives_up_on_a_stopped_launcher(local, ctl):
     with local.start("-n", "1", "sh", "-c", "trap '' TERM; echo ready; "
                      "while :; do sleep 0.05; done") as run:
         run.wait_for("ready")
@@ -328,7 +328,7 @@ def test_attach_follows_to_the_end_and_exits_as_the_job(local, ctl):
     assert "rank 1 failed first" in done.err_text, done
 
 
-def test_ctrl_c_in_attach_leaves_the_job_alone(local, ctl):
+def test_ctrl_c_in_attach_does_not_stop_the_job(local, ctl):
     job, folder = detach(local, "-n", "1", *COUNTING)
     with ctl.start("attach", job) as attached:
         attached.wait_for(r"line \d+")
@@ -458,7 +458,7 @@ def test_another_launcher_takes_over_with_the_same_workers_and_every_byte(local,
     assert_contiguous(folder, 4)
 
 
-def test_two_who_attach_at_once_follow_the_same_new_launcher(local, ctl):
+def test_two_concurrent_attaches_follow_the_same_new_launcher(local, ctl):
     """Whoever is slower starts none of his own, and sees and exits as the other."""
     job, folder = detach(local, "--lease", "60", "-n", "2", *counting(100, code=3))
     pid = ctl.job()["pid"]
@@ -512,7 +512,7 @@ def test_a_stop_reaches_a_job_that_was_taken_over(local, ctl):
         assert "stopped by ivyctl" in log.read()
 
 
-def test_a_host_whose_supervisor_is_gone_is_lost_to_the_new_launcher(local, ctl):
+def test_a_new_launcher_reports_a_host_without_a_supervisor_as_lost(local, ctl):
     job, _ = detach(local, "--lease", "60", "--fake-hosts", "2", "-n", "2", *COUNTING)
     kill_launcher(ctl, job)
     keepers = [process for process in local.processes() if b"--host\x001\x00" in process.command]
@@ -540,7 +540,7 @@ def test_a_job_without_a_launcher_can_be_read_and_stopped(local, ctl):
 
 
 @pytest.mark.parametrize("fault", ["none", "stopped", "killed"])
-def test_top_ends_with_the_job_or_says_what_is_wrong(local, ctl, fault):
+def test_top_exits_with_the_job_or_reports_an_error(local, ctl, fault):
     job, _ = detach(local, "--lease", "60", "-n", "1", "sh", "-c", "echo ready; while [ ! -e end ]; do sleep 0.1; done")
     pid = ctl.job()["pid"]
     with local.on_terminal(IVYCTL, "top", job) as top:

@@ -38,7 +38,7 @@ def named(events, name):
     return [event for event in events if event["event"] == name]
 
 
-def test_events_tell_a_job_that_fails_and_starts_again(local):
+def test_events_describe_a_job_that_fails_and_restarts(local):
     done = local.run("--events", "run.jsonl", "--name", "twice", "--log-dir", "logs", "--fake-hosts", "2", "-n", "2",
                      "--max-restarts", "1", "sh", "-c", "echo here; test $RANK = 0 || exit 7; sleep 60",
                      env={"IVY_TEST_RESTART_PAUSE": "10ms"})
@@ -136,7 +136,7 @@ def test_events_on_standard_output(local):
     assert os.listdir(local.directory) == [], "no file of the name -"
 
 
-def test_bad_places_for_events(local):
+def test_invalid_targets_for_events_are_rejected(local):
     refused = local.run("--events", "fd:77", "-n", "1", "true")
     assert refused.code == 2 and "descriptor 77 is not open" in refused.err_text, refused
     refused = local.run("--events", ".", "-n", "1", "true")
@@ -165,7 +165,7 @@ def test_summary_as_one_line(local, command, code, reason):
     assert quiet.code == code and not quiet.err, quiet
 
 
-def test_summary_of_a_refusal_has_the_message(local):
+def test_summary_of_a_rejection_has_the_message(local):
     done = local.run("--summary", "json", "-n", "1", "/nowhere/program")
     verdict = json.loads(done.err_text.strip().splitlines()[-1])
     assert (verdict["reason"], verdict["message"]["id"], verdict["exit_code"]) == ("refused", "IVY-P004", 127), verdict

@@ -61,7 +61,7 @@ def test_hosts_with_different_numbers_of_ranks(local, world):
 
 
 @pytest.mark.parametrize("flags", [(), ("-B", "mpi")])
-def test_behind_a_shell(local, world, flags):
+def test_mpi_works_below_a_shell(local, world, flags):
     """The shell has no MPI among its libraries, and goes on when the program has ended."""
     check_world(local.run(*TWO_BY_TWO, *flags, "sh", "-c", f"{world}; true"), 4, 2)
 
@@ -88,7 +88,7 @@ def test_whatever_starts_it(local, world, name, text, command):
     check_world(local.run(*TWO_BY_TWO, *command, script), 4, 2)
 
 
-def test_behind_a_shell_it_fails_as_in_front(local, world):
+def test_a_program_below_a_shell_fails_like_a_direct_one(local, world):
     failed(local.run(*TWO_BY_TWO, "sh", "-c", f"{world} abort; true"), 7, "by MPI_Abort(7)")
     done = local.run("-n", "2", "sh", "-c", f"test $RANK = 1 || {world}; true")
     failed(done, 1, "exit 0 before MPI_Init", "the other ranks wait for it there")
@@ -104,7 +104,7 @@ def test_an_mpiexec_in_a_worker_has_a_world_of_its_own(local, world, request):
     assert done.code == 0 and done.out.count(b"of 3: sum 6, near 3") == 6, done
 
 
-def test_an_outer_job_is_not_mistaken_for_ours(local, world):
+def test_an_outer_job_is_not_mistaken_for_this_one(local, world):
     foreign = {"PMI_RANK": "7", "PMI_SIZE": "8", "PMI_FD": "9", "PMIX_RANK": "7", "OMPI_COMM_WORLD_RANK": "7"}
     check_world(local.run("-n", "2", world, env=foreign), 2, 2)
 
@@ -141,7 +141,7 @@ def test_a_rank_that_never_calls_init(local, world):
         assert "the other ranks wait for it there" in done.own_text(), done
 
 
-def test_a_rank_that_comes_late_is_named(local):
+def test_a_late_rank_is_named(local):
     world = build("mpicc.mpich", local.directory)
     script = f"test $RANK = 0 || sleep {seconds(3):g}; exec {world}"
     done = local.run("-n", "2", "--start-timeout", f"{seconds(1):g}s", "sh", "-c", script, limit=60)
@@ -149,7 +149,7 @@ def test_a_rank_that_comes_late_is_named(local):
     assert re.search(r"warning\[IVY-R015\]: rank 1 has not called MPI_Init .* rank 0 waits there", done.own_text()), done
 
 
-def test_two_libraries_that_cannot_meet(local):
+def test_two_incompatible_libraries_are_reported(local):
     """Each would wait in MPI_Init for ranks that ask another server."""
     programs = []
     for compiler in COMPILERS:
@@ -172,7 +172,7 @@ def test_a_library_that_is_missing_on_one_host_is_named(local):
     failed(done, 127, "rank 1 failed first", "cannot find the shared library libmpich.so.99", "where: fake1", "fix:")
 
 
-def test_the_program_behind_a_shell_is_killed(local, world):
+def test_the_program_below_a_shell_is_killed(local, world):
     """The shell's own code says nothing of it."""
     failed(local.run("-n", "2", "-B", "mpi", "sh", "-c", f"{world} kill; exit 0"), 1, "rank 1 failed first",
            "with exit 0 before MPI_Finalize")
@@ -185,7 +185,7 @@ def test_the_shell_of_a_killed_program_is_stopped(local):
            "its MPI process had exited before MPI_Finalize")
 
 
-def test_starting_more_ranks_is_refused_with_the_way_out(local):
+def test_starting_more_ranks_is_rejected_with_the_alternative(local):
     """Debian's MPICH gives up by itself, before it asks us."""
     done = local.run("-n", "2", build("mpicc.openmpi", local.directory), "spawn")
     assert done.code == 0, done
@@ -244,7 +244,7 @@ def test_intended_mpi4py_singletons(local, script):
     assert done.code == 0 and done.out.count(b"rank 0 of 1") == 2, done
 
 
-def test_another_mpirun_in_a_worker_is_left_alone(local, script):
+def test_another_mpirun_in_a_worker_is_not_affected(local, script):
     if shutil.which("mpiexec.openmpi") is None:
         pytest.skip("no mpiexec.openmpi here")
     own = ["mpiexec.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "3"]

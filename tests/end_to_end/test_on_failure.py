@@ -90,7 +90,7 @@ def test_a_failed_job_that_may_shrink_starts_again_as_a_whole(local):
 
 @pytest.mark.parametrize("hosts", [["-n", "4"], ["--fake-hosts", "4", "--nproc_per_node", "1"]],
                          ids=["one-host", "alone-on-its-host"])
-def test_a_killed_rank_is_started_again_alone(local, hosts):
+def test_only_the_killed_rank_is_restarted(local, hosts):
     with local.start(*hosts, "--on-failure", "replace", *WAITING, env=QUICKLY) as job:
         first = {rank: pids(job, rank)[0] for rank in range(4)}
         for number in (1, 2):
@@ -148,7 +148,7 @@ def test_five_quick_failures_in_a_row_end_the_job(local):
     assert done.code == 6 and "5 workers in a row failed within 10 s of their start" in done.err_text, done
 
 
-def test_when_all_are_killed_nobody_is_left_to_learn_from(local):
+def test_a_job_whose_ranks_are_all_killed_cannot_recover(local):
     with local.start("-n", "3", "--on-failure", "replace", "--max-restarts", "50", *WAITING,
                      env={"IVY_TEST_RESTART_PAUSE": "5s"}) as job:
         first = [pids(job, rank)[0] for rank in range(3)]
@@ -158,7 +158,7 @@ def test_when_all_are_killed_nobody_is_left_to_learn_from(local):
     assert done.code == 137 and "no worker is left from which a new one could get the state" in done.err_text, done
 
 
-def test_a_program_that_is_gone_ends_the_job(local):
+def test_a_missing_program_ends_the_job(local):
     program = local.file("program", "#!/bin/bash\n" + SAY + WAIT + "\n", 0o755)
     with local.start("-n", "2", "--on-failure", "replace", program, env=QUICKLY) as job:
         first = [pids(job, rank)[0] for rank in range(2)]
@@ -169,7 +169,7 @@ def test_a_program_that_is_gone_ends_the_job(local):
     assert "rank 1 could not be started: exec: No such file" in done.err_text, done
 
 
-def test_output_of_both_processes_stands_under_one_label_and_in_one_file(local):
+def test_output_of_both_processes_has_one_label_and_one_file(local):
     script = ('if [ $RANK = 0 ]; then while ! [ -e go.0 ]; do sleep 0.02; done; exit 0; fi; '
               'if [ -z "$IVY_REJOIN" ]; then echo first; printf half; kill -9 $$; fi; '
               "echo second; touch go.0; exit 0")
@@ -180,7 +180,7 @@ def test_output_of_both_processes_stands_under_one_label_and_in_one_file(local):
     assert local.read(f"logs/{job}/0/rank00001.out") == b"first\nhalf\nsecond\n"
 
 
-def test_what_a_dead_rank_has_started_is_killed_with_it(local):
+def test_processes_of_a_dead_rank_are_killed_with_it(local):
     script = (SAY + 'if [ $RANK = 1 ] && [ -z "$IVY_REJOIN" ]; then (trap "" TERM; echo helper $BASHPID; '
               "exec sleep 603) & wait; fi; " + WAIT)
     with local.start("-n", "2", "--on-failure", "replace", "bash", "-c", script, env=QUICKLY) as job:
@@ -341,7 +341,7 @@ def test_ivycomm_sees_a_death_also_when_the_rank_has_come_back(local, how, hosts
         assert texts[1] == ["rejoins 1"], done
 
 
-def test_ivyctl_says_which_ranks_are_lost_and_replaced(local, ctl):  # noqa: F811
+def test_ivyctl_shows_which_ranks_are_lost_and_replaced(local, ctl):  # noqa: F811
     with local.start("-n", "3", "--on-failure", "replace", *WAITING, env=QUICKLY) as job:
         first = [pids(job, rank)[0] for rank in range(3)]
         ctl.job()
@@ -365,7 +365,7 @@ def test_ivyctl_says_which_ranks_are_lost_and_replaced(local, ctl):  # noqa: F81
     (["--on-failure", "shrink", "--detach", "--lease", "60s"], "lets another launcher take over the job"),
     (["--on-failure", "rerun"], "restart, shrink"),
 ])
-def test_what_does_not_go_together_is_one_clear_error(local, arguments, words):
+def test_conflicting_flags_are_one_clear_error(local, arguments, words):
     done = local.run(*arguments, "true")
     assert done.code == 2 and words in done.err_text, done
     assert done.err_text.count("error[IVY-U001]") == 1, done

@@ -137,7 +137,7 @@ def test_messages_of_the_sources_are_all_explained():
     assert said == listed, said ^ listed
 
 
-def test_config_files_and_where_a_value_comes_from(local, tmp_path):
+def test_config_files_and_the_origin_of_a_value(local, tmp_path):
     home = tmp_path / "home"
     (home / ".config/ivyrun").mkdir(parents=True)
     user = home / ".config/ivyrun/config.toml"

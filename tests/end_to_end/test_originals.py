@@ -33,11 +33,11 @@ def test_remote_calls(local, flags):
 
 @pytest.mark.parametrize("flags", [ONE_HOST["four"], TWO_HOSTS["hosts"]], ids=["four", "hosts"])
 @pytest.mark.long
-def test_ten_thousand_remote_calls_of_four_ranks_at_once(local, flags):
+def test_ten_thousand_concurrent_remote_calls_of_four_ranks(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_rpc.py"), "10000", limit=LIMIT), 4)
 
 
-def test_a_call_of_a_rank_that_dies_says_so_at_once(local):
+def test_a_call_to_a_rank_that_dies_fails_immediately(local):
     done = local.run("-n", "2", local.script("comm_rpc.py"), "dies", limit=LIMIT)
     assert done.code == 3 and b"died: 1 3" in done.out, done
 
@@ -208,7 +208,7 @@ def test_documented_names_and_signatures():
 @needs_numpy
 @pytest.mark.parametrize("name, instead", [("mpi", "pip install mpi4py mpich"), ("mpi4jax", "ivycomm.jax"),
                                            ("torchdist", "torch.distributed")])
-def test_a_removed_stand_in_says_what_to_use(name, instead):
+def test_a_removed_module_names_its_replacement(name, instead):
     said = python(f"""
         try:
             from ivycomm.compat import {name}
@@ -239,7 +239,7 @@ def test_examples_with_torch(local, name, says):
 
 @needs_torch
 @pytest.mark.parametrize("python", ["/usr/bin/python3", pytest.param(TODAY, marks=needs_todays)], ids=["debian", "today"])
-def test_the_example_of_ways_to_begin(python):
+def test_the_example_of_init_methods_runs(python):
     done = subprocess.run([python, os.path.join(EXAMPLES, "torch_init_methods.py")], capture_output=True, timeout=seconds(60),
                           check=False, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr

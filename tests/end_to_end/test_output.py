@@ -70,7 +70,7 @@ def test_input_of_a_pipe_that_no_rank_used_is_noted(local):
     assert done.code == 0 and "no rank used" not in done.err_text, done
 
 
-def test_label_says_rank_and_host(local):
+def test_label_shows_rank_and_host(local):
     done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", "sh", "-c",
                      "echo to out; echo to err >&2")
     assert done.code == 0, done
@@ -233,7 +233,7 @@ def test_log_files_on_the_nodes(hosts):
         hosts.run_on(number, "rm", "-rf", "/tmp/logs")
 
 
-def test_log_files_are_in_one_place_whatever_the_working_directory_is(local):
+def test_log_files_are_in_one_directory_for_any_working_directory(local):
     done = local.run("-n", "1", "--wdir", "/", "--log-dir", "logs", "--log-to", "both", "sh", "-c", "pwd")
     assert done.code == 0 and done.out == b"/\n", done
     (job,) = set(os.listdir(os.path.join(local.directory, "logs"))) - {"latest"}
@@ -325,7 +325,7 @@ def test_head_ends_the_job_cleanly(anyone):
     anyone.wait_clean(3)
 
 
-def test_a_reader_that_goes_ends_a_job_that_prints_nothing(local):
+def test_a_closed_reader_ends_a_job_that_prints_nothing(local):
     reading, writing = os.pipe()
     with local.start("-n", "2", "sh", "-c", "echo up; sleep 60", stdout=writing) as run:
         os.close(writing)
@@ -379,7 +379,7 @@ def lost_output(done):
     assert re.search(r"error\[IVY-O003\].*standard output.*No space left", done.own_text()), done
 
 
-def test_full_disk_behind_the_output(hosts):
+def test_a_full_disk_under_the_output_is_reported(hosts):
     """Every rank ends well, but its output does not arrive: nobody may take that for a success."""
     with open("/dev/full", "wb") as full:
         lost_output(hosts.run("-H", "node1,node2", "seq", "1", "3000", stdout=full))

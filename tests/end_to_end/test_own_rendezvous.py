@@ -39,7 +39,7 @@ def meet(local, python, kind, *flags, ranks=2):
 
 
 @pytest.mark.parametrize("kind", ["given", "port", "address", "tcp"])
-def test_rank_0_serves_where_the_script_says(local, python, kind):
+def test_rank_0_serves_at_the_address_of_the_script(local, python, kind):
     meet(local, python, kind, "--fake-hosts", "2")
 
 

@@ -78,7 +78,7 @@ def test_libraries_of_the_wheel_load_on_an_older_system(packages, tmp_path):
 
 
 @pytest.mark.parametrize("tag", ["manylinux_2_34_sparc64", "manylinux_2_999_x86_64"])
-def test_a_wheel_of_another_system_is_refused(environment, packages, tmp_path, tag):
+def test_a_wheel_of_another_system_is_rejected(environment, packages, tmp_path, tag):
     wheel, = packages.glob("ivyrun-*.whl")
     other = tmp_path / re.sub(r"manylinux_2_34_\w+", tag, wheel.name)
     os.link(wheel, other)
@@ -211,7 +211,7 @@ def test_the_recipe_of_spack_is_that_of_the_tarball(packages, tmp_path):
     compile(text, "package.py", "exec")
 
 
-def test_a_tarball_that_does_not_fit_says_so(local, packages):
+def test_a_tarball_of_another_system_is_rejected(local, packages):
     tarball, = packages.glob("ivyrun-*.tar.gz")
     call("tar", "-xf", str(tarball), "-C", local.directory)
     tree, = glob.glob(f"{local.directory}/ivyrun-*")

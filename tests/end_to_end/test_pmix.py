@@ -133,7 +133,7 @@ def test_data_is_fetched_on_demand_where_fences_collect_none(hosts, built, versi
     assert outputs(*both) == ring(4)
 
 
-def test_some_ranks_meet_without_the_others(hosts, tmp_path):
+def test_some_ranks_synchronize_without_the_others(hosts, tmp_path):
     include = "/usr/lib/x86_64-linux-gnu/pmix2/include"
     if not os.path.isdir(include):
         pytest.skip("libpmix-dev is not here")
@@ -154,7 +154,7 @@ def test_a_rank_may_run_one_mpi_program_after_another(hosts, built, version):
     assert host.events.count("joined 1") == 2
 
 
-def test_abort_says_rank_and_code_and_the_rank_exits_with_it(hosts, built, version):
+def test_abort_reports_rank_and_code_and_the_rank_exits_with_it(hosts, built, version):
     host = hosts(2)
     host.start_all([built(version), "abort", "7"])
     assert host.workers[1].wait(timeout=seconds(30)) == 7
@@ -191,7 +191,7 @@ def test_a_missing_library_is_reported_on_each_rank(hosts):
     assert host.events == []  # The same rank may have a world by PMI-1.
 
 
-def test_a_job_without_the_library_says_what_to_install(local, built):
+def test_a_job_without_the_library_names_the_package_to_install(local, built):
     done = local.run("-n", "2", built(version_or_skip("4.1")), env={"IVY_PMIX_LIB": "/nonexistent/libpmix.so.2"})
     assert done.code == 122 and b"error[IVY-R014]" in done.err and b"Debian, Ubuntu: libpmix2" in done.err, done
 

@@ -52,7 +52,7 @@ def test_no_child_process_is_left_to_the_caller(local, program):
     expect_no_children(local, 0, "-n", "2", *program.split())
 
 
-def test_a_refused_command_line_and_pretended_hosts_leave_no_child(local):
+def test_a_rejected_command_line_and_simulated_hosts_leave_no_child(local):
     expect_no_children(local, 2, "-n", "two", "/bin/true")
     os.makedirs(os.path.join(local.directory, "ivyrun"))
     local.file("ivyrun/config.toml", "fake-hosts = 2\n")
@@ -67,7 +67,7 @@ def test_closed_standard_streams_are_not_used_as_transport(local, closed):
 
 
 @pytest.mark.parametrize("mpirun", ["mpiexec.hydra", "mpirun.openmpi"])
-def test_tasks_of_mpirun_are_refused(local, mpirun):
+def test_tasks_of_mpirun_are_rejected(local, mpirun):
     """Each would start the whole job; the first one says so."""
     if shutil.which(mpirun) is None:
         pytest.skip(f"{mpirun} is not installed")
@@ -158,7 +158,7 @@ def test_threads_fit_the_processor_quota_of_the_cgroup(local):
         os.rmdir(group)
 
 
-def test_processes_that_a_rank_left_behind_are_named(local):
+def test_processes_that_outlive_a_rank_are_named(local):
     """They end with the job; a helper that uploads results would disappear without a word."""
     done = local.run("-n", "2", "sh", "-c", "setsid sleep 30 & sleep 0.5; exit 0")
     assert done.code == 0 and "stopped 2 processes that ranks left behind" in done.err_text, done
@@ -176,7 +176,7 @@ def test_workers_with_a_processor_each_have_a_session_each(local):
         assert len({text for _, _, text in done.labelled()}) == sessions, done
 
 
-def test_ctrl_z_suspends_what_runs_below_a_shell(local):
+def test_ctrl_z_suspends_processes_below_a_shell(local):
     """DataLoader workers, programs below `bash run.sh` and --wrap tools, as in a terminal."""
     count = os.path.join(local.directory, "count")
     script = f"bash -c 'for i in $(seq 1 1000); do echo >> {count}; sleep 0.05; done'; true"

@@ -44,7 +44,7 @@ def check(local, scenario, *flags, limit=LIMIT):
 @pytest.mark.long
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_threads_change_what_calls_use(local, scenario, python):
+def test_threads_change_arguments_during_calls(local, scenario, python):
     check(local, scenario, *python)
 
 

@@ -61,7 +61,7 @@ def check_deaths(done, victim, ranks, check):
 
 @pytest.mark.parametrize("flags", [("-n", "3"), TWO_HOSTS["hosts"]], ids=["one", "hosts"])
 @pytest.mark.parametrize("way", ["kill", "exit"])
-def test_calls_of_a_rank_that_dies_say_so_at_once(local, flags, way):
+def test_calls_to_a_rank_that_dies_fail_immediately(local, flags, way):
     """The call that it dies in, and calls of other ranks on both hosts that are under way."""
     ranks = 4 if flags == TWO_HOSTS["hosts"] else 3
     done = local.run(*flags, local.script("comm_rpc_deaths.py"), way, limit=LIMIT)

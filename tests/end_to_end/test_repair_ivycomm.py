@@ -68,7 +68,7 @@ def test_survivors_go_on_one_death_after_the_other(local, victims):
         assert {one["error"] for one in said} <= {"RankDied", "Aborted"}, done
 
 
-def test_what_becomes_of_groups_works_and_memory(local):
+def test_groups_works_and_memory_of_a_broken_world_fail(local):
     done = run_plain(local, 3, "old_things")
     assert [one.code for one in done] == [0, 0, KILLED], done
     for rank in (0, 1):

@@ -310,7 +310,7 @@ def test_the_next_launcher_restarts_the_group_too(local, ctl):  # noqa: F811
         assert output_of(folder, attempt) == [f"attempt {attempt}\n"] * 2, attempt
 
 
-def test_what_fails_without_a_launcher_is_restarted_by_the_next(local, ctl):  # noqa: F811
+def test_a_failure_without_a_launcher_is_restarted_by_the_next(local, ctl):  # noqa: F811
     script = local.file("work.sh", "while ! test -e go; do sleep 0.02; done; [ $IVY_GENERATION = 1 ] && exit 0; "
                         "exit 4\n")
     job, _ = detach(local, "--lease", "60", "-n", "2", "--max-restarts", "1", "sh", script, env=QUICKLY)
@@ -405,7 +405,7 @@ def test_a_host_is_lost(anyone, phase):
     anyone.wait_clean(7)
 
 
-def test_every_host_ends_when_the_launcher_dies_between_two_attempts(anyone):
+def test_every_host_exits_when_the_launcher_dies_between_two_attempts(anyone):
     with anyone.start("-H", "node2,node3", "--max-restarts", "3", *FAIL) as run:
         between(run)
         run.signal(signal.SIGKILL)

@@ -100,7 +100,7 @@ def test_exit_code_and_cause(slurm):
     assert "rank 2 failed first (node3" in done.err_text, done
 
 
-def test_dry_run_says_what_listens(slurm):
+def test_dry_run_lists_what_listens(slurm):
     done = slurm.run(FOUR, "--dry-run", "-v", "/bin/true")
     assert done.code == 0, done
     text = done.out.decode()
@@ -122,7 +122,7 @@ def test_restarts_in_the_same_step(slurm):
 
 # ---- beside others -------------------------------------------------------------------------------
 
-def test_the_users_own_srun_runs_beside_it(slurm):
+def test_the_users_srun_runs_concurrently(slurm):
     """As many tasks as there are processors, while our step is there."""
     stop = slurm.launcher.directory + "/stop"
     job = slurm.batch([*FOUR, "--exclusive"],
@@ -304,7 +304,7 @@ def openssl(slurm, host, address, *words):
                                  user="ivyuser")
 
 
-def test_strangers_at_the_port(slurm):
+def test_unauthenticated_connections_are_dropped(slurm):
     """Who does not know the job's key gets nothing, is named, and disturbs nobody."""
     stop = slurm.launcher.directory + "/stop"
     with slurm.start(FOUR, *sequence(slurm, "0.02", stop)) as run:
@@ -363,7 +363,7 @@ def test_the_key_is_nowhere_to_be_seen(slurm):
 
 # ---- what cannot be ------------------------------------------------------------------------------
 
-def test_srun_that_refuses(slurm):
+def test_a_failing_srun_is_reported(slurm):
     done = slurm.run(FOUR, "--srun-args=--no-such-option", "/bin/true")
     assert done.code == 120, done
     assert "unrecognized option '--no-such-option'" in done.err_text, done
@@ -394,7 +394,7 @@ def test_start_while_another_step_holds_all_resources(slurm):
     assert "code 0" in done.err_text and done.err_text.count("came") == 4, done
 
 
-def test_no_way_back(slurm):
+def test_hosts_without_a_route_to_the_launcher_report_it(slurm):
     """Each host says itself what it tried."""
     done = slurm.run(["-w", "node[2-3]"], "--iface", "lo", "--start-timeout", "8s", "/bin/true")
     assert done.code == 120, done

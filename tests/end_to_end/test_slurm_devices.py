@@ -99,7 +99,7 @@ def test_idle_gpus_are_reported(slurm, tree):
     assert done.code == 0 and "--gpus-per-task leaves 1 of 4 devices visible" in done.err_text, done
 
 
-def test_workers_that_share_what_nobody_hides(slurm, tree):
+def test_workers_share_devices_that_are_not_hidden(slurm, tree):
     """Torch's scripts on fewer GPUs."""
     job = slurm.batch(["-N", "1", "-n", "1", "--gpus-per-task=2"], f"{tree}IVYRUN --nproc_per_node 4 /bin/true")
     done = job.finish()

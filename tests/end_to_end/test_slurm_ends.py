@@ -34,7 +34,7 @@ def slurm(hosts, running_slurm):
 
 # ---- which hosts ---------------------------------------------------------------------------------
 
-def test_dry_run_says_whose_hosts(slurm):
+def test_dry_run_names_the_source_of_the_hosts(slurm):
     """Slurm's tasks say nothing about workers."""
     job = slurm.batch(["-N", "3", "--ntasks-per-node=4"], "IVYRUN --dry-run hostname")
     done = job.finish()
@@ -46,14 +46,14 @@ def test_dry_run_says_whose_hosts(slurm):
     assert re.findall(r"^  (node\d) ", text, re.M) == ["node1", "node2", "node3"], done
 
 
-def test_hosts_of_another_job_are_refused(slurm):
+def test_hosts_of_another_job_are_rejected(slurm):
     done = slurm.run(["-w", "node[1-2]"], "-H", "node2,node[5-6]", "hostname")
     assert done.code == 2 and done.took < seconds(10), done
     assert re.search(r"-H: node\[5-6\] are not in Slurm job \d+ \(node\[1-2\]\)", done.err_text), done
     assert "--transport ssh" in done.err_text, done
 
 
-def test_tasks_of_srun_are_refused(slurm):
+def test_tasks_of_srun_are_rejected(slurm):
     """Each would start the whole job; one of them says so."""
     done = slurm.command("srun", "-N", "2", "-n", "8", slurm.launcher.ivyrun(), "-n", "8", "train me.py")
     assert done.code == 2, done
@@ -63,7 +63,7 @@ def test_tasks_of_srun_are_refused(slurm):
 
 @pytest.mark.parametrize("flags", [[], ["--fake-hosts", "2"], ["--transport", "local"],
                                    ["-H", "localhost", "--transport", "ssh"]], ids=lambda flags: " ".join(flags))
-def test_a_task_refuses_within_a_second(local, flags):
+def test_a_task_rejects_within_a_second(local, flags):
     """Wherever its hosts come from."""
     for task, count in ("0", 1), ("5", 0):
         done = local.run(*flags, "touch", "started", env={
@@ -74,7 +74,7 @@ def test_a_task_refuses_within_a_second(local, flags):
     assert not local.exists("started")
 
 
-def test_words_for_srun(slurm):
+def test_arguments_for_srun_are_passed(slurm):
     """They stand behind ours, and srun takes the last."""
     job = slurm.batch(["-N", "1"], "IVYRUN --srun-args=--job-name=mine scontrol -o show step $SLURM_JOB_ID")
     done = job.finish()
@@ -88,7 +88,7 @@ def test_one_task_of_srun_is_a_job(slurm):
 
 # ---- what a worker hears -------------------------------------------------------------------------
 
-def test_workers_hear_their_own_ranks_in_slurms_words(slurm):
+def test_workers_get_their_ranks_in_slurms_variables(slurm):
     names = ("PROCID LOCALID NODEID NNODES NTASKS NPROCS NTASKS_PER_NODE STEP_NUM_NODES STEP_NUM_TASKS STEP_NODELIST "
              "STEP_TASKS_PER_NODE GTIDS JOB_NUM_NODES").split()
     words = " ".join(f"{name}=$SLURM_{name}" for name in names)
@@ -150,7 +150,7 @@ print("saved", flush=True)
 """
 
 
-def test_slurms_term_comes_behind_ours(slurm):
+def test_slurms_term_arrives_after_ivyruns(slurm):
     """To ivyrun and to each host of the step, while ranks write their state: they have been told."""
     worker = slurm.launcher.file("save.py", SAVES_SLOWLY)
     job = slurm.batch(["-N", "2"], f"export SLURM_JOB_END_TIME=$(($(date +%s) + 91 + {round(seconds(1))}))\n"
@@ -212,7 +212,7 @@ def test_a_worker_that_fails_is_not_put_back(slurm):
     assert "code 3" in done.err_text and "put back" not in done.err_text, done
 
 
-def test_what_is_cancelled_is_not_put_back(slurm):
+def test_cancelled_work_is_not_requeued(slurm):
     """scancel's TERM looks like an early notice of Slurm's."""
     job = slurm.batch(["-N", "1", "-t", "1", "--requeue"],
                       f"exec IVYRUN --stop-before-end 20s --requeue {RESUME} --checkpoint x.json")
@@ -224,7 +224,7 @@ def test_what_is_cancelled_is_not_put_back(slurm):
     assert "is being requeued" not in job.text(), job.text()
 
 
-def test_scontrol_that_refuses(slurm):
+def test_a_failing_scontrol_is_reported(slurm):
     """Its words, what to do, and the same exit code."""
     slurm.put_on_path("scontrol", "echo 'no luck today' >&2\nexit 1\n")
     job = slurm.batch(["-N", "1", "-t", "1"],
@@ -299,7 +299,7 @@ def test_a_foreign_list_is_no_world_of_one(local, variables, words):
     assert words in done.err_text and "fix:" in done.err_text, done
 
 
-def test_flags_for_slurm_are_refused_outside(local):
+def test_flags_for_slurm_are_rejected_outside_slurm(local):
     for flags in (["--requeue"], ["--stop-before-end", "60"]):
         done = local.run(*flags, "/bin/true")
         assert done.code == 2 and f"{flags[0]} works only in Slurm jobs" in done.err_text, done
@@ -307,7 +307,7 @@ def test_flags_for_slurm_are_refused_outside(local):
     assert done.code == 2 and "--preempt-signal" in done.err_text, done
 
 
-def test_a_job_that_is_gone(slurm):
+def test_attach_reports_a_job_that_has_ended(slurm):
     variables = {"SLURM_JOB_ID": "4242", "SLURM_JOB_NODELIST": "node[1-2]", **slurm.environment}
     done = slurm.launcher.run("hostname", env=variables, limit=60)
     assert done.code == 120 and done.took < seconds(20), done
@@ -322,7 +322,7 @@ def test_no_munge(slurm):
     assert "code 120" in done.err_text and "unge" in done.err_text and "fix:" in done.err_text, done
 
 
-def test_a_node_that_is_drained_goes_on(slurm):
+def test_a_drained_node_continues(slurm):
     """Draining lets jobs end: no reason not to start a step there."""
     job = slurm.batch(["-w", "node[1-2]"], "touch up\nwhile [ ! -e go ]; do sleep 0.1; done\nIVYRUN hostname\n"
                       "echo code $?")

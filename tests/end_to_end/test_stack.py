@@ -98,7 +98,7 @@ def test_a_stall_without_output_is_reported_once(local):
     assert re.search(r"  ranks 0-1 \(host \S+\): main thread: where_others_are", finished.err_text)
 
 
-def test_what_a_look_makes_ranks_print_is_no_life(local):
+def test_output_caused_by_an_inspection_is_not_progress(local):
     with local.start("--stall-timeout", "4", "-n", "2", PYTHON, local.script("hangs.py"), "echo") as job:
         job.wait_for(rb"no progress for 4 s. Where each rank is:\n", limit=20)
         time.sleep(6)
@@ -107,7 +107,7 @@ def test_what_a_look_makes_ranks_print_is_no_life(local):
     assert finished.err_text.count("Where each rank is") == 1, finished
 
 
-def test_a_stalled_job_is_stopped_where_that_is_asked_for(local):
+def test_a_stalled_job_is_stopped_on_request(local):
     done = local.run("--stall-timeout", "2", "--on-stall", "stop", "--summary", "json", "-n", "3", PYTHON,
                      local.script("hangs.py"), "plain", limit=60)
     assert done.code == 123, done
@@ -140,7 +140,7 @@ def test_a_stalled_job_starts_again(local, hangs, code):
     assert ("error[IVY-R021]" in done.err_text) == (code != 0), done
 
 
-def test_who_works_quietly_has_not_stalled(local):
+def test_a_job_without_output_has_not_stalled(local):
     done = local.run("--stall-timeout", "2", "-n", "2", PYTHON, local.script("hangs.py"), "quiet")
     assert done.code == 0 and "Where each rank is" not in done.err_text, done
 
@@ -153,7 +153,7 @@ def test_a_program_in_c(local):
         end(job)
 
 
-def test_without_any_debugger_the_kernel_still_says_where(local):
+def test_without_any_debugger_the_kernels_view_is_shown(local):
     local.environment["PATH"] = local.directory
     for name in ("gdb", "py-spy"):
         local.file(name, "no program", mode=0o755)
@@ -218,7 +218,7 @@ def test_a_debugger_that_hangs_has_a_deadline(local):
         end(job)
 
 
-def test_frames_of_c_are_asked_of_py_spy(local):
+def test_frames_of_c_are_read_with_py_spy(local):
     local.environment["PATH"] = local.directory + ":" + local.environment["PATH"]
     local.file("py-spy", "#!/bin/sh\necho \"Process $3: $0 $*\"\necho 'Python v3.11.2'\necho\n"
                          "echo \"Thread $3 (idle): \\\"MainThread\\\"\"\n"
@@ -249,7 +249,7 @@ def test_a_worker_that_ends_while_it_is_looked_at(local):
     assert finished.code == 137, finished
 
 
-def test_flight_records_name_who_did_not_come(local):
+def test_flight_records_name_missing_ranks(local):
     with local.start("--stall-timeout", "2", "-n", "3", PYTHON, local.script("hangs.py"), "flight",
                      DUMPS) as job:
         job_id = job_of(job)
@@ -266,7 +266,7 @@ def test_flight_records_name_who_did_not_come(local):
         end(job)
 
 
-def test_what_nccl_warned_of(local):
+def test_warnings_of_nccl_are_reported(local):
     with local.start("-n", "3", PYTHON, local.script("hangs.py"), "nccl") as job:
         job_id = job_of(job)
         said = "ranks 0,2: NCCL says: socketPollConnect: no route\n"
@@ -318,7 +318,7 @@ def test_a_record_that_is_not_json_is_named(local):
         end(job)
 
 
-def test_what_the_user_has_set_and_has_stays(local):
+def test_settings_of_the_user_are_kept(local):
     mine = os.path.join(local.directory, "mine")
     os.mkdir(mine)
     local.file("mine/sitecustomize.py", "print('my own sitecustomize')\n")
@@ -435,7 +435,7 @@ dist.all_reduce(torch.ones(1000))
 
 
 @WITH_TORCH
-def test_real_torch_says_who_did_not_enter_what(local):
+def test_real_torch_names_ranks_that_did_not_enter_a_collective(local):
     script = local.file("never.py", NEVER)
     absent = (r'rank 2 did not enter all_reduce #4 of "default_pg" \(last entered all_reduce #3 \d+ s ago\); '
               r"ranks 0-1,3 wait in it \(\[\[1000\]\] Float, at never.py:16\) for \d+ s\n")
@@ -492,7 +492,7 @@ sys.exit(7)
 
 @pytest.mark.long
 @WITH_TORCH
-def test_without_torchs_flight_record_the_stacks_say_who_is_inside(local):
+def test_without_torchs_flight_record_the_stacks_show_ranks_inside(local):
     with local.start("-n", "4", "-x", "TORCH_FR_BUFFER_SIZE=0", TORCH, local.file("never.py", NEVER)) as job:
         job.wait_for(rb"ready", count=4, limit=120)
         text = stack(local, job_of(job, 4), pattern="all_reduce.*rank 2", limit=30)

@@ -105,7 +105,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("ranks", [("-n", "3"), ("--fake-hosts", "2")], ids=["local", "hosts"])
-def test_two_programs_of_a_rank_meet_by_gloo_one_after_the_other(local, tmp_path, ranks):
+def test_two_programs_of_a_rank_use_gloo_one_after_the_other(local, tmp_path, ranks):
     script = tmp_path / "step.py"
     script.write_text(TRAIN_THEN_EVALUATE)
     done = local.run(*ranks, "bash", "-c",

@@ -140,7 +140,7 @@ def test_exposed_ports_are_reported(analyze, capsys):
     assert EXPOSURE[0] <= float(found[1]) <= EXPOSURE[1], done.stdout
 
 
-def test_examples_name_what_there_is(analyze):
+def test_examples_are_valid_units(analyze):
     """The unit with every shipped drop-in, and no line of an example that systemd does not know."""
     with open(os.path.join(SCRIPTS, "ivy-agent@.service.d/10-credentials.conf.example")) as file:
         credentials = file.read()
@@ -404,7 +404,7 @@ def test_ready_means_that_it_serves(manager):
     assert manager.agent("status").code == 0
 
 
-def test_what_cannot_serve_is_not_ready_and_is_tried_again(manager):
+def test_a_failing_server_is_not_ready_and_is_retried(manager):
     """Start says so; once its reason is gone, nobody has to start it by hand."""
     manager.set_options(f"--listen 0.0.0.0:{PORT} --certificates /etc/ivyrun/missing")
     done = manager.systemctl("start", UNIT, check=False)
@@ -428,7 +428,7 @@ def test_status_counts_jobs(manager):
     manager.wait_for_status("0 jobs")
 
 
-def test_jobs_live_beside_the_agent_and_inherit_no_sandbox(manager):
+def test_jobs_run_in_sibling_cgroups_and_inherit_no_sandbox(manager):
     manager.systemctl("start", UNIT)
     unit = manager.show("ControlGroup")
     pid = manager.agent_pid()
@@ -447,7 +447,7 @@ def test_jobs_live_beside_the_agent_and_inherit_no_sandbox(manager):
         assert not any(line.startswith(f"{name}=") for line in said), name
 
 
-def test_restart_leaves_workers_alone(manager):
+def test_a_restart_does_not_affect_workers(manager):
     """Five times in order, as an upgrade does, and once by kill -9."""
     manager.systemctl("start", UNIT)
     with manager.counting_job():
@@ -491,7 +491,7 @@ def test_frozen_agent_is_replaced_within_35_s(manager):
     assert manager.show("WatchdogUSec") == "30s"
 
 
-def test_stop_ends_the_agent_alone(manager):
+def test_stop_ends_only_the_agent(manager):
     """KillMode=process. The job goes on as soon as there is an agent again."""
     manager.systemctl("start", UNIT)
     with manager.counting_job():
@@ -539,7 +539,7 @@ def test_drain_for_maintenance(manager):
 
 # ---- as the system runs it -----------------------------------------------------------------------
 
-def test_what_workers_get_from_the_system(system):
+def test_workers_inherit_system_limits(system):
     """Byte for byte the shipped unit: its user, limits, places, and what it takes away."""
     system.systemctl("start", UNIT)
     done = system.run("sh", "-c", "id -un; ulimit -l; ulimit -n; grep -E '^(CapEff|CapBnd|NoNewPrivs):' "
@@ -572,7 +572,7 @@ def test_restart_and_stop_under_the_system(system):
         system.wait_for_status("1 job")
 
 
-def test_credentials_of_root_alone(system):
+def test_credentials_are_readable_by_root_only(system):
     """The shipped drop-in example: the key's file is root's, and the agent serves all the same."""
     with open(os.path.join(SCRIPTS, "ivy-agent@.service.d/10-credentials.conf.example")) as file:
         system.drop_in("10-credentials.conf", file.read() + f"StandardError=append:{system.log}\n")

@@ -88,7 +88,7 @@ def test_another_launcher_takes_over(agents, transport):
 
 
 @pytest.mark.parametrize("transport", ["ssh", "agent"])
-def test_stop_needs_no_living_launcher(agents, transport):
+def test_stop_needs_no_running_launcher(agents, transport):
     job = Background(agents, transport)
     job.kill_launcher()
     begin = time.monotonic()

@@ -56,7 +56,7 @@ def test_cut_is_silent_and_unplug_is_not(hosts):
     assert reaches(hosts, 1, 3)
 
 
-def test_cut_one_way(hosts):
+def test_cut_one_way_blocks_one_direction(hosts):
     received = ("cat", "/sys/class/net/eth0/statistics/rx_packets")
     assert reaches(hosts, 3, 2)  # Both know each other's hardware address now.
     hosts.bed.cut_one_way(3)
@@ -99,7 +99,7 @@ def test_check_sees_what_is_left(hosts):
     hosts.run_on(4, "rm", "-f", "/dev/shm/segment")
 
 
-def test_two_testbeds_do_not_meet_and_leave_nothing():
+def test_two_testbeds_are_isolated_and_leave_nothing():
     if os.geteuid() != 0:
         pytest.skip("test hosts are made of namespaces, which need root")
     state = tempfile.mkdtemp(prefix="ivytest-second-", dir="/run")

@@ -50,7 +50,7 @@ def check_all_equal(done, ranks):
 
 
 @has_torch
-def test_every_call_and_model_beside_gloo(local):
+def test_every_call_and_model_matches_gloo(local):
     """Nothing is installed, and the script imports torch alone."""
     check_all_equal(local.run(*HOSTS, *CALM, "--python", TORCH, local.script("torch_backend_calls.py"), "ivy", "models",
                               limit=LIMIT), 3)
@@ -66,7 +66,7 @@ def test_every_call_of_debians_torch(local):
 @pytest.mark.parametrize("python, flags", [
     pytest.param(DEBIAN, ("-n", "2"), marks=has_debians), pytest.param(TORCH, ("-n", "2"), marks=has_torch),
     pytest.param(TORCH, ("-n", "4"), marks=has_torch)])
-def test_models_in_other_places(local, python, flags):
+def test_models_train_in_every_setup(local, python, flags):
     done = local.run(*flags, *CALM, "--python", python, local.script("torch_backend_models.py"), limit=3 * LIMIT)
     check_all_equal(done, int(flags[1]))
 
@@ -99,7 +99,7 @@ def told(local, python, *arguments):
 
 
 @both_torches
-def test_a_death_is_told_to_every_rank(local, python, kind):
+def test_a_death_is_reported_to_every_rank(local, python, kind):
     said, done = told(local, python, "killed")
     future = said[0].pop(0)
     assert future["kind"] == "RuntimeError" and "was killed by signal 9" in future["text"], done
@@ -121,7 +121,7 @@ def test_the_timeout_of_init_process_group(local, python, kind):
 
 
 @both_torches
-def test_what_ranks_call_differently_is_an_error_on_both(local, python, kind):
+def test_different_calls_are_an_error_on_both_ranks(local, python, kind):
     said, done = told(local, python, "mismatch")
     for rank in (0, 2):
         first, second, after = said[rank]
@@ -223,7 +223,7 @@ def test_an_interrupt_between_two_steps_loses_no_task(steps):
     assert called == [[1]] * 3, steps
 
 
-def test_a_task_that_nobody_waits_for_happens_with_the_next_one():
+def test_an_unawaited_task_runs_with_the_next_one():
     turns, happened = new_turns("test"), []
     turns.add(lambda: happened.append("lazy"), is_lazy=True)
     time.sleep(0.05)
@@ -286,7 +286,7 @@ class Store:
 
 
 @has_torch
-def test_a_process_whose_meeting_timed_out_comes_back_to_the_same_round():
+def test_a_process_whose_barrier_timed_out_returns_to_the_same_round():
     """Three meet; A gives up after a second, and asks again before C has come. C comes when A has gone for good."""
     program = """
         import sys, threading, time
@@ -327,7 +327,7 @@ def test_a_process_whose_meeting_timed_out_comes_back_to_the_same_round():
 
 
 @has_torch
-def test_survivors_and_a_spare_form_the_group_anew(local):
+def test_survivors_and_a_spare_form_a_new_group(local):
     """Two of four die one after the other: the spare takes the place of the first, and then three go on."""
     with contextlib.ExitStack() as running:
         store = Store(local, 5)

@@ -97,7 +97,7 @@ def test_workers_have_the_variables_of_their_own_node(local, two):
             assert done.code == 0 and all(text.endswith(own) for _, _, text in done.labelled()), done
 
 
-def test_variables_of_an_operator_alone(local):
+def test_variables_of_an_operator_are_enough(local):
     port = free_port()
     pod = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "localhost",
            "PET_MASTER_PORT": str(port), "PET_RDZV_ID": "job-7"}
@@ -211,7 +211,7 @@ def test_two_nodes_of_one_rank(local):
         everybody([run.finish() for run in (one, other, first)], 122, "IVY-J002", "--node-rank 1", "SLURM_NODEID")
 
 
-def test_a_node_that_never_comes(local):
+def test_a_missing_node_is_named(local):
     nodes = Nodes(local, 3, "--start-timeout", "3s")
     script = hello(local)
     with nodes.start(1, script) as second, nodes.start(0, script) as first:
@@ -225,7 +225,7 @@ def test_no_node_0(local, two):
     everybody([done], 120, "IVY-J004", "cannot resolve no.such.host")
 
 
-def test_a_node_that_comes_too_late(local, two):
+def test_a_node_that_joins_too_late_is_rejected(local, two):
     script = sequence(local)
     with two.all(*script) as runs:
         runs[0].wait_for("count 1")
@@ -235,7 +235,7 @@ def test_a_node_that_comes_too_late(local, two):
         everybody([run.finish() for run in runs], 0)
 
 
-def test_a_node_says_what_it_waits_for_and_gives_up_a_node_0_that_is_stopped(local):
+def test_a_node_reports_what_it_waits_for_and_gives_up_on_a_stopped_node_0(local):
     nodes = Nodes(local, 3, "--start-timeout", f"{3 + seconds(2):g}s")
     script = hello(local)
     with nodes.start(1, script) as second, nodes.start(0, script) as first:
@@ -288,7 +288,7 @@ def test_an_interrupt_on_any_node_ends_the_job_everywhere(local, two, who, numbe
         everybody([done[1]], code, "IVY-R003")
 
 
-def test_a_scheduler_that_signals_all_nodes_asks_once(local, two):
+def test_a_scheduler_that_signals_all_nodes_counts_once(local, two):
     script = local.file("gentle.py", "import signal, time, sys\nsignal.signal(signal.SIGTERM, lambda *_: "
                                      "(time.sleep(1), print('saved', flush=True), sys.exit(0)))\nprint('up', flush=True)\n"
                                      "time.sleep(600)\n")
@@ -309,7 +309,7 @@ def test_a_killed_node_is_a_lost_host(local, two):
         local.wait_clean(10)
 
 
-def test_a_job_of_min_to_max_goes_on_without_a_killed_node(local):
+def test_a_job_of_min_to_max_continues_without_a_killed_node(local):
     nodes = Nodes(local, 3, "--nnodes", "2:3")
     with nodes.all(*sequence(local)) as runs:
         for run in runs:

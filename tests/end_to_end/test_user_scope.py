@@ -144,7 +144,7 @@ def test_killed_launcher_leaves_nothing(session):
     process.communicate(timeout=30)
 
 
-def test_manager_that_cannot_be_asked_does_not_stop_a_job(session):
+def test_an_unreachable_service_manager_does_not_stop_a_job(session):
     """The socket is there and nobody answers: the process tree holds the job instead."""
     process = session(IVYRUN, "-n", "1", "cat", "/proc/self/cgroup",
                       before="kill -STOP $manager")

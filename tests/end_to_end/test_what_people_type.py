@@ -45,7 +45,7 @@ def test_a_python_script_that_would_be_a_world_of_one(local, horovod):
 
 @pytest.mark.parametrize("before", ["import horovod",
                                     "import importlib.util as u; u.find_spec('horovod.common.basics')"])
-def test_who_only_asks_for_a_world_is_left_alone(local, horovod, before):
+def test_a_process_that_only_queries_the_world_is_not_affected(local, horovod, before):
     local.file("world.py", before + "\nprint('started')\n")
     done = local.run("-n", "2", "--python", "/usr/bin/python3", horovod)
     assert done.code == 0 and done.out.count(b"started") == 2, done
@@ -73,7 +73,7 @@ def test_several_programs_in_one_job(local):
 
 # ---- programs ------------------------------------------------------------------------------------
 
-def test_the_fix_names_what_was_meant(local):
+def test_the_fix_suggests_a_similar_name(local):
     local.file("train.py", "print('started')\n")
     local.file("run.sh", "#!/bin/sh\necho started\n")
     local.file("notes.ipynb", "{}")
@@ -138,7 +138,7 @@ def test_messages_name_the_flag_as_typed(local):
     (("--timeout", "1h30m"), ""),
     (("--timeout", "01:00:00"), ""),
     (("-H", "localhost:22", "-n", "1"), "localhost:22 means 22 workers.*localhost:port=22")])
-def test_what_is_understood(local, words, notes):
+def test_equivalent_flags_are_noted(local, words, notes):
     noted(local.run(*words, *HELLO), notes)
 
 

@@ -61,7 +61,7 @@ def test_why_and_stall_timeout_name_the_key_and_the_silent(local):
     assert len(stalls) == 1, finished
 
 
-def test_clients_that_tell_their_process_are_ranks(local):
+def test_clients_that_report_their_process_are_shown_as_ranks(local):
     with local.start("--stall-timeout", "1", "--fake-hosts", "2", *SAY_JOB, PYTHON,
                      local.script("ping_waits.py")) as job:
         job.wait_for(rb"asked, pid", count=2)
@@ -103,7 +103,7 @@ def test_a_short_wait_after_a_long_silence_is_no_stall(local):
     assert "What each rank waits for" not in done.err_text, done
 
 
-def test_names_who_is_not_connected(local):
+def test_unconnected_ranks_are_named(local):
     with local.start("-n", "3", "bash", "-c",
                      'echo job $IVY_JOB_ID; [ $RANK = 1 ] && exec sleep 300; exec "$@"', "-",
                      PYTHON, local.script("ping_waits.py")) as job:

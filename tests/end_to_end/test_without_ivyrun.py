@@ -240,7 +240,7 @@ def test_an_example_of_each_original_with_ivyrun(local):
     check_examples(local.run("-H", "localhost:4", "-x", "OMP_NUM_THREADS=1", local.script("each_original.py"), limit=LIMIT))
 
 
-def test_gelu_example_alone(local, environment):
+def test_gelu_example_runs_without_a_launcher(local, environment):
     done = run_installed(local, environment, [PYTHON], GELU)
     assert done.code == 0 and b"on 1 ranks: gather and pmap agree" in done.out, done
 
@@ -262,14 +262,14 @@ def test_remote_calls_work_there(local, launcher, name):
 @needs_torch
 @pytest.mark.parametrize("flags, first", [((), "torch"), (("--standalone",), "ours"), (("--standalone",), "torch")],
                          ids=["static_torch_first", "standalone", "standalone_torch_first"])
-def test_beside_torchs_own_process_group(local, flags, first):
+def test_groups_coexist_with_torchs_process_group(local, flags, first):
     done = local.run_program(*TORCHRUN, *flags, "--nproc_per_node", "2", local.script("comm_beside_torch.py"), first,
                              env=ENVIRONMENT, limit=LIMIT)
     assert done.code == 0 and done.out.count(b": both") == 2, done
 
 
 @needs("mpiexec.hydra", "mpich")
-def test_jobs_at_once_do_not_mix(local):
+def test_concurrent_jobs_do_not_mix(local):
     words = ("mpiexec.hydra", "-n", "2", PYTHON, local.script("comm_meet.py"), "--worlds", "3")
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(local.start_program(*words, env=ENVIRONMENT)) for _ in range(3)]
@@ -307,7 +307,7 @@ def test_options_of_remote_calls(local, kind):
             assert done.code == 0 and done.out_lines[-1] == "all equal", done
 
 
-def test_the_environment_says_where_and_who(local):
+def test_the_environment_identifies_host_and_rank(local):
     """A program that says nothing: IVY_INIT_METHOD, and a launcher's ranks."""
     env = {"IVY_INIT_METHOD": f"tcp://localhost:{free_port()}", "OMPI_COMM_WORLD_SIZE": "2"}
     with Processes(local) as processes:
@@ -433,7 +433,7 @@ def test_arguments_that_make_no_sense(local, words, named):
     assert error_of(done, *named)["code"] == "InvalidArgument", done
 
 
-def test_rank_zero_that_never_comes(local):
+def test_a_missing_rank_zero_is_named(local):
     port = free_port()
     with Processes(local, f"tcp://127.0.0.1:{port}", 2) as processes:
         processes.start(1, "--timeout", "2")
@@ -446,7 +446,7 @@ def test_rank_zero_that_never_comes(local):
     error_of(done, f"rank 0 has not written {local.directory}/meet within 1 s")
 
 
-def test_a_rank_that_never_comes_is_named_by_rank_zero(local):
+def test_rank_zero_names_a_missing_rank(local):
     with Processes(local, f"tcp://127.0.0.1:{free_port()}", 3) as processes:
         processes.start(0, "--timeout", "3")
         processes.start(1, "--timeout", "3")
@@ -492,7 +492,7 @@ def test_a_foreign_server_on_the_port(local, answer):
     error_of(first, f"cannot open 127.0.0.1:{server.port}", "another program uses that port")
 
 
-def test_another_token_is_refused(local):
+def test_another_token_is_rejected(local):
     with Processes(local, f"tcp://127.0.0.1:{free_port()}", 2) as processes:
         for rank in (0, 1):
             secret = local.file(f"secret{rank}", f"the secret of {rank}", mode=0o600)

@@ -73,8 +73,8 @@ int pthread_cond_timedwait(pthread_cond_t* restrict condition, pthread_mutex_t* 
   if (real == NULL)
     real = (int (*)(pthread_cond_t*, pthread_mutex_t*, const struct timespec*))dlsym(
         RTLD_NEXT, "pthread_cond_timedwait");
-  struct timespec told = kernel_time(deadline);
-  return real(condition, mutex, &told);
+  struct timespec reported = kernel_time(deadline);
+  return real(condition, mutex, &reported);
 }
 
 long syscall(long number, ...) {
@@ -83,10 +83,10 @@ long syscall(long number, ...) {
   va_start(list, number);
   for (int i = 0; i < 6; ++i) words[i] = va_arg(list, long);
   va_end(list);
-  struct timespec told;
+  struct timespec reported;
   if (number == SYS_futex && (words[1] & FUTEX_CLOCK_REALTIME) != 0 && words[3] != 0) {
-    told = kernel_time((const struct timespec*)words[3]);
-    words[3] = (long)&told;
+    reported = kernel_time((const struct timespec*)words[3]);
+    words[3] = (long)&reported;
   }
   return real_syscall()(number, words[0], words[1], words[2], words[3], words[4], words[5]);
 }

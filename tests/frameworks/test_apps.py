@@ -113,12 +113,12 @@ def test_a_program_that_is_not_there(local):
     (("--role", "a", "x"), b"it has no command"),
     (("--app-args", "x", "x"), b"--app-args needs --app"),
 ])
-def test_what_is_refused(local, words, what):
+def test_invalid_app_flags_are_rejected(local, words, what):
     done = local.run(*words)
     assert done.code == 2 and what in done.err, done
 
 
-def test_a_program_without_interpreter_is_refused(local):
+def test_a_program_without_interpreter_is_rejected(local):
     done = local.run("--app", "dask", "sleep", "1")
     assert done.code == 122 and b"IVY-P035" in done.err and b"--python" in done.err, done
 
@@ -146,7 +146,7 @@ def test_a_server_of_models_with_a_client(local, models, app):
     assert answer == {"model": "org/model", "nodes": "2", "ranks": False, "tensor_parallel": 4}, done
 
 
-def test_a_server_of_models_alone(local, models):
+def test_a_model_server_stops_on_ctrl_c(local, models):
     job = local.start(*TWO_HOSTS, "--app", "vllm", "-x", models, "--python", PYTHON, "org/model")
     job.wait_for(rb"serving")
     job.signal(signal.SIGINT)
@@ -209,7 +209,7 @@ def processes_of(local, name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("apps", ["dask", "ray", "dask, ray"])
-def test_clusters_at_once_leave_nothing(local, apps):
+def test_concurrent_clusters_leave_nothing(local, apps):
     """Two of Dask, two of Ray, or two of both share the hosts. Of each, one process at random is killed with -9: a
     server, what a server has started, app-run, the supervisor or its warden, or ivyrun."""
     before = files()

@@ -38,12 +38,12 @@ needs_gpu = pytest.mark.skipif(not has_gpu(), reason="no GPU can be used here")
 
 
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")
-def test_without_a_gpu_start_says_so():
+def test_start_without_a_gpu_is_reported():
     with pytest.raises(errors.FailedPrecondition, match="GPU 0 cannot be used: .*driver|GPU"):
         CudaContext().start()
 
 
-def test_what_does_not_run_is_refused():
+def test_programs_that_do_not_run_are_rejected():
     context = CudaContext()
     assert not context.is_running
     context.stop()
@@ -119,7 +119,7 @@ def test_torch_shares_the_memory():
 
 
 @needs_gpu
-def test_bad_input_says_what_is_wrong():
+def test_bad_input_is_explained():
     with pytest.raises(errors.FailedPrecondition, match="GPU 99"):
         CudaContext(99).start()
     with CudaContext() as context:

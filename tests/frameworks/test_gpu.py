@@ -58,7 +58,7 @@ def test_others(ranks, scenario, module, capsys):
     run(ranks, scenario, capsys)
 
 
-def test_without_a_driver_a_tensor_of_the_gpu_is_refused():
+def test_without_a_driver_a_tensor_of_the_gpu_is_rejected():
     done = subprocess.run(ivyrun("-n", "1", "-x", "IVY_CUDA_LIB=/nowhere/libcuda.so", sys.executable, WORKER, "arrays"),
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr

@@ -56,7 +56,7 @@ def test_launcher_variables_set_by_a_wrapper_are_ignored(local, python):
     assert done.code == 0 and ranks_of(done) == world_of(2), done
 
 
-def test_by_variables_alone(local, python):
+def test_jax_initializes_from_variables_only(local, python):
     done = run(local, python, "jax_arguments.py", *TWO_BY_TWO, "--no-python-hook", "-B", "jax", env=FOREIGN)
     assert done.code == 0 and ranks_of(done) == world_of(4), done
 
@@ -160,7 +160,7 @@ def test_a_coordinator_that_cannot_be_reached_is_named(local, python):
         job.finish(20)
 
 
-def test_versions_that_differ_are_refused(local):
+def test_different_versions_are_rejected(local):
     new, old = python_of("jax"), python_of("jax-old")
     wrapper = local.file("choose.sh", f'[ "$RANK" = 1 ] && exec {old} "$@"\nexec {new} "$@"\n')
     done = local.run("--fake-hosts", "2", "sh", wrapper, script(local, "jax_psum.py"), limit=90)
@@ -191,7 +191,7 @@ def test_a_python_without_jax_is_named(local):
     assert done.code == 1 and "has no module jax" in done.err_text, done
 
 
-def test_restarted_ranks_meet_again(local, python):
+def test_restarted_ranks_synchronize_again(local, python):
     done = run(local, python, "jax_restarts.py", *TWO_BY_TWO, "--max-restarts", "2")
     assert done.code == 0, done
     assert done.out.count(b"attempt 1: sum 10.0") == 4, done
@@ -201,7 +201,7 @@ def services(local):
     return [p.pid for p in local.processes() if b"get_distributed_runtime_service" in p.command]
 
 
-def test_the_service_beside_the_workers_serves_each_attempt(local, python):
+def test_the_jax_service_serves_each_attempt(local, python):
     done = run(local, python, "jax_restarts.py", "--fake-hosts", "2", "--max-restarts", "2", "--app", "jax-service")
     assert done.code == 0, done
     assert done.out.count(b"attempt 1: sum 3.0") == 2, done
@@ -218,14 +218,14 @@ def test_the_death_of_the_service_ends_the_job(local):
     assert not services(local)
 
 
-def test_a_service_that_cannot_start_says_why(local):
+def test_a_service_that_cannot_start_reports_why(local):
     """Debian's interpreter has no jaxlib."""
     done = local.run("--app", "jax-service", "--python", "/usr/bin/python3", "-m", "timeit", "-n1",
                      "-r1", "import time; time.sleep(30)", limit=60)
     assert "IVY-R016" in done.err_text and "/usr/bin/python3 has no jaxlib" in done.err_text, done
 
 
-def test_an_app_that_cannot_be_is_refused(local):
+def test_an_invalid_app_is_rejected(local):
     done = local.run("--app", "jax-service", "true")
     assert done.code == 122 and "IVY-P034" in done.err_text, done
     done = local.run("--app", "ray", "true")
@@ -239,7 +239,7 @@ def test_no_service_of_jax_for_another_program(local):
 
 
 @pytest.mark.parametrize("flags", [("--app", "jax-service"), ("-B", "jax")], ids=["asked for", "by itself"])
-def test_rank_0_comes_back(local, flags):
+def test_rank_0_reconnects(local, flags):
     if b"--on-failure" not in local.run("--help").out:
         pytest.skip("this ivyrun starts no rank again alone")
     done = run(local, python_of("jax"), "jax_rejoins.py", "--fake-hosts", "3", *flags, "--on-failure", "replace")

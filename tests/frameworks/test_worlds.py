@@ -116,7 +116,7 @@ STAND_INS = {
 
 
 @pytest.mark.parametrize("name", STAND_INS)
-def test_who_is_alone_is_told_so(local, name):
+def test_a_process_without_a_world_gets_an_explanation(local, name):
     text, module, call, fix = STAND_INS[name]
     os.makedirs(os.path.join(local.directory, name))
     local.file(f"{name}/__init__.py", "")

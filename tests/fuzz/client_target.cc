@@ -25,7 +25,7 @@ const std::string kJob(32, '0');
 const std::string kToken(32, 't');
 constexpr auto kCallTime = 5ms;
 // A call's own time, its grace, and what a machine with other work may add.
-constexpr auto kPatience = 20s;
+constexpr auto kTimeout = 20s;
 
 // Listens where the client dials, serves one connection, and is gone.
 class HostileStore {
@@ -157,7 +157,7 @@ void store_client(std::string_view bytes) {
     const int first = bytes.size() > 1 ? static_cast<unsigned char>(bytes[1]) : 0;
     for (int i = 0; client.ok() && i < 3; ++i) call(**client, first + i);
   }
-  IVY_ASSERT(std::chrono::steady_clock::now() - begin < kPatience);
+  IVY_ASSERT(std::chrono::steady_clock::now() - begin < kTimeout);
 }
 
 }  // namespace ivy::fuzz

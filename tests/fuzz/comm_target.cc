@@ -172,14 +172,14 @@ void peer_greeting(std::string_view bytes) {
   const int socket = dial_plainly(address);
   IVY_ASSERT(socket >= 0);
   say(socket, stream);
-  std::size_t told = 0;
+  std::size_t reported = 0;
   std::array<char, 256> answer;
   for (ssize_t got = 1; got > 0;) {
     got = recv(socket, answer.data(), answer.size(), 0);
-    if (got > 0) told += static_cast<std::size_t>(got);
+    if (got > 0) reported += static_cast<std::size_t>(got);
   }
   close(socket);
-  IVY_ASSERT(told <= kChallengeBytes);
+  IVY_ASSERT(reported <= kChallengeBytes);
   for (const std::uint32_t rank : {0U, 1U}) {
     IVY_ASSERT(ranks.fuzzed->take(channel_of(rank, 0), milliseconds(0)).socket < 0);
   }
@@ -194,18 +194,18 @@ void peer_frames(std::string_view bytes) {
   const std::size_t wanted = input.byte();
   const OperationShape shape = broadcast_of(wanted);
   const std::string header = header_of(shape, wanted);
-  const std::string said = header.substr(0, good) + std::string(input.rest());
+  const std::string printed = header.substr(0, good) + std::string(input.rest());
   TcpMesh mesh(*ranks.fuzzed, mesh_options(ranks), nullptr);
   const int socket = dial_stream(ranks, channel_of(1, 0), 1);
-  say(socket, said);
+  say(socket, printed);
   Guarded buffer(wanted);
   Deadline deadline(std::chrono::seconds(5));
   const OperationCall call{shape, 7, deadline};
   const Incoming incoming = {0, buffer.data(), wanted, 0};
-  const bool is_right = said.size() >= header.size() && said.starts_with(header);
-  const bool is_well = mesh.exchange(call, {}, {&incoming, 1}, nullptr);
-  IVY_ASSERT(is_well == (is_right && said.size() >= header.size() + wanted));
-  IVY_ASSERT(is_well || mesh.failure());
+  const bool is_right = printed.size() >= header.size() && printed.starts_with(header);
+  const bool is_ok = mesh.exchange(call, {}, {&incoming, 1}, nullptr);
+  IVY_ASSERT(is_ok == (is_right && printed.size() >= header.size() + wanted));
+  IVY_ASSERT(is_ok || mesh.failure());
   IVY_ASSERT(buffer.is_whole());
   IVY_ASSERT(is_right || buffer.is_untouched());
   close(socket);
@@ -219,27 +219,27 @@ void peer_stripes(std::string_view bytes) {
   Input input(bytes);
   const std::size_t good = input.byte() % 41U;
   const bool is_filled = input.byte() % 2 == 1;
-  constexpr std::size_t kWanted = 2 * kStripeLeast + 10;
+  constexpr std::size_t kWanted = 2 * kMinStripe + 10;
   const Stripe stripes[] = {stripe_of(kWanted, 2, 0), stripe_of(kWanted, 2, 1)};
   const OperationShape shape = broadcast_of(kWanted);
   const std::string header = header_of(shape, kWanted);
-  std::string said = header.substr(0, good) + std::string(input.rest());
+  std::string printed = header.substr(0, good) + std::string(input.rest());
   if (is_filled) {
-    said.resize(std::max(said.size(), header.size() + stripes[1].bytes()), 'f');
+    printed.resize(std::max(printed.size(), header.size() + stripes[1].bytes()), 'f');
   }
   TcpMesh mesh(*ranks.fuzzed, mesh_options(ranks), nullptr);
   const int first = dial_stream(ranks, channel_of(1, 0, 0), 2);
   const int second = dial_stream(ranks, channel_of(1, 0, 1), 2);
   say(first, header + std::string(stripes[0].bytes(), 'g'));
-  say(second, said);
+  say(second, printed);
   Guarded buffer(kWanted);
   Deadline deadline(std::chrono::seconds(5));
   const OperationCall call{shape, 7, deadline};
   const Incoming incoming = {0, buffer.data(), kWanted, 0};
-  const bool is_right = said.starts_with(header);
-  const bool is_well = mesh.exchange(call, {}, {&incoming, 1}, nullptr);
-  IVY_ASSERT(is_well == (is_right && said.size() >= header.size() + stripes[1].bytes()));
-  IVY_ASSERT(is_well || mesh.failure());
+  const bool is_right = printed.starts_with(header);
+  const bool is_ok = mesh.exchange(call, {}, {&incoming, 1}, nullptr);
+  IVY_ASSERT(is_ok == (is_right && printed.size() >= header.size() + stripes[1].bytes()));
+  IVY_ASSERT(is_ok || mesh.failure());
   IVY_ASSERT(buffer.is_whole());
   const auto is_mark = [](std::uint8_t byte) { return byte == 0xaa; };
   IVY_ASSERT(is_right ||

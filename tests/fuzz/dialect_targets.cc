@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kClients = 3;
 constexpr std::uint64_t kStep_ns = 10'000'000;
-constexpr std::size_t kMostTurns = 100'000;
+constexpr std::size_t kMaxTurns = 100'000;
 
 // Small, so that scripts reach them.
 store::EngineLimits small_limits() {
@@ -110,11 +110,11 @@ std::string first_words(Kind kind) {
   return hello;
 }
 
-class Crowd {
+class Clients {
  public:
-  explicit Crowd(Kind kind, store::EngineLimits limits = small_limits())
+  explicit Clients(Kind kind, store::EngineLimits limits = small_limits())
       : kind_(kind), engine_(limits) {}
-  ~Crowd() {
+  ~Clients() {
     IVY_ASSERT(is_printable(store::explain(engine_.wait_graph(), now_ns_)));
     clients_.clear();
     IVY_ASSERT(engine_.open_requests() == 0);
@@ -122,12 +122,12 @@ class Crowd {
     IVY_ASSERT(engine_.wait_graph().clients.empty());
     IVY_ASSERT(engine_.bytes() <= small_limits().store_bytes || engine_.key_count() > 0);
   }
-  Crowd(const Crowd&) = delete;
-  Crowd& operator=(const Crowd&) = delete;
+  Clients(const Clients&) = delete;
+  Clients& operator=(const Clients&) = delete;
 
   // False: it was hung up on.
-  bool feed(std::size_t who, std::string_view bytes) {
-    auto& client = clients_[who];
+  bool feed(std::size_t client_index, std::string_view bytes) {
+    auto& client = clients_[client_index];
     if (client == nullptr) {
       if (kind_ == Kind::kNative) {
         client = std::make_unique<NativeClient>(engine_);
@@ -135,13 +135,13 @@ class Crowd {
         client = std::make_unique<TorchClient>(engine_);
       }
       const std::string hello = first_words(kind_);
-      if (!hello.empty()) turn(who, hello);
+      if (!hello.empty()) turn(client_index, hello);
     }
-    turn(who, bytes);
+    turn(client_index, bytes);
     serve_rest();
-    return clients_.contains(who);
+    return clients_.contains(client_index);
   }
-  void hang_up(std::size_t who) { clients_.erase(who); }
+  void hang_up(std::size_t client_index) { clients_.erase(client_index); }
   void pass(std::uint64_t steps) {
     now_ns_ += steps * kStep_ns;
     store::Replies due;
@@ -159,9 +159,9 @@ class Crowd {
     IVY_ASSERT(engine_.key_count() == 0);
     IVY_ASSERT(engine_.bytes() == 0);
   }
-  std::string sent_to(std::size_t who) { return sent_[who]; }
+  std::string sent_to(std::size_t client_index) { return sent_[client_index]; }
   // Why the last one was hung up on; empty: none was.
-  const std::string& refusal() const { return refusal_; }
+  const std::string& rejection() const { return rejection_; }
 
  private:
   static bool is_printable(const std::string& text) {
@@ -170,26 +170,26 @@ class Crowd {
   void serve_rest() {
     bool again = true;
     for (std::size_t turns = 0; again; ++turns) {
-      IVY_ASSERT(turns < kMostTurns);
+      IVY_ASSERT(turns < kMaxTurns);
       again = false;
-      for (std::size_t who = 0; who < kClients; ++who) {
-        const auto found = clients_.find(who);
+      for (std::size_t client_index = 0; client_index < kClients; ++client_index) {
+        const auto found = clients_.find(client_index);
         if (found == clients_.end() || !found->second->has_more()) continue;
-        turn(who, {});
+        turn(client_index, {});
         again = true;
       }
     }
   }
-  void turn(std::size_t who, std::string_view bytes) {
-    const auto found = clients_.find(who);
+  void turn(std::size_t client_index, std::string_view bytes) {
+    const auto found = clients_.find(client_index);
     if (found == clients_.end()) return;
     store::Replies replies;
     const Result<void> taken = found->second->receive(bytes, now_ns_, replies);
     deliver(replies);
     if (taken.ok()) return;
-    refusal_ = taken.error().message;
-    IVY_ASSERT(is_printable(refusal_));
-    clients_.erase(who);
+    rejection_ = taken.error().message;
+    IVY_ASSERT(is_printable(rejection_));
+    clients_.erase(client_index);
   }
   void deliver(const store::Replies& replies) {
     for (const store::Reply& reply : replies) {
@@ -198,10 +198,10 @@ class Crowd {
       });
       if (of == clients_.end()) continue;  // Hung up on in this turn.
       std::string bytes;
-      const Result<void> said = of->second->reply(reply, bytes);
+      const Result<void> printed = of->second->reply(reply, bytes);
       of->second->look_at(bytes);
       sent_[of->first] += bytes;
-      if (!said.ok()) clients_.erase(of);
+      if (!printed.ok()) clients_.erase(of);
     }
   }
 
@@ -210,16 +210,16 @@ class Crowd {
   std::uint64_t now_ns_ = 1;
   std::map<std::size_t, std::unique_ptr<Client>> clients_;
   std::map<std::size_t, std::string> sent_;
-  std::string refusal_;
+  std::string rejection_;
 };
 
 // One stream, whole and in pieces: the same answers.
 void compare_cuts(Kind kind, std::size_t cut, std::string_view stream) {
-  Crowd whole(kind);
-  Crowd pieces(kind);
+  Clients whole(kind);
+  Clients pieces(kind);
   const bool whole_stays = whole.feed(0, stream);
   // Dialect A tells torch 2.1 by what comes together with a delete, which depends on the cuts.
-  if (whole.refusal().find("torch 2.1") != std::string::npos) return;
+  if (whole.rejection().find("torch 2.1") != std::string::npos) return;
   bool pieces_stay = true;
   for (std::size_t at = 0; at < stream.size() && pieces_stay; at += cut)
     pieces_stay = pieces.feed(0, stream.substr(at, cut));
@@ -237,30 +237,30 @@ std::string framed(Input& input) {
 }
 
 void play(Kind kind, Input& input) {
-  Crowd crowd(kind);
+  Clients clients(kind);
   while (!input.done()) {
     const std::uint8_t step = input.byte();
-    const std::size_t who = step % kClients;
+    const std::size_t client_index = step % kClients;
     switch (step / 16) {
       case 12:
-        crowd.hang_up(who);
+        clients.hang_up(client_index);
         break;
       case 13:
-        crowd.pass(input.byte());
+        clients.pass(input.byte());
         break;
       case 14:
-        if (step % 16 == 0) crowd.begin_generation();
+        if (step % 16 == 0) clients.begin_generation();
         break;
       case 15: {
         const std::size_t high = input.byte();
-        crowd.feed(who, input.bytes(high * 256 + input.byte()));
+        clients.feed(client_index, input.bytes(high * 256 + input.byte()));
         break;
       }
       default:
         if (kind == Kind::kNative && step >= 64) {
-          crowd.feed(who, framed(input));
+          clients.feed(client_index, framed(input));
         } else {
-          crowd.feed(who, input.bytes(input.byte()));
+          clients.feed(client_index, input.bytes(input.byte()));
         }
     }
   }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kConnections = 4;
 // A value of kMaxPmiValue with what stands before it.
-constexpr std::size_t kMostReply = 1100;
+constexpr std::size_t kMaxReply = 1100;
 
 class OneHost {
  public:
@@ -50,7 +50,7 @@ class OneHost {
     for (const std::string& note : effects.notes) one_line(note);
     for (const store::PmiHost::Bytes& reply : effects.replies) {
       IVY_ASSERT(open_.contains(reply.to));
-      IVY_ASSERT(reply.bytes.ends_with('\n') && reply.bytes.size() < kMostReply);
+      IVY_ASSERT(reply.bytes.ends_with('\n') && reply.bytes.size() < kMaxReply);
     }
     for (const store::PmiHost::Connection closed : effects.closed) {
       IVY_ASSERT(open_.contains(closed));

@@ -21,8 +21,8 @@ struct Decoded {
 };
 
 Decoded decode(std::string_view bytes, std::size_t cut) {
-  constexpr std::size_t kMost = 1u << 16;
-  store::WireDecoder decoder(kMost);
+  constexpr std::size_t kMax = 1u << 16;
+  store::WireDecoder decoder(kMax);
   Decoded decoded;
   for (std::size_t at = 0; at < bytes.size() && !decoded.failed; at += cut) {
     decoder.feed(bytes.substr(at, cut));

@@ -34,9 +34,9 @@ WorkerEnd at_second(WorkerEnd end, std::int64_t second) {
 }
 
 // What frameworks say, word for word, with the host and port that they tried.
-std::vector<std::string> complaints(const std::string& host, const std::string& port) {
+std::vector<std::string> output_errors(const std::string& host, const std::string& port) {
   return {
-      // torch 1.13 and before, at the end of its patience.
+      // torch 1.13 and before, at its timeout.
       "E20261121 19:35:18.835834  1987 socket.cpp:860] [c10d] The client socket has timed out "
       "after "
       "4s while trying to connect to (" +
@@ -78,10 +78,10 @@ TEST(HintsTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
 }
 
 // Rank 0 is a client of the job's store like everybody else.
-TEST(HintsTest, RankZeroThatLooksForAPortOfItsOwnPointsAtTheScript) {
+TEST(HintsTest, SuspectsTheScriptIfRankZeroDialsAnotherPort) {
   MasterAddress with_store = kMaster;
   with_store.has_store = true;
-  for (const std::string& text : complaints("localhost", "12355")) {
+  for (const std::string& text : output_errors("localhost", "12355")) {
     const std::vector<WorkerEnd> ends = {failed(0, "a", text), stopped(1, "b")};
     const auto hint = overwritten_master_address(ends, with_store);
     if (text.starts_with("RuntimeError: connect()")) {
@@ -95,13 +95,13 @@ TEST(HintsTest, RankZeroThatLooksForAPortOfItsOwnPointsAtTheScript) {
     EXPECT_FALSE(overwritten_master_address(ends, kMaster).has_value()) << text;
   }
   // The store's own port: the store itself is the trouble.
-  const auto own = complaints("localhost", "29500").front();
+  const auto own = output_errors("localhost", "29500").front();
   EXPECT_FALSE(overwritten_master_address({failed(0, "a", own)}, with_store).has_value());
 }
 
-TEST(HintsTest, PeerThatLooksForLocalhostPointsAtTheScript) {
+TEST(HintsTest, SuspectsTheScriptIfAPeerDialsLocalhost) {
   for (const std::string host : {"localhost", "127.0.0.1", "::1"}) {
-    for (const std::string& text : complaints(host, "29500")) {
+    for (const std::string& text : output_errors(host, "29500")) {
       const auto hint =
           overwritten_master_address({stopped(0, "a"), failed(2, "b", text)}, kMaster);
       ASSERT_TRUE(hint.has_value()) << text;
@@ -116,7 +116,7 @@ TEST(HintsTest, PeerThatLooksForLocalhostPointsAtTheScript) {
 
 TEST(HintsTest, APortOfTheScriptsOwnIsNoDisguise) {
   // Most tutorials overwrite both; the last complaint does not say what it was about.
-  for (const std::string& text : complaints("localhost", "12355")) {
+  for (const std::string& text : output_errors("localhost", "12355")) {
     const bool is_rendezvous = text.find("socket") != std::string::npos;
     EXPECT_EQ(overwritten_master_address({failed(2, "b", text)}, kMaster).has_value(),
               is_rendezvous)
@@ -126,12 +126,12 @@ TEST(HintsTest, APortOfTheScriptsOwnIsNoDisguise) {
 
 TEST(HintsTest, PeersThatWereStoppedMeanwhileCountToo) {
   // Rank 0 gives up first; the peer has only said what it tried.
-  const std::string tried = complaints("localhost", "29500")[2];
+  const std::string tried = output_errors("localhost", "29500")[2];
   EXPECT_TRUE(overwritten_master_address({failed(0, "a", ""), stopped(1, "b", tried)}, kMaster));
 }
 
 TEST(HintsTest, ReportsAMissingServerWhileRank0Runs) {
-  for (const std::string& text : complaints("10.0.0.1", "29500")) {
+  for (const std::string& text : output_errors("10.0.0.1", "29500")) {
     const auto hint = overwritten_master_address({stopped(0, "a"), failed(2, "b", text)}, kMaster);
     ASSERT_TRUE(hint.has_value()) << text;
     EXPECT_NE(hint->what.find("the script of rank 0"), std::string::npos) << hint->what;
@@ -140,11 +140,11 @@ TEST(HintsTest, ReportsAMissingServerWhileRank0Runs) {
   }
   // By whatever name: the port is enough.
   EXPECT_TRUE(overwritten_master_address(
-      {stopped(0, "a"), failed(2, "b", complaints("a.cluster", "29500")[2])}, kMaster));
+      {stopped(0, "a"), failed(2, "b", output_errors("a.cluster", "29500")[2])}, kMaster));
 }
 
 TEST(HintsTest, Rank0ThatDiedFirstIsTheCauseItself) {
-  const WorkerEnd peer = failed(2, "b", complaints("10.0.0.1", "29500")[2]);
+  const WorkerEnd peer = failed(2, "b", output_errors("10.0.0.1", "29500")[2]);
   EXPECT_FALSE(overwritten_master_address({at_second(failed(0, "a", "boom"), 9), peer}, kMaster));
   EXPECT_FALSE(overwritten_master_address({at_second(failed(0, "a", "boom"), 10), peer}, kMaster))
       << "within the clocks' error nobody knows";
@@ -160,16 +160,16 @@ TEST(HintsTest, Rank0ThatGaveUpWaitingIsNoCause) {
       failed(0, "a", "DistStoreError: Timed out after 5 seconds waiting for clients. 1/2 clients"),
       9);
   EXPECT_TRUE(overwritten_master_address(
-      {rank_0, stopped(1, "b", complaints("10.0.0.1", "29500")[2])}, kMaster));
+      {rank_0, stopped(1, "b", output_errors("10.0.0.1", "29500")[2])}, kMaster));
 }
 
 TEST(HintsTest, AccusesNoRankAfterARequestedStop) {
   // Ctrl-C while rank 0 is still importing: its peers have tried and were refused so far.
   EXPECT_FALSE(overwritten_master_address(
-      {stopped(0, "a"), stopped(2, "b", complaints("10.0.0.1", "29500")[2])}, kMaster));
+      {stopped(0, "a"), stopped(2, "b", output_errors("10.0.0.1", "29500")[2])}, kMaster));
 }
 
-TEST(HintsTest, OtherFailuresSayNothing) {
+TEST(HintsTest, IgnoresOtherFailures) {
   for (const std::string text : {
            "ValueError: no data at localhost",
            // Services of the worker's own on its host.
@@ -191,25 +191,25 @@ TEST(HintsTest, OtherFailuresSayNothing) {
 }
 
 TEST(HintsTest, Host0MayTalkToItself) {
-  EXPECT_FALSE(overwritten_master_address({failed(0, "a", complaints("localhost", "29500")[0]),
-                                           failed(1, "a", complaints("localhost", "29500")[0])},
+  EXPECT_FALSE(overwritten_master_address({failed(0, "a", output_errors("localhost", "29500")[0]),
+                                           failed(1, "a", output_errors("localhost", "29500")[0])},
                                           kMaster));
 }
 
-TEST(HintsTest, AllHostsMayBeOneMachine) {
+TEST(HintsTest, AcceptsLocalhostIfAllHostsAreOneMachine) {
   const MasterAddress here{"fake0", "127.0.0.1", 29500};
   EXPECT_FALSE(overwritten_master_address(
-      {stopped(0, "fake0"), failed(2, "fake1", complaints("127.0.0.1", "29500")[0])}, here));
+      {stopped(0, "fake0"), failed(2, "fake1", output_errors("127.0.0.1", "29500")[0])}, here));
 }
 
 TEST(HintsTest, IgnoresRanksThatSucceeded) {
-  WorkerEnd end = failed(2, "b", complaints("localhost", "29500")[2]);
+  WorkerEnd end = failed(2, "b", output_errors("localhost", "29500")[2]);
   end.status.code = 0;
   EXPECT_FALSE(overwritten_master_address({end}, kMaster));
 }
 
 // What servers say whose port is the store's.
-TEST(HintsTest, AServerAtMasterPortIsToldThatTheStoreIsThere) {
+TEST(HintsTest, ExplainsThatTheStoreUsesMasterPort) {
   MasterAddress with_store = kMaster;
   with_store.has_store = true;
   const std::string bound = "    server.bind((\"0.0.0.0\", 29500))\n";

@@ -64,7 +64,7 @@ class DumbListener {
     accepted_ = accept(fd_, nullptr, nullptr);
     EXPECT_EQ(::write(accepted_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  void refuse() {
+  void reject() {
     ::close(fd_);
     fd_ = -1;
   }
@@ -125,7 +125,7 @@ class AgentLinkTest : public testing::Test, private TransportEvents {
     return run_until(loop_, [&] { return probe_.up || probe_.down; }) && probe_.up.has_value();
   }
   LinkDown down() {
-    EXPECT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
+    EXPECT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.event_text();
     return probe_.down.value_or(LinkDown{});
   }
   void expect_down(LinkFailure failure, const std::string& text) {
@@ -135,7 +135,7 @@ class AgentLinkTest : public testing::Test, private TransportEvents {
     EXPECT_FALSE(probe_.up.has_value());
   }
   // A direct dial to an agent with this certificate.
-  void expect_refused(const KeyAndCertificate& agents, const std::string& text) {
+  void expect_rejected(const KeyAndCertificate& agents, const std::string& text) {
     ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
     agent.serve(authority(), agents);
     configure(agent.port());
@@ -153,12 +153,12 @@ class AgentLinkTest : public testing::Test, private TransportEvents {
   std::unique_ptr<HostLink> link_;
 };
 
-TEST_F(AgentLinkTest, CarriesBytesBothWays) {
+TEST_F(AgentLinkTest, CarriesBytesInBothDirections) {
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve(authority(), good_host());
   configure(agent.port());
   open();
-  ASSERT_TRUE(is_up()) << probe_.story();
+  ASSERT_TRUE(is_up()) << probe_.event_text();
   EXPECT_EQ(probe_.up->transport, Transport::kAgent);
   EXPECT_EQ(probe_.up->peer_address, "127.0.0.1");
   EXPECT_EQ(probe_.up->local_address, "127.0.0.1");
@@ -167,10 +167,10 @@ TEST_F(AgentLinkTest, CarriesBytesBothWays) {
   link_->write(sent);
   ASSERT_TRUE(run_until(loop_, [&] {
     return probe_.bytes.size() == sent.size() && probe_.drained > 0;
-  })) << probe_.story();
+  })) << probe_.event_text();
   EXPECT_EQ(probe_.bytes, sent);
   EXPECT_EQ(probe_.drained, 1);
-  EXPECT_EQ(agent.largest_data(), link::MessageSize::kMost);
+  EXPECT_EQ(agent.largest_data(), link::MessageSize::kMax);
 }
 
 TEST_F(AgentLinkTest, SendsTheJobsDescriptionToTheAgent) {
@@ -179,7 +179,7 @@ TEST_F(AgentLinkTest, SendsTheJobsDescriptionToTheAgent) {
   configure(agent.port());
   for (int i = 0; i < 100; ++i) options_.hosts.push_back(host("h" + std::to_string(i)));
   open(AgentLink::Route::kDirect, true);
-  ASSERT_TRUE(is_up()) << probe_.story();
+  ASSERT_TRUE(is_up()) << probe_.event_text();
   const agent::v1::OpenJob job = agent.opened().front();
   EXPECT_EQ(job.job_id(), kJob);
   EXPECT_EQ(job.host(), 7u);
@@ -195,30 +195,30 @@ TEST_F(AgentLinkTest, SendsTheJobsDescriptionToTheAgent) {
             "b3bb31e63f1008ed22235deaa26cefa95faf0cd8defcce8aa62c6d0bf4b213d8");
 }
 
-TEST_F(AgentLinkTest, ClosingHalfClosesBehindWhatWasWritten) {
-  std::string heard;
+TEST_F(AgentLinkTest, HalfClosesAfterPendingWrites) {
+  std::string received;
   ScriptedAgent agent([&](auto&, auto& stream) {
-    ScriptedAgent::say_opened(stream);
-    for (std::string bytes; agent.hear(stream, bytes);) heard += bytes;
+    ScriptedAgent::send_opened(stream);
+    for (std::string bytes; agent.hear(stream, bytes);) received += bytes;
     return grpc::Status::OK;
   });
   agent.serve(authority(), good_host());
   configure(agent.port());
   open();
-  ASSERT_TRUE(is_up()) << probe_.story();
+  ASSERT_TRUE(is_up()) << probe_.event_text();
   link_->write(std::string(300'000, 'x'));
   link_->close();
   link_.reset();
   ASSERT_TRUE(run_until(loop_, [&] { return agent.half_closed() == 1; }));
   agent.stop();
-  EXPECT_EQ(heard.size(), 300'000u);
+  EXPECT_EQ(received.size(), 300'000u);
   EXPECT_FALSE(probe_.down.has_value());
 }
 
 TEST_F(AgentLinkTest, AnAgentThatNeverReadsIsLetGoWithinABound) {
   std::atomic<bool> cancelled = false;
   ScriptedAgent agent([&](grpc::ServerContext& context, auto& stream) {
-    ScriptedAgent::say_opened(stream);
+    ScriptedAgent::send_opened(stream);
     while (!context.IsCancelled()) usleep(10'000);
     cancelled = true;
     return grpc::Status::OK;
@@ -226,7 +226,7 @@ TEST_F(AgentLinkTest, AnAgentThatNeverReadsIsLetGoWithinABound) {
   agent.serve(authority(), good_host());
   configure(agent.port());
   open();
-  ASSERT_TRUE(is_up()) << probe_.story();
+  ASSERT_TRUE(is_up()) << probe_.event_text();
   link_->write(std::string(64u << 20, 'x'));
   link_.reset();
   EXPECT_TRUE(run_until(
@@ -249,13 +249,13 @@ TEST_F(AgentLinkTest, ReportsNothingAfterItsEndInAnyState) {
     loop_.restart();
     for (int i = 0; i < turns; ++i) loop_.run_one_for(milliseconds(5));
     const bool was_up = probe_.up.has_value();
-    const std::size_t said = probe_.progress.size();
+    const std::size_t printed = probe_.progress.size();
     link_.reset();
     loop_.restart();
     loop_.run_for(milliseconds(3));
     EXPECT_EQ(probe_.up.has_value(), was_up);
-    EXPECT_EQ(probe_.progress.size(), said) << probe_.story();
-    EXPECT_FALSE(probe_.down.has_value()) << probe_.story();
+    EXPECT_EQ(probe_.progress.size(), printed) << probe_.event_text();
+    EXPECT_FALSE(probe_.down.has_value()) << probe_.event_text();
   }
 }
 
@@ -266,7 +266,7 @@ TEST_F(AgentLinkTest, SendsTheBundleThatIsMissing) {
   agent.serve(authority(), good_host());
   configure(agent.port());
   open();
-  ASSERT_TRUE(is_up()) << probe_.story();
+  ASSERT_TRUE(is_up()) << probe_.event_text();
   EXPECT_EQ(agent.put_bytes(), std::string(200'000, 'b'));
   EXPECT_EQ(agent.put_bundle().bundle(), agent.opened().back().bundle());
   EXPECT_EQ(agent.put_bundle().architecture(), "test64");
@@ -274,8 +274,8 @@ TEST_F(AgentLinkTest, SendsTheBundleThatIsMissing) {
   EXPECT_EQ(agent.put_bundle().bytes(), 200'000u);
   EXPECT_LE(agent.largest_data(), 65'536u);
   EXPECT_EQ(agent.opened().size(), 2u);
-  EXPECT_TRUE(probe_.said("sending ivy-node (1 MiB)")) << probe_.story();
-  EXPECT_TRUE(probe_.said("sending ivy-node (65 % of 1 MiB)")) << probe_.story();
+  EXPECT_TRUE(probe_.printed("sending ivy-node (1 MiB)")) << probe_.event_text();
+  EXPECT_TRUE(probe_.printed("sending ivy-node (65 % of 1 MiB)")) << probe_.event_text();
 }
 
 TEST_F(AgentLinkTest, ABundleThatIsNeverEnoughIsNotSentTwice) {
@@ -307,31 +307,31 @@ TEST_F(AgentLinkTest, ACacheWithoutRoomIsTheMessage) {
   expect_down(LinkFailure::kBootstrap, "/home is full");
 }
 
-TEST_F(AgentLinkTest, AnAgentThatReceivesManyBundlesIsAskedAgain) {
+TEST_F(AgentLinkTest, RetriesIfTheAgentReceivesTooManyBundles) {
   ScriptedAgent agent([&](grpc::ServerContext& context, auto& stream) {
     return agent.opened().size() < 3 ? ScriptedAgent::need(context, "test64") : agent.echo(stream);
   });
-  agent.crowded_puts = 2;
+  agent.busy_puts = 2;
   agent.serve(authority(), good_host());
   configure(agent.port());
   open();
-  ASSERT_TRUE(is_up()) << probe_.story();
+  ASSERT_TRUE(is_up()) << probe_.event_text();
   EXPECT_EQ(agent.opened().size(), 3u);
 }
 
 TEST_F(AgentLinkTest, AFailureLineOfTheRelayIsTheMessage) {
   ScriptedAgent agent([&](auto&, auto& stream) {
-    ScriptedAgent::say_opened(stream);
+    ScriptedAgent::send_opened(stream);
     ScriptedAgent::say(stream, "\001ivy:fail no-such-job\n");
     return grpc::Status::OK;
   });
   agent.serve(authority(), good_host());
   configure(agent.port());
   open();
-  EXPECT_EQ(down().failure, LinkFailure::kNoSuchJob) << probe_.story();
+  EXPECT_EQ(down().failure, LinkFailure::kNoSuchJob) << probe_.event_text();
 }
 
-TEST_F(AgentLinkTest, StatusesMeanWhatTheProtocolSays) {
+TEST_F(AgentLinkTest, MapsStatusesToFailures) {
   using grpc::StatusCode;
   const struct {
     StatusCode code;
@@ -365,14 +365,14 @@ TEST_F(AgentLinkTest, AnAgentThatForbidsTheJobIsNamed) {
   expect_down(LinkFailure::kAuthentication, "rejected the connection: alice may not launch here");
 }
 
-TEST_F(AgentLinkTest, AnAgentThatDiesMidwayIsBrokenAndThenRefuses) {
+TEST_F(AgentLinkTest, AnAgentThatDiesMidwayIsBrokenAndThenRejects) {
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve(authority(), good_host());
   configure(agent.port());
   open();
-  ASSERT_TRUE(is_up()) << probe_.story();
+  ASSERT_TRUE(is_up()) << probe_.event_text();
   agent.stop();
-  EXPECT_EQ(down().failure, LinkFailure::kBroken) << probe_.story();
+  EXPECT_EQ(down().failure, LinkFailure::kBroken) << probe_.event_text();
   probe_ = {};
   open(AgentLink::Route::kDirect, true, kAgentAnswerRedial);
   expect_down(LinkFailure::kRefused, "127.0.0.1 port");
@@ -380,14 +380,14 @@ TEST_F(AgentLinkTest, AnAgentThatDiesMidwayIsBrokenAndThenRefuses) {
 
 TEST_F(AgentLinkTest, FailsWithRefusedWhenNoProcessListens) {
   DumbListener listener;
-  listener.refuse();
+  listener.reject();
   configure(listener.port());
   open();
   expect_down(LinkFailure::kRefused, "Connection refused");
   EXPECT_NE(probe_.down->fix.find("ivy-agent@"), std::string::npos);
 }
 
-TEST_F(AgentLinkTest, AListenerThatSaysNothingIsGivenUp) {
+TEST_F(AgentLinkTest, GivesUpOnASilentListener) {
   const DumbListener listener;
   configure(listener.port());
   const auto before = std::chrono::steady_clock::now();
@@ -404,7 +404,7 @@ TEST_F(AgentLinkTest, RejectsAnotherServiceOnTheAgentsPort) {
   expect_down(LinkFailure::kAuthentication, "no TLS with the agent on 127.0.0.1");
 }
 
-TEST_F(AgentLinkTest, AnAgentOfAnotherCaIsRefused) {
+TEST_F(AgentLinkTest, AnAgentOfAnotherCaIsRejected) {
   const TestAuthority other("other CA");
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve(authority(), other.host("node1", {"node1"}, {"127.0.0.1"}));
@@ -414,29 +414,29 @@ TEST_F(AgentLinkTest, AnAgentOfAnotherCaIsRefused) {
   EXPECT_TRUE(agent.opened().empty());
 }
 
-TEST_F(AgentLinkTest, ACertificateOfAnotherNameIsRefusedWithItsNames) {
-  expect_refused(authority().host("node9", {"node9.cluster"}, {"10.9.9.9"}), "node9.cluster");
+TEST_F(AgentLinkTest, ACertificateOfAnotherNameIsRejectedWithItsNames) {
+  expect_rejected(authority().host("node9", {"node9.cluster"}, {"10.9.9.9"}), "node9.cluster");
 }
 
-TEST_F(AgentLinkTest, AnExpiredCertificateIsRefusedWithItsDate) {
-  expect_refused(authority().issue({.uris = {"ivy://host/node1"},
-                                    .dns_names = {"node1"},
-                                    .addresses = {"127.0.0.1"},
-                                    .usages = {"serverAuth"},
-                                    .until = -3600}),
-                 "expired");
+TEST_F(AgentLinkTest, AnExpiredCertificateIsRejectedWithItsDate) {
+  expect_rejected(authority().issue({.uris = {"ivy://host/node1"},
+                                     .dns_names = {"node1"},
+                                     .addresses = {"127.0.0.1"},
+                                     .usages = {"serverAuth"},
+                                     .until = -3600}),
+                  "expired");
 }
 
 TEST_F(AgentLinkTest, AUsersCertificateDoesNotServe) {
-  expect_refused(authority().user("mallory"), "mallory");
+  expect_rejected(authority().user("mallory"), "mallory");
 }
 
-TEST_F(AgentLinkTest, AnAgentThatServesAnotherUserIsRefused) {
-  expect_refused(authority().issue({.uris = {"ivy://host/node1", "ivy://serves/bob"},
-                                    .dns_names = {"node1"},
-                                    .addresses = {"127.0.0.1"},
-                                    .usages = {"serverAuth"}}),
-                 "serves bob, not alice");
+TEST_F(AgentLinkTest, AnAgentThatServesAnotherUserIsRejected) {
+  expect_rejected(authority().issue({.uris = {"ivy://host/node1", "ivy://serves/bob"},
+                                     .dns_names = {"node1"},
+                                     .addresses = {"127.0.0.1"},
+                                     .usages = {"serverAuth"}}),
+                  "serves bob, not alice");
 }
 
 TEST_F(AgentLinkTest, AnAgentThatDoesNotTakeOurCertificateIsNamed) {
@@ -459,7 +459,7 @@ TEST_F(AgentLinkTest, OurExpiredCertificateIsKnownBeforeDialling) {
       << probe_.down->fix;
 }
 
-TEST_F(AgentLinkTest, WithoutAConfigurationNothingIsDialled) {
+TEST_F(AgentLinkTest, DialsNothingWithoutAConfiguration) {
   setenv("IVY_AGENT_CONFIG", "/nonexistent/agent.toml", 1);
   open();
   expect_down(LinkFailure::kAuthentication, "agent.toml");
@@ -473,9 +473,9 @@ TEST_F(AgentLinkTest, AnotherUserOfTheHostIsNotForAgents) {
   expect_down(LinkFailure::kAuthentication, "as alice, not as bob");
 }
 
-TEST_F(AgentLinkTest, CertificatesThatEndSoonAreNamedWithTheCommand) {
+TEST_F(AgentLinkTest, WarnsOfExpiringCertificatesWithTheCommand) {
   ScriptedAgent agent([&](auto&, auto& stream) {
-    ScriptedAgent::say_opened(stream, std::time(nullptr) + 3 * test::kTestDay);
+    ScriptedAgent::send_opened(stream, std::time(nullptr) + 3 * test::kTestDay);
     std::string bytes;
     while (agent.hear(stream, bytes)) continue;
     return grpc::Status::OK;
@@ -487,7 +487,7 @@ TEST_F(AgentLinkTest, CertificatesThatEndSoonAreNamedWithTheCommand) {
           {.uris = {"ivy://user/alice"}, .usages = {"clientAuth"}, .until = 5 * test::kTestDay}),
       agent.port());
   open();
-  ASSERT_TRUE(is_up()) << probe_.story();
+  ASSERT_TRUE(is_up()) << probe_.event_text();
   EXPECT_NE(notes_.find("ivy-agent renew --user alice"), std::string::npos) << notes_;
   EXPECT_NE(notes_.find("ivy-agent renew 127.0.0.1"), std::string::npos) << notes_;
 }
@@ -495,12 +495,12 @@ TEST_F(AgentLinkTest, CertificatesThatEndSoonAreNamedWithTheCommand) {
 // ---- This host's own agent
 // --------------------------------------------------------------------------
 
-TEST_F(AgentLinkTest, OwnHostGoesOverTheSocket) {
+TEST_F(AgentLinkTest, UsesTheSocketForThisHost) {
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve_unix(directory_ / "agent.sock");
   setenv("IVY_AGENT_SOCKET", (directory_ / "agent.sock").c_str(), 1);
   open(AgentLink::Route::kOwnHost, false, kAgentAnswer, host("localhost"));
-  ASSERT_TRUE(is_up()) << probe_.story();
+  ASSERT_TRUE(is_up()) << probe_.event_text();
   EXPECT_EQ(probe_.up->transport, Transport::kAgent);
   link_->write("ping");
   EXPECT_TRUE(run_until(loop_, [&] { return probe_.bytes == "ping"; }));
@@ -572,21 +572,21 @@ class AutoLinkTest : public AgentLinkTest {
   }
 };
 
-TEST_F(AutoLinkTest, WithoutAnAgentSshIsUsedAndANoteSaysSo) {
+TEST_F(AutoLinkTest, UsesSshWithANoteIfThereIsNoAgent) {
   open_with_agent_failing({LinkFailure::kRefused, "refused", ""});
   EXPECT_TRUE(probe_.up.has_value());
   EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: refused"), std::string::npos) << notes_;
   EXPECT_EQ(context()->transport_of(host()), Transport::kSsh);
 }
 
-TEST_F(AutoLinkTest, ARefusedCertificateIsToldAndSshIsUsed) {
+TEST_F(AutoLinkTest, UsesSshAndReportsARejectedCertificate) {
   open_with_agent_failing({LinkFailure::kAuthentication, "belongs to another CA", ""});
   EXPECT_TRUE(probe_.up.has_value());
   EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: belongs to another CA"), std::string::npos)
       << notes_;
 }
 
-TEST_F(AutoLinkTest, AnAgentThatSaysNoIsNotGotAround) {
+TEST_F(AutoLinkTest, DoesNotBypassAnAgentThatRejectsTheUser) {
   open_with_agent_failing({LinkFailure::kBootstrap, "it drains", ""});
   ASSERT_TRUE(probe_.down.has_value());
   EXPECT_EQ(probe_.down->message, "it drains");
@@ -620,33 +620,33 @@ TEST_F(AutoChoiceTest, TheAgentFirstAndTheSameOnARedial) {
   agent.serve(authority(), good_host());
   configure(agent.port());
   dial(0);
-  ASSERT_TRUE(probe_.up.has_value()) << probe_.story();
+  ASSERT_TRUE(probe_.up.has_value()) << probe_.event_text();
   EXPECT_EQ(probe_.up->transport, Transport::kAgent);
   agent.stop();
   dial(1);
   ASSERT_TRUE(probe_.down.has_value());
-  EXPECT_EQ(probe_.down->failure, LinkFailure::kRefused) << probe_.story();
-  EXPECT_EQ(probe_.down->message.find("ssh"), std::string::npos) << probe_.story();
+  EXPECT_EQ(probe_.down->failure, LinkFailure::kRefused) << probe_.event_text();
+  EXPECT_EQ(probe_.down->message.find("ssh"), std::string::npos) << probe_.event_text();
 }
 
 TEST_F(AutoChoiceTest, FallsBackToSshAndReportsBothReasons) {
   DumbListener listener;
-  listener.refuse();
+  listener.reject();
   configure(listener.port());
   dial(0);
   ASSERT_TRUE(probe_.down.has_value());
   EXPECT_NE(probe_.down->message.find("(its agent: no agent listens"), std::string::npos)
-      << probe_.story();
+      << probe_.event_text();
   EXPECT_EQ(notes_, "");
 }
 
-TEST_F(AutoChoiceTest, SshAloneWithoutAConfiguration) {
+TEST_F(AutoChoiceTest, UsesOnlySshWithoutAConfiguration) {
   setenv("IVY_AGENT_CONFIG", "", 1);
   setenv("XDG_CONFIG_HOME", directory_.path().c_str(), 1);
   dial(0);
   unsetenv("XDG_CONFIG_HOME");
   ASSERT_TRUE(probe_.down.has_value());
-  EXPECT_EQ(probe_.down->message.find("agent"), std::string::npos) << probe_.story();
+  EXPECT_EQ(probe_.down->message.find("agent"), std::string::npos) << probe_.event_text();
   EXPECT_EQ(notes_, "");
 }
 
@@ -658,7 +658,7 @@ TEST_F(AutoChoiceTest, AnExpiredCertificateIsNotedOnce) {
   EXPECT_EQ(std::count(notes_.begin(), notes_.end(), '\n'), 1) << notes_;
 }
 
-TEST_F(AutoLinkTest, NotesOfOneKindAreFew) {
+TEST_F(AutoLinkTest, LimitsNotesOfOneKind) {
   for (int i = 0; i < 20; ++i) context()->note("kind", "note: host " + std::to_string(i));
   EXPECT_EQ(std::count(notes_.begin(), notes_.end(), '\n'), 4);
 }
@@ -697,7 +697,7 @@ TEST_F(AgentClientTest, ListsTheJobsOfManyHosts) {
   far.port = agent.port();
   Host refusing = host();
   DumbListener listener;
-  listener.refuse();
+  listener.reject();
   refusing.port = listener.port();
   int listed = 0;
   for (const Answer& answer : ask({far, refusing, far}, std::chrono::seconds(10))) {
@@ -714,7 +714,7 @@ TEST_F(AgentClientTest, ListsTheJobsOfManyHosts) {
   EXPECT_EQ(listed, 2);
 }
 
-TEST_F(AgentClientTest, SilenceEndsAtTheDeadline) {
+TEST_F(AgentClientTest, GivesUpOnASilentAgentAtTheDeadline) {
   const DumbListener listener;
   configure(listener.port());
   Host far = host();
@@ -725,9 +725,9 @@ TEST_F(AgentClientTest, SilenceEndsAtTheDeadline) {
   EXPECT_EQ(answers.front().jobs.error().code, Code::kDeadlineExceeded);
 }
 
-TEST_F(AgentClientTest, AnAnswerTogetherWithTheDeadlineIsOneAnswer) {
+TEST_F(AgentClientTest, AnswersOnceIfTheDeadlineExpiresToo) {
   DumbListener listener;
-  listener.refuse();
+  listener.reject();
   configure(listener.port());
   Host far = host();
   far.port = listener.port();
@@ -743,7 +743,7 @@ TEST_F(AgentClientTest, AnAnswerTogetherWithTheDeadlineIsOneAnswer) {
   EXPECT_EQ(answers, 1);
 }
 
-TEST_F(AgentClientTest, WithoutAnythingConfiguredTheErrorSaysSo) {
+TEST_F(AgentClientTest, ReportsAMissingConfiguration) {
   setenv("IVY_AGENT_SOCKET", (directory_ / "none.sock").c_str(), 1);
   const std::vector<Answer> answers = ask({host("localhost")}, milliseconds(500));
   ASSERT_FALSE(answers.front().jobs.ok());

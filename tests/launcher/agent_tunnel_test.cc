@@ -87,7 +87,7 @@ class TlsServer {
   TlsServer(const TlsServer&) = delete;
   TlsServer& operator=(const TlsServer&) = delete;
   std::uint16_t port() const { return port_; }
-  bool has_shaken_hands() const { return has_shaken_hands_; }
+  bool has_finished_handshake() const { return has_finished_handshake_; }
 
  private:
   void serve(const Script& script) {
@@ -96,7 +96,7 @@ class TlsServer {
     SSL* connection = SSL_new(context_);
     SSL_set_fd(connection, fd);
     if (SSL_accept(connection) == 1) {
-      has_shaken_hands_ = true;
+      has_finished_handshake_ = true;
       script(connection);
     }
     SSL_free(connection);
@@ -106,7 +106,7 @@ class TlsServer {
   SSL_CTX* context_;
   int listener_;
   std::uint16_t port_ = 0;
-  std::atomic<bool> has_shaken_hands_ = false;
+  std::atomic<bool> has_finished_handshake_ = false;
   std::thread thread_;
 };
 
@@ -132,12 +132,12 @@ class AgentTunnelTest : public testing::Test {
   void SetUp() override {
     std::signal(SIGPIPE, SIG_IGN);
     const KeyAndCertificate user = authority().user("alice");
-    AgentIdentity us;
-    us.anchor = authority().anchor();
-    us.certificate_pem = user.certificate_pem;
-    us.key_pem = user.key_pem;
-    us.self.name = "alice";
-    auto tls = AgentTls::make(us);
+    AgentIdentity own_identity;
+    own_identity.anchor = authority().anchor();
+    own_identity.certificate_pem = user.certificate_pem;
+    own_identity.key_pem = user.key_pem;
+    own_identity.self.name = "alice";
+    auto tls = AgentTls::make(own_identity);
     ASSERT_TRUE(tls.ok()) << tls.error().message;
     tls_ = std::move(tls).value();
   }
@@ -183,14 +183,14 @@ class AgentTunnelTest : public testing::Test {
   bool has_ended_ = false;
 };
 
-TEST_F(AgentTunnelTest, MegabytesPassThroughFullBuffersAndTheEndComesBehindTheirLastByte) {
+TEST_F(AgentTunnelTest, CarriesMegabytesThroughFullBuffersBeforeTheEnd) {
   constexpr std::size_t kBytes = 9'000'001;
   const std::string down = pattern(kBytes);
-  std::string heard;
-  std::atomic<bool> has_heard = false;
+  std::string received;
+  std::atomic<bool> has_received = false;
   TlsServer server(good_host(), [&](SSL* connection) {
-    heard = read_all(connection);
-    has_heard = true;
+    received = read_all(connection);
+    has_received = true;
   });
   dial(server.port());
   std::size_t sent = 0;
@@ -204,8 +204,8 @@ TEST_F(AgentTunnelTest, MegabytesPassThroughFullBuffersAndTheEndComesBehindTheir
   EXPECT_TRUE(shared_state_->snapshot().verdict.is_verified);
   close(std::exchange(end_, -1));
   ASSERT_TRUE(run_until(loop_, [&] { return tunnel_.expired(); })) << "it outlives its end";
-  ASSERT_TRUE(run_until(loop_, [&] { return has_heard.load(); }));
-  EXPECT_EQ(heard, down);
+  ASSERT_TRUE(run_until(loop_, [&] { return has_received.load(); }));
+  EXPECT_EQ(received, down);
 }
 
 TEST_F(AgentTunnelTest, AReaderThatPausesGetsEverythingAndThenTheEnd) {
@@ -224,22 +224,22 @@ TEST_F(AgentTunnelTest, AReaderThatPausesGetsEverythingAndThenTheEnd) {
   EXPECT_EQ(got, up);
 }
 
-TEST_F(AgentTunnelTest, NothingIsReadFromGrpcBeforeTheAgentIsBelieved) {
-  std::string heard = "nothing yet";
+TEST_F(AgentTunnelTest, ReadsNothingFromGrpcBeforeTheAgentIsVerified) {
+  std::string received = "nothing yet";
   {
-    TlsServer server(good_host(), [&](SSL* connection) { heard = read_all(connection); });
+    TlsServer server(good_host(), [&](SSL* connection) { received = read_all(connection); });
     dial(server.port(), "node2");
     ASSERT_EQ(send(end_, "secret", 6, MSG_NOSIGNAL), 6);
     expect_failure("Handshake failed");
   }
-  ASSERT_TRUE(shared_state_->snapshot().verdict.refusal.has_value());
-  EXPECT_NE(shared_state_->snapshot().verdict.refusal->message.find("node2"), std::string::npos)
-      << shared_state_->snapshot().verdict.refusal->message;
+  ASSERT_TRUE(shared_state_->snapshot().verdict.rejection.has_value());
+  EXPECT_NE(shared_state_->snapshot().verdict.rejection->message.find("node2"), std::string::npos)
+      << shared_state_->snapshot().verdict.rejection->message;
   EXPECT_FALSE(shared_state_->snapshot().verdict.is_verified);
-  EXPECT_EQ(heard.find("secret"), std::string::npos);
+  EXPECT_EQ(received.find("secret"), std::string::npos);
 }
 
-TEST_F(AgentTunnelTest, OtherAuthoritiesUsersAndExpiredHostsAreRefused) {
+TEST_F(AgentTunnelTest, OtherAuthoritiesUsersAndExpiredHostsAreRejected) {
   const TestAuthority other;
   const KeyAndCertificate strangers[] = {other.host("node1", {"node1"}), authority().user("node1"),
                                          authority().expired_host("node1")};
@@ -247,30 +247,30 @@ TEST_F(AgentTunnelTest, OtherAuthoritiesUsersAndExpiredHostsAreRefused) {
     const TlsServer server(stranger, [](SSL* connection) { read_all(connection); });
     dial(server.port());
     expect_failure("Handshake failed");
-    EXPECT_TRUE(shared_state_->snapshot().verdict.refusal.has_value());
+    EXPECT_TRUE(shared_state_->snapshot().verdict.rejection.has_value());
     close(std::exchange(end_, -1));
     has_ended_ = false;
   }
 }
 
-TEST_F(AgentTunnelTest, AnOlderTlsIsRefused) {
+TEST_F(AgentTunnelTest, AnOlderTlsIsRejected) {
   const TlsServer server(good_host(), [](SSL* connection) { read_all(connection); },
                          {.newest = TLS1_2_VERSION});
   dial(server.port());
   expect_failure("Handshake failed");
-  EXPECT_FALSE(server.has_shaken_hands());
+  EXPECT_FALSE(server.has_finished_handshake());
 }
 
-TEST_F(AgentTunnelTest, AServerThatDoesNotSpeakHttp2IsRefused) {
-  std::string heard;
+TEST_F(AgentTunnelTest, AServerThatDoesNotSpeakHttp2IsRejected) {
+  std::string received;
   {
-    TlsServer server(good_host(), [&](SSL* connection) { heard = read_all(connection); },
+    TlsServer server(good_host(), [&](SSL* connection) { received = read_all(connection); },
                      {.speaks_http2 = false});
     dial(server.port());
     ASSERT_EQ(send(end_, "secret", 6, MSG_NOSIGNAL), 6);
     expect_failure("HTTP/2");
   }
-  EXPECT_EQ(heard, "");
+  EXPECT_EQ(received, "");
 }
 
 TEST_F(AgentTunnelTest, IsNotConnectedIfThePeerClosesWithoutSending) {
@@ -280,7 +280,7 @@ TEST_F(AgentTunnelTest, IsNotConnectedIfThePeerClosesWithoutSending) {
   EXPECT_TRUE(shared_state_->snapshot().verdict.is_verified) << "it did not like our certificate";
 }
 
-TEST_F(AgentTunnelTest, GivenUpWhileItConnectsItIsGone) {
+TEST_F(AgentTunnelTest, ClosesATunnelThatIsAbandonedWhileConnecting) {
   // Its queue is full soon, and it never answers.
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -301,11 +301,11 @@ TEST_F(AgentTunnelTest, GivenUpWhileItConnectsItIsGone) {
 }
 
 TEST_F(AgentTunnelTest, AKeyOfAnotherCertificateIsNamed) {
-  AgentIdentity us;
-  us.anchor = authority().anchor();
-  us.certificate_pem = authority().user("alice").certificate_pem;
-  us.key_pem = authority().user("bob").key_pem;
-  const auto tls = AgentTls::make(us);
+  AgentIdentity own_identity;
+  own_identity.anchor = authority().anchor();
+  own_identity.certificate_pem = authority().user("alice").certificate_pem;
+  own_identity.key_pem = authority().user("bob").key_pem;
+  const auto tls = AgentTls::make(own_identity);
   ASSERT_FALSE(tls.ok());
   EXPECT_NE(tls.error().message.find("certificate and key"), std::string::npos);
 }

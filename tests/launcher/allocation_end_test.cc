@@ -19,7 +19,7 @@ std::string left(const std::string& text) {
   return *parsed ? std::to_string((*parsed)->count()) : "never";
 }
 
-TEST(AllocationEndTest, ReadsWhatSqueueSays) {
+TEST(AllocationEndTest, ReadsTheOutputOfSqueue) {
   const std::pair<const char*, const char*> cases[] = {
       {"0:00", "0"},
       {"0:07", "7"},
@@ -50,38 +50,38 @@ struct Clock {
 
   // Every step until then, each with its second; kQuery is answered with the same end.
   std::string run(std::int64_t until_s, std::optional<std::int64_t> answer_ms = kEnd) {
-    std::string said;
+    std::string printed;
     while (end.next_ms() && *end.next_ms() <= until_s * 1000) {
       now_ms = std::max(now_ms, *end.next_ms());
       const EndStep step = end.due(now_ms);
       const char* const names[] = {"nothing", "ask", "notice", "stop"};
-      said += (said.empty() ? "" : " ") + std::string(names[static_cast<int>(step)]) + "@" +
-              std::to_string(now_ms / 1000);
+      printed += (printed.empty() ? "" : " ") + std::string(names[static_cast<int>(step)]) + "@" +
+                 std::to_string(now_ms / 1000);
       if (step == EndStep::kQuery) end.learned(answer_ms, now_ms);
     }
     now_ms = until_s * 1000;
-    return said;
+    return printed;
   }
-  SignalMeaning hear(int signal, SignalSource source, std::int64_t at_s) {
+  SignalMeaning receive(int signal, SignalSource source, std::int64_t at_s) {
     now_ms = at_s * 1000;
     return end.received(signal, source, now_ms);
   }
 };
 
-TEST(AllocationEndTest, GivesNoticeOnceAndStopsInTime) {
+TEST(AllocationEndTest, SendsOneNoticeAndStopsInTime) {
   Clock clock(120);
   EXPECT_FALSE(clock.end.learned(kEnd, 0));
   EXPECT_EQ(clock.run(1000), "ask@440 ask@660 ask@770 ask@830 ask@874 notice@880 stop@985");
   EXPECT_FALSE(clock.end.next_ms().has_value());
 }
 
-TEST(AllocationEndTest, AFewSecondsAreDivided) {
+TEST(AllocationEndTest, DividesAShortRemainder) {
   Clock clock(8);
   EXPECT_FALSE(clock.end.learned(20'000, 0));
   EXPECT_EQ(clock.run(20, 20'000), "notice@12 stop@18");
 }
 
-TEST(AllocationEndTest, IsAskedAgainAndMayMove) {
+TEST(AllocationEndTest, QueriesAgainAndAcceptsAnotherEnd) {
   Clock clock(100);
   clock.end.learned(kEnd, 0);
   EXPECT_EQ(clock.run(893), "ask@450 ask@675 ask@787 ask@847");
@@ -98,7 +98,7 @@ TEST(AllocationEndTest, IsAskedAgainAndMayMove) {
 }
 
 // A controller that is being restarted: what was known holds, and is asked for again.
-TEST(AllocationEndTest, IsAskedAgainAfterAFailure) {
+TEST(AllocationEndTest, QueriesAgainAfterAFailure) {
   Clock clock(100);
   clock.end.learned(kEnd, 0);
   ASSERT_EQ(clock.end.due(450'000), EndStep::kQuery);
@@ -117,7 +117,7 @@ TEST(AllocationEndTest, IsAskedAgainAfterAFailure) {
   EXPECT_EQ(late.run(1000), "stop@985") << "the ranks are ending";
 }
 
-TEST(AllocationEndTest, WithoutTheFlagOnlyTheEndIsKept) {
+TEST(AllocationEndTest, WatchesOnlyTheEndWithoutTheFlag) {
   Clock clock(std::nullopt);
   EXPECT_FALSE(clock.end.learned(kEnd, 0));
   EXPECT_EQ(clock.run(2000), "ask@497 ask@746 ask@870 ask@932 ask@989");
@@ -141,9 +141,9 @@ TEST(AllocationEndTest, SendsOneNoticeFromEitherSource) {
   for (const Case& c : {Case{kLauncher, kStep}, {kStep, kLauncher}}) {
     Clock clock(120, SIGUSR1);
     clock.end.learned(kEnd, 0);
-    EXPECT_EQ(clock.hear(SIGUSR1, c.first, 830), kNotice);
+    EXPECT_EQ(clock.receive(SIGUSR1, c.first, 830), kNotice);
     EXPECT_TRUE(clock.end.has_notice());
-    EXPECT_EQ(clock.hear(SIGUSR1, c.second, 831), kKnown);
+    EXPECT_EQ(clock.receive(SIGUSR1, c.second, 831), kKnown);
     // Our own timer has nothing left to do but the stop.
     EXPECT_EQ(clock.run(984), "ask@831");
     EXPECT_EQ(clock.run(1000), "stop@985");
@@ -152,18 +152,18 @@ TEST(AllocationEndTest, SendsOneNoticeFromEitherSource) {
   Clock clock(120, SIGUSR1);
   clock.end.learned(kEnd, 870'000);
   EXPECT_EQ(clock.run(885), "notice@880");
-  EXPECT_EQ(clock.hear(SIGUSR1, kLauncher, 890), kKnown);
-  EXPECT_EQ(clock.hear(SIGUSR1, kLauncher, 895), kNotice) << "somebody's kill -USR1";
+  EXPECT_EQ(clock.receive(SIGUSR1, kLauncher, 890), kKnown);
+  EXPECT_EQ(clock.receive(SIGUSR1, kLauncher, 895), kNotice) << "somebody's kill -USR1";
 }
 
 // Whenever Slurm sends its own, and by however many ways: the ranks have had theirs.
-TEST(AllocationEndTest, SlurmsSignalAfterOursIsNoSecondNotice) {
-  struct Heard {
+TEST(AllocationEndTest, IgnoresSlurmsSignalAfterItsOwnNotice) {
+  struct Received {
     SignalSource source;
     std::int64_t at_s;
     SignalMeaning as_term, as_usr1;
   };
-  const std::vector<Heard> cases[] = {
+  const std::vector<Received> cases[] = {
       {{kStep, 880, kKnown, kKnown}},
       {{kLauncher, 820, kKnown, kKnown}},
       // Each host of the step says it, and so does the step's own transport.
@@ -177,70 +177,70 @@ TEST(AllocationEndTest, SlurmsSignalAfterOursIsNoSecondNotice) {
        {kLauncher, 720, kTimeIsUp, kNotice},
        {kStep, 721, kKnown, kKnown}},
   };
-  for (const std::vector<Heard>& deliveries : cases) {
+  for (const std::vector<Received>& deliveries : cases) {
     for (const int signal : {SIGTERM, SIGUSR1}) {
       Clock clock(300, signal);
       clock.end.learned(kEnd, 690'000);
       ASSERT_EQ(clock.run(701), "notice@700");
-      for (const Heard& heard : deliveries)
-        EXPECT_EQ(clock.hear(signal, heard.source, heard.at_s),
-                  signal == SIGTERM ? heard.as_term : heard.as_usr1)
-            << signal << " at " << heard.at_s;
+      for (const Received& received : deliveries)
+        EXPECT_EQ(clock.receive(signal, received.source, received.at_s),
+                  signal == SIGTERM ? received.as_term : received.as_usr1)
+            << signal << " at " << received.at_s;
     }
   }
   // Slurm's TERM where ours was another: the ranks have had their time.
   Clock other(300, SIGUSR1);
   other.end.learned(kEnd, 690'000);
   ASSERT_EQ(other.run(701), "notice@700");
-  EXPECT_EQ(other.hear(SIGTERM, kLauncher, 880), kTimeIsUp);
-  EXPECT_EQ(other.hear(SIGTERM, kStep, 881), kKnown);
+  EXPECT_EQ(other.receive(SIGTERM, kLauncher, 880), kTimeIsUp);
+  EXPECT_EQ(other.receive(SIGTERM, kStep, 881), kKnown);
   // A notice long before the end was somebody's wish, and so is the TERM behind it.
   Clock early(120, SIGUSR1);
   early.end.learned(kEnd, 0);
-  EXPECT_EQ(early.hear(SIGUSR1, kLauncher, 100), kNotice);
-  EXPECT_EQ(early.hear(SIGTERM, kLauncher, 110), kInterrupt);
+  EXPECT_EQ(early.receive(SIGUSR1, kLauncher, 100), kNotice);
+  EXPECT_EQ(early.receive(SIGTERM, kLauncher, 110), kInterrupt);
 }
 
 TEST(AllocationEndTest, OtherSignalsArePassedOnOnce) {
   Clock clock(std::nullopt);
-  EXPECT_EQ(clock.hear(SIGUSR1, kLauncher, 10), kPassOn);
-  EXPECT_EQ(clock.hear(SIGUSR1, kStep, 10), kKnown);
-  EXPECT_EQ(clock.hear(SIGUSR1, kLauncher, 11), kPassOn);
-  EXPECT_EQ(clock.hear(SIGUSR2, kStep, 11), kPassOn);
+  EXPECT_EQ(clock.receive(SIGUSR1, kLauncher, 10), kPassOn);
+  EXPECT_EQ(clock.receive(SIGUSR1, kStep, 10), kKnown);
+  EXPECT_EQ(clock.receive(SIGUSR1, kLauncher, 11), kPassOn);
+  EXPECT_EQ(clock.receive(SIGUSR2, kStep, 11), kPassOn);
   EXPECT_FALSE(clock.end.has_notice());
-  EXPECT_EQ(clock.hear(SIGUSR1, kStep, 500), kPassOn) << "another one, much later";
-  EXPECT_EQ(clock.hear(SIGUSR1, kStep, 501), kKnown) << "the same, by another host";
-  EXPECT_EQ(clock.hear(SIGUSR1, kStep, 510), kPassOn);
+  EXPECT_EQ(clock.receive(SIGUSR1, kStep, 500), kPassOn) << "another one, much later";
+  EXPECT_EQ(clock.receive(SIGUSR1, kStep, 501), kKnown) << "the same, by another host";
+  EXPECT_EQ(clock.receive(SIGUSR1, kStep, 510), kPassOn);
   Clock preempt(std::nullopt, SIGUSR1);
-  EXPECT_EQ(preempt.hear(SIGUSR1, kLauncher, 10), kNotice) << "also where no end is known";
+  EXPECT_EQ(preempt.receive(SIGUSR1, kLauncher, 10), kNotice) << "also where no end is known";
 }
 
 TEST(AllocationEndTest, TermIsANoticeOnlyBeforeTheEnd) {
   Clock clock(120);
   clock.end.learned(kEnd, 0);
-  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 100), kInterrupt) << "scancel";
-  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 814), kInterrupt);
-  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 830), kNotice) << "--signal=B:TERM@120, early";
+  EXPECT_EQ(clock.receive(SIGTERM, kLauncher, 100), kInterrupt) << "scancel";
+  EXPECT_EQ(clock.receive(SIGTERM, kLauncher, 814), kInterrupt);
+  EXPECT_EQ(clock.receive(SIGTERM, kLauncher, 830), kNotice) << "--signal=B:TERM@120, early";
   EXPECT_EQ(clock.run(884), "ask@830");
-  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 885), kTimeIsUp) << "or scancel: requeue() asks";
-  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 995), kTimeIsUp);
+  EXPECT_EQ(clock.receive(SIGTERM, kLauncher, 885), kTimeIsUp) << "or scancel: requeue() asks";
+  EXPECT_EQ(clock.receive(SIGTERM, kLauncher, 995), kTimeIsUp);
 
   Clock timer(120);
   timer.end.learned(kEnd, 870'000);
   EXPECT_EQ(timer.run(881), "notice@880");
-  EXPECT_EQ(timer.hear(SIGTERM, kLauncher, 885), kKnown);
-  EXPECT_EQ(timer.hear(SIGTERM, kLauncher, 886), kTimeIsUp);
+  EXPECT_EQ(timer.receive(SIGTERM, kLauncher, 885), kKnown);
+  EXPECT_EQ(timer.receive(SIGTERM, kLauncher, 886), kTimeIsUp);
 
   Clock cancelled(std::nullopt);
-  EXPECT_EQ(cancelled.hear(SIGTERM, kStep, 100), kInterrupt);
-  EXPECT_EQ(cancelled.hear(SIGTERM, kLauncher, 100), kKnown);
-  EXPECT_EQ(cancelled.hear(SIGTERM, kLauncher, 101), kInterrupt);
+  EXPECT_EQ(cancelled.receive(SIGTERM, kStep, 100), kInterrupt);
+  EXPECT_EQ(cancelled.receive(SIGTERM, kLauncher, 100), kKnown);
+  EXPECT_EQ(cancelled.receive(SIGTERM, kLauncher, 101), kInterrupt);
 
   Clock plain(std::nullopt);
-  EXPECT_EQ(plain.hear(SIGTERM, kLauncher, 100), kInterrupt) << "nothing is known";
+  EXPECT_EQ(plain.receive(SIGTERM, kLauncher, 100), kInterrupt) << "nothing is known";
   plain.end.learned(kEnd, 0);
-  EXPECT_EQ(plain.hear(SIGTERM, kLauncher, 900), kInterrupt);
-  EXPECT_EQ(plain.hear(SIGTERM, kLauncher, 1003), kTimeIsUp);
+  EXPECT_EQ(plain.receive(SIGTERM, kLauncher, 900), kInterrupt);
+  EXPECT_EQ(plain.receive(SIGTERM, kLauncher, 1003), kTimeIsUp);
 }
 
 TEST(AllocationEndTest, ShortensTheGraceToTheRemainingTime) {

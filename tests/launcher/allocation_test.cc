@@ -36,7 +36,7 @@ SlurmAllocation read(const Environment& environment) {
   return found.ok() && found->has_value() ? **found : SlurmAllocation{};
 }
 
-std::string refusal(const Environment& environment) {
+std::string rejection(const Environment& environment) {
   const Result<std::optional<SlurmAllocation>> found = read_allocation(environment);
   EXPECT_FALSE(found.ok());
   return found.ok() ? "" : found.error().message;
@@ -54,7 +54,7 @@ TEST(AllocationTest, ReadsABatchScript) {
   EXPECT_FALSE(found.step.has_value()) << "SLURM_PROCID=0 of a batch script is no rank";
 }
 
-TEST(AllocationTest, NoneOutsideSlurm) {
+TEST(AllocationTest, IsEmptyOutsideSlurm) {
   for (const Environment& environment :
        {Environment{}, Environment{{"SLURM_CONF", "/etc/slurm.conf"}, {"SLURM_JOB_ID", ""}}}) {
     const Result<std::optional<SlurmAllocation>> found = read_allocation(environment);
@@ -70,7 +70,7 @@ TEST(AllocationTest, ReadsOldNames) {
   EXPECT_FALSE(found.node_id.has_value());
 }
 
-TEST(AllocationTest, KnowsAStep) {
+TEST(AllocationTest, RecognizesAStep) {
   Environment environment = batch_with("SLURM_STEP_ID", "2");
   set_variable(environment, "SLURM_STEP_NUM_TASKS", "8");
   set_variable(environment, "SLURM_PROCID", "5");
@@ -98,7 +98,7 @@ TEST(AllocationTest, ReadsRequeueArrayAndEnd) {
   EXPECT_EQ(found.end_unix_s, 1763780000);
 }
 
-TEST(AllocationTest, ReadsWhatGpusWereAskedFor) {
+TEST(AllocationTest, ReadsTheRequestedGpus) {
   struct Case {
     Environment variables;
     const char* asked;
@@ -154,9 +154,9 @@ TEST(AllocationTest, CountsGpusOfTasks) {
   EXPECT_EQ(read(batch()).gpus_of("n03"), std::nullopt);
 }
 
-TEST(AllocationTest, RefusesWhatCannotBe) {
+TEST(AllocationTest, RejectsImpossibleValues) {
   Environment without_list{{"SLURM_JOB_ID", "1234"}};
-  EXPECT_EQ(refusal(without_list), "SLURM_JOB_ID=1234 is set, but SLURM_JOB_NODELIST is not");
+  EXPECT_EQ(rejection(without_list), "SLURM_JOB_ID=1234 is set, but SLURM_JOB_NODELIST is not");
   const std::tuple<const char*, const char*, const char*> cases[] = {
       {"SLURM_JOB_ID", "12x", "SLURM_JOB_ID=12x is not a value that Slurm sets"},
       {"SLURM_JOB_NODELIST", "n[01-",

@@ -111,7 +111,7 @@ TEST(FrameworkVariablesTest, TensorflowHasATaskAndAPortForEachRank) {
   EXPECT_NE(job.of(1, 1, "TF_CONFIG").find(R"("type":"evaluator","index":0)"), std::string::npos);
 }
 
-TEST(FrameworkVariablesTest, OthersHaveTheirsWhereTheyAreNamed) {
+TEST(FrameworkVariablesTest, AddsVariablesOfRequestedFrameworks) {
   TwoHosts job;
   job.options.profile = Profile::kPaddle;
   EXPECT_EQ(job.of(1, 1, "PADDLE_CURRENT_ENDPOINT"), "10.0.0.2:2001");
@@ -132,7 +132,7 @@ TEST(FrameworkVariablesTest, OthersHaveTheirsWhereTheyAreNamed) {
 }
 
 TEST(TfRolesTest, TakeRanksInOrder) {
-  EXPECT_EQ(least_ranks(parse_tf_roles("chief,ps:2,worker").value()), 4);
+  EXPECT_EQ(min_ranks(parse_tf_roles("chief,ps:2,worker").value()), 4);
   const std::vector<TfTask> tasks = tf_tasks(parse_tf_roles("ps:1,chief").value(), 4);
   EXPECT_EQ(tasks[0].type + tasks[1].type + tasks[2].type, "pschiefworker");
   EXPECT_EQ(tasks[3].index, 1);
@@ -243,7 +243,7 @@ TEST(AppFileTest, EveryAppOfThePackageIsRead) {
             "\"spark\" is not one of dask, jax-service, ray, sglang, tf-ps, vllm, xgboost");
 }
 
-TEST(AppFileTest, MistakesAreNamedWithTheirLine) {
+TEST(AppFileTest, NamesTheLineOfAMistake) {
   struct Case {
     const char* text;
     const char* why;
@@ -274,7 +274,7 @@ TEST(AppFileTest, MistakesAreNamedWithTheirLine) {
             "a.toml:1: an app needs 1 to 32 roles: [[role]]");
 }
 
-TEST(WorkerPortsTest, AreAskedForWhereEveryRankListens) {
+TEST(WorkerPortsTest, AreRequestedIfEveryRankListens) {
   Options options;
   EXPECT_EQ(worker_port_wish(options).each() + worker_port_wish(options).more(), 0u);
   options.profile = Profile::kTensorflow;

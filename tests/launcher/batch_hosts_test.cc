@@ -26,7 +26,7 @@ std::string found(const Environment& environment) {
   return text;
 }
 
-TEST(BatchHosts, AreThoseOfTheSchedulerInItsOrder) {
+TEST(BatchHosts, FollowTheOrderOfTheScheduler) {
   EXPECT_EQ(found({{"PBS_JOBID", "7.head"}, {"PBS_NODEFILE", "/pbs"}}),
             "PBS job 7.head: n1.cluster n2.cluster");
   EXPECT_EQ(found({{"LSB_JOBID", "7"}, {"LSB_DJOB_HOSTFILE", "/lsf"}}), "LSF job 7: n3 n1");
@@ -34,14 +34,14 @@ TEST(BatchHosts, AreThoseOfTheSchedulerInItsOrder) {
   EXPECT_EQ(found({{"JOB_ID", "7"}, {"PE_HOSTFILE", "/ge"}}), "Grid Engine job 7: n1.c n2.c");
 }
 
-TEST(BatchHosts, NoneOutsideOfSuchJobs) {
+TEST(BatchHosts, AreEmptyOutsideOfSuchJobs) {
   EXPECT_EQ(found({}), "none");
   EXPECT_EQ(found({{"JOB_ID", "7"}}), "none") << "which may be anybody's";
   EXPECT_EQ(found({{"PBS_NODEFILE", "/pbs"}}), "none");
   EXPECT_EQ(found({{"PBS_JOBID", ""}, {"PBS_NODEFILE", "/pbs"}}), "none");
 }
 
-TEST(BatchHosts, RefuseAListThatIsNone) {
+TEST(BatchHosts, RejectAListThatIsNone) {
   for (const char* path : {"/missing", "/empty", "/odd"}) {
     const Result<std::optional<BatchHosts>> hosts =
         read_batch_hosts({{"PBS_JOBID", "7"}, {"PBS_NODEFILE", path}}, read);
@@ -51,7 +51,7 @@ TEST(BatchHosts, RefuseAListThatIsNone) {
   }
 }
 
-TEST(BatchHosts, SlurmIsAskedFirst) {
+TEST(BatchHosts, PreferSlurm) {
   const Environment both{{"SLURM_JOB_ID", "1"},
                          {"SLURM_JOB_NODELIST", "s1"},
                          {"PBS_JOBID", "7"},

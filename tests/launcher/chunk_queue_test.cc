@@ -30,7 +30,7 @@ std::string drained(ChunkQueue& queue, std::size_t most) {
   return text;
 }
 
-TEST(ChunkQueueTest, KeepsTheOrderOfLanesAndEnds) {
+TEST(ChunkQueueTest, KeepsTheOrderOfSourcesAndEnds) {
   for (const std::size_t most : {std::size_t{1}, std::size_t{3}, kAll}) {
     ChunkQueue queue;
     EXPECT_TRUE(queue.empty());
@@ -46,13 +46,13 @@ TEST(ChunkQueueTest, KeepsTheOrderOfLanesAndEnds) {
   }
 }
 
-TEST(ChunkQueueTest, NothingPushedIsNothingWaiting) {
+TEST(ChunkQueueTest, IsEmptyInitially) {
   ChunkQueue queue;
   queue.push(3, ChunkKind::kBytes, "");
   EXPECT_TRUE(queue.empty());
 }
 
-TEST(ChunkQueueTest, AFrontIsNeverMoreThanAskedForAndPopTakesAPart) {
+TEST(ChunkQueueTest, LimitsTheFrontAndPopsAPart) {
   ChunkQueue queue;
   queue.push(7, ChunkKind::kBytes, "abcdef");
   EXPECT_EQ(queue.front(4).bytes, "abcd");

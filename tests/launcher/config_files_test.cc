@@ -54,14 +54,14 @@ class ConfigFiles : public ::testing::Test {
   }
 
   std::string folder_;
-  ConfigPlaces places_;
+  ConfigPaths places_;
 };
 
 using Lines = std::vector<std::string>;
 
-TEST_F(ConfigFiles, AreNoErrorWhereThereAreNone) { EXPECT_EQ(*settings({"x"}), Lines{}); }
+TEST_F(ConfigFiles, AreOptional) { EXPECT_EQ(*settings({"x"}), Lines{}); }
 
-TEST_F(ConfigFiles, CountLessThanWordsAndVariables) {
+TEST_F(ConfigFiles, YieldToArgumentsAndVariables) {
   write("system.toml", "num-proc = 2\nlabel = \"host\"\nquiet = true\nverbose = true\n");
   write("user.toml", "# mine\nnum_proc = 3\nquiet = false\ntimeout = \"30m\"\n");
   const std::string named = write("named.toml", "timeout = \"1h\"\n");
@@ -82,7 +82,7 @@ TEST_F(ConfigFiles, OneSourceOfHostsEndsTheSearch) {
   EXPECT_EQ(*settings({"--fake-hosts", "2", "x"}), Lines{});
 }
 
-TEST_F(ConfigFiles, SayWhereAMistakeIs) {
+TEST_F(ConfigFiles, NameTheLineOfAMistake) {
   struct Mistake {
     std::string text, message, fix;
   };
@@ -111,11 +111,11 @@ TEST_F(ConfigFiles, SayWhereAMistakeIs) {
             std::string::npos);
 }
 
-TEST(ConfigPlaces, FollowXdg) {
-  EXPECT_EQ(config_places({{"HOME", "/h"}}).user, "/h/.config/ivyrun/config.toml");
-  EXPECT_EQ(config_places({{"HOME", "/h"}, {"XDG_CONFIG_HOME", "/c"}}).user,
+TEST(ConfigPaths, FollowXdg) {
+  EXPECT_EQ(config_paths({{"HOME", "/h"}}).user, "/h/.config/ivyrun/config.toml");
+  EXPECT_EQ(config_paths({{"HOME", "/h"}, {"XDG_CONFIG_HOME", "/c"}}).user,
             "/c/ivyrun/config.toml");
-  EXPECT_EQ(config_places({}).user, "");
+  EXPECT_EQ(config_paths({}).user, "");
 }
 
 Result<Options> under(const std::string& policy, const std::vector<std::string>& words) {
@@ -125,27 +125,27 @@ Result<Options> under(const std::string& policy, const std::vector<std::string>&
   return options;
 }
 
-std::string refusal(const std::string& policy, const std::vector<std::string>& words) {
+std::string rejection(const std::string& policy, const std::vector<std::string>& words) {
   const Result<Options> options = under(policy, words);
   return options.ok() ? "allowed" : options.error().message + " / " + options.error().fix;
 }
 
-TEST(Policy, ForbidsWhatItNames) {
-  EXPECT_EQ(refusal("forbid = [\"ssh-command\"]\n", {"--ssh-command", "ssh", "x"}),
+TEST(Policy, ForbidsTheNamedFlags) {
+  EXPECT_EQ(rejection("forbid = [\"ssh-command\"]\n", {"--ssh-command", "ssh", "x"}),
             "the policy of this host (p.toml:1) forbids --ssh-command / leave it out, or ask the "
             "administrator of this host");
-  EXPECT_EQ(refusal("forbid = [\"detach\"]\n", {"x"}), "allowed");
-  EXPECT_EQ(refusal("transports = [\"agent\"]\n", {"--transport", "ssh", "x"}),
+  EXPECT_EQ(rejection("forbid = [\"detach\"]\n", {"x"}), "allowed");
+  EXPECT_EQ(rejection("transports = [\"agent\"]\n", {"--transport", "ssh", "x"}),
             "the policy of this host (p.toml) forbids --transport ssh / it allows agent");
-  EXPECT_EQ(refusal("transports = []\n", {"--nnodes", "2", "--node-rank", "0", "x"}),
+  EXPECT_EQ(rejection("transports = []\n", {"--nnodes", "2", "--node-rank", "0", "x"}),
             "the policy of this host (p.toml) forbids --node-rank / it allows no other hosts");
-  EXPECT_EQ(refusal("interfaces = [\"ib0\", \"ib1\"]\n", {"--iface", "eth0", "x"}),
+  EXPECT_EQ(rejection("interfaces = [\"ib0\", \"ib1\"]\n", {"--iface", "eth0", "x"}),
             "the policy of this host (p.toml) forbids --iface eth0 / it allows ib0, ib1");
-  EXPECT_EQ(refusal("ports = \"7000-7100\"\n", {"--master-port", "29500", "x"}),
+  EXPECT_EQ(rejection("ports = \"7000-7100\"\n", {"--master-port", "29500", "x"}),
             "the policy of this host (p.toml) forbids port 29500 / it allows 7000-7100");
 }
 
-TEST(Policy, SetsWhatItDecides) {
+TEST(Policy, SetsTheDecidedValues) {
   const Options options = *under(
       "transports = [\"ssh\"]\ninterfaces = [\"ib0\", \"ib1\"]\nports = \"7000-7100\"\n", {"x"});
   EXPECT_EQ(options.interface, "ib0");
@@ -158,7 +158,7 @@ TEST(Policy, SetsWhatItDecides) {
             "ib1");
 }
 
-TEST(Policy, SaysWhereAMistakeIs) {
+TEST(Policy, NamesTheLineOfAMistake) {
   EXPECT_EQ(parse_policy("transport = []\n", "p").error().message,
             "p:1: unknown key \"transport\"");
   EXPECT_EQ(parse_policy("transport = []\n", "p").error().fix, "did you mean transports?");
@@ -172,7 +172,7 @@ TEST(Policy, SaysWhereAMistakeIs) {
   EXPECT_FALSE(parse_policy("ports = 0\n", "p").ok());
 }
 
-TEST_F(ConfigFiles, APolicyIsRootsAlone) {
+TEST_F(ConfigFiles, RejectAPolicyNotOwnedByRoot) {
   EXPECT_FALSE(read_policy(places_.policy)->has_value());
   write("policy.toml", "ports = \"7000-7100\"\n");
   if (geteuid() != 0) {

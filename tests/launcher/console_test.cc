@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kTimeout{20};
 
 class ConsoleTest : public ::testing::Test, public ConsoleEvents {
  protected:
@@ -72,7 +72,7 @@ class ConsoleTest : public ::testing::Test, public ConsoleEvents {
       text_.append(buffer, static_cast<std::size_t>(count));
   }
   bool run_until(const std::function<bool()>& condition) {
-    const auto deadline = steady_clock::now() + test::stretched(kPatience);
+    const auto deadline = steady_clock::now() + test::scaled_time(kTimeout);
     while (!condition()) {
       if (steady_clock::now() > deadline) return false;
       loop_.restart();
@@ -133,7 +133,7 @@ TEST_F(ConsoleTest, AnUnfinishedLineOfAnotherRankEndsWithAMarker) {
   }
 }
 
-TEST_F(ConsoleTest, NothingUnfinishedIsNothingToShow) {
+TEST_F(ConsoleTest, ShowsNothingWithoutAnUnfinishedLine) {
   open_pipe();
   console_->show_partial(sources_[0]);
   console_->show_state(sources_[0]);
@@ -152,7 +152,7 @@ TEST_F(ConsoleTest, TheEndOfAStreamEndsItsLine) {
   EXPECT_EQ(shown(), "[0] last\n[1] dropped from here\u2026\n");
 }
 
-TEST_F(ConsoleTest, OwnWordsStandOnLinesOfTheirOwn) {
+TEST_F(ConsoleTest, PrintsMessagesOnSeparateLines) {
   open_pipe();
   show(0, "half");
   console_->show_partial(sources_[0]);
@@ -180,7 +180,7 @@ TEST_F(ConsoleTest, PassesThroughByteForByte) {
   EXPECT_EQ(shown(), std::string("\r1%\r2%\0\xff", 8) + "\nivyrun: a\nx");
 }
 
-TEST_F(ConsoleTest, ControlsAreFilteredWhereAsked) {
+TEST_F(ConsoleTest, FiltersControlsOnRequest) {
   style_.filters_controls = true;
   open_pipe();
   show(0, "a\x1b]0;title\x07z\n");
@@ -197,7 +197,7 @@ TEST_F(ConsoleTest, MovesOfTheCursorLeaveLabelledLinesOnly) {
   EXPECT_EQ(shown(), "[0] \x1b[31ma\x1b[0mz\n\x1b[31ma\x1b[0m\x1b[2K\x1b[5Gz\n");
 }
 
-TEST_F(ConsoleTest, TimestampsStandBeforeTheLabel) {
+TEST_F(ConsoleTest, PrintsTimestampsBeforeTheLabel) {
   style_.timestamps = true;
   open_pipe();
   show(0, "one\n");
@@ -239,7 +239,7 @@ TEST_F(ConsoleTest, AReaderThatPausesMeansNoRoomUntilItReads) {
   EXPECT_EQ(console_->written(), given / line.size() * (line.size() + 4));
 }
 
-TEST_F(ConsoleTest, AReaderThatLeavesIsToldOnceAndTakesTheRestWithIt) {
+TEST_F(ConsoleTest, ReportsAClosedReaderOnceAndDropsTheRest) {
   open_pipe();
   close_reader();
   show(0, "one\n");
@@ -266,7 +266,7 @@ TEST_F(ConsoleTest, AFullDiskIsNamed) {
 
 // ---- Terminals ---------------------------------------------------------------------------------
 
-TEST_F(ConsoleTest, TheStatusLineIsReplacedAndGivesWayToLines) {
+TEST_F(ConsoleTest, ReplacesTheStatusLineAndClearsItForLines) {
   open_terminal();
   console_->set_status("waiting");
   EXPECT_TRUE(console_->footer_is_due());
@@ -299,7 +299,7 @@ TEST_F(ConsoleTest, TheStatusWaitsForAnUnfinishedLine) {
   EXPECT_TRUE(console_->footer_is_due());
 }
 
-TEST_F(ConsoleTest, AProgressStateIsTheBottomLineUntilItsLineEnds) {
+TEST_F(ConsoleTest, ShowsProgressInTheFooterUntilItsLineEnds) {
   open_terminal();
   show(0, "10%\r20%");
   EXPECT_TRUE(sources_[0].state_is_new);
@@ -387,7 +387,7 @@ TEST_F(ConsoleTest, ShowsTheSlowestBarOfManyRanks) {
   EXPECT_EQ(shown(), "\r\x1b[K7 (slowest of 5 bars)");
 }
 
-TEST_F(ConsoleTest, WithoutATerminalAStateIsALine) {
+TEST_F(ConsoleTest, PrintsAStateAsALineWithoutATerminal) {
   open_pipe();
   show(0, "10%\r20%");
   console_->show_state(sources_[0]);

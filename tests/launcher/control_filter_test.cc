@@ -108,7 +108,7 @@ std::string filtered(ControlPolicy policy, const std::string& input, std::size_t
   return out;
 }
 
-TEST(ControlFilterTest, RemovesWhatCommandsTheTerminalForEveryChunking) {
+TEST(ControlFilterTest, RemovesTerminalCommandsForEveryChunking) {
   for (const Row& row : kRows) {
     for (std::size_t chunk = 1; chunk <= row.input.size(); ++chunk) {
       EXPECT_EQ(filtered(ControlPolicy::kNoStrings, row.input, chunk), row.no_strings)
@@ -128,7 +128,7 @@ TEST(ControlFilterTest, ForgetsAnEndlessSequence) {
   EXPECT_TRUE(out.ends_with("x\n"));
 }
 
-TEST(ControlFilterTest, LeavesColoursAndMovesUpInPipesAndNothingElseOfControlSequences) {
+TEST(ControlFilterTest, KeepsOnlyColoursAndCursorMovesInPipes) {
   struct {
     std::string input, output;
   } const rows[] = {

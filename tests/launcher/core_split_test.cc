@@ -95,7 +95,7 @@ TEST(CoreSplitTest, NodesOfDifferentSizes) {
       << "workers near a device count, too";
 }
 
-TEST(CoreSplitTest, WhereNothingIsKnownButProcessors) {
+TEST(CoreSplitTest, UsesProcessorNumbersWithoutATopology) {
   using enum BindChoice;
   EXPECT_EQ(shown(split_cores(plain_machine(5), kCore, {-1, -1})), "0-1 | 2-4");
   EXPECT_EQ(shown(split_cores(plain_machine(2), kNuma, {-1, -1})), "0-1x2 | 0-1x2");

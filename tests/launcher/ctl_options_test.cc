@@ -49,7 +49,7 @@ TEST(CtlOptions, Verbs) {
   EXPECT_EQ(parsed({"attach", "--tail=3", "ab"}).tail_lines, 3);
 }
 
-TEST(CtlOptions, MistakesNameWhatWasMeant) {
+TEST(CtlOptions, SuggestTheIntendedName) {
   const Wrong table[] = {
       {{"stpo"}, "unknown verb \"stpo\"", "ivyctl stop"},
       {{"kill", "3f"}, "unknown verb \"kill\"", "ivyctl stop"},
@@ -132,7 +132,7 @@ TEST(CtlOptions, OutputForPrograms) {
 
 FoundJob job(const std::string& id) {
   FoundJob found;
-  found.place.job_id = id;
+  found.directory.job_id = id;
   found.is_alive = true;
   return found;
 }
@@ -148,11 +148,11 @@ TEST(CtlOptions, Stack) {
   EXPECT_FALSE(parse_ctl_command_line({"stack", "a", "b"}).ok());
 }
 
-TEST(ChooseJob, AnyUniquePrefixOrTheOnlyOne) {
+TEST(ChooseJob, AcceptsAUniquePrefixOrTheOnlyJob) {
   const std::vector<FoundJob> two{job("aa11"), job("ab22")};
-  EXPECT_EQ(choose_job("aa", two)->place.job_id, "aa11");
-  EXPECT_EQ(choose_job("ab22", two)->place.job_id, "ab22");
-  EXPECT_EQ(choose_job("", {job("aa11")})->place.job_id, "aa11");
+  EXPECT_EQ(choose_job("aa", two)->directory.job_id, "aa11");
+  EXPECT_EQ(choose_job("ab22", two)->directory.job_id, "ab22");
+  EXPECT_EQ(choose_job("", {job("aa11")})->directory.job_id, "aa11");
   EXPECT_EQ(choose_job("a", two).error().fix, "running jobs: aa11, ab22");
   EXPECT_EQ(choose_job("", two, {{"aa11", "bert"}}).error().fix, "running jobs: aa11 (bert), ab22");
   EXPECT_EQ(choose_job("zz", two).error().fix,

@@ -32,7 +32,7 @@ TEST(CtlWire, MessagesComeOutOfAnyCutInOrder) {
   EXPECT_EQ(signals, (std::vector<int>{1, 2}));
 }
 
-TEST(CtlWire, ALengthBeyondTheLimitIsRefusedBeforeItsBytesCome) {
+TEST(CtlWire, ALengthBeyondTheLimitIsRejectedBeforeItsBytesCome) {
   CtlDecoder decoder;
   decoder.feed(std::string("\x01\x00\x10\x00", 4));  // 1 MiB and one byte.
   EXPECT_EQ(decoder.next().error().code, Code::kDataLoss);
@@ -81,7 +81,7 @@ std::string read_all(FollowQueue& queue) {
   return seen.text;
 }
 
-TEST(FollowQueue, AReaderThatKeepsUpLosesNothing) {
+TEST(FollowQueue, LosesNothingIfTheReaderKeepsUp) {
   FollowQueue queue;
   std::string all;
   Seen seen;
@@ -112,7 +112,7 @@ TEST(FollowQueue, ASlowReaderLosesWholeCountedLines) {
   EXPECT_TRUE(seen.text.ends_with(">the end\n"));
 }
 
-TEST(FollowQueue, ALineThatIsCutIsSaidToBe) {
+TEST(FollowQueue, MarksATruncatedLine) {
   FollowQueue queue;
   queue.output(0, 1, "begun", false);
   queue.output(0, 1, std::string(FollowQueue::kLimitBytes, 'y'), false);  // Too much: dropped.
@@ -121,7 +121,7 @@ TEST(FollowQueue, ALineThatIsCutIsSaidToBe) {
   EXPECT_EQ(read_all(queue), "<1 cut>next\n");
 }
 
-TEST(FollowQueue, LanesAreIndependentAndMessagesPass) {
+TEST(FollowQueue, KeepsStreamsIndependentAndDeliversMessages) {
   FollowQueue queue;
   queue.output(0, 1, std::string(FollowQueue::kLimitBytes + 1, '\n'), false);
   ctl::Reply message;
@@ -133,7 +133,7 @@ TEST(FollowQueue, LanesAreIndependentAndMessagesPass) {
   EXPECT_EQ(read_all(queue), "<" + std::to_string(FollowQueue::kLimitBytes + 1) + ">");
 }
 
-TEST(FollowQueue, MessagesAreBoundedToo) {
+TEST(FollowQueue, BoundsMessages) {
   FollowQueue queue;
   ctl::Reply message;
   message.mutable_message()->set_text(std::string(100'000, 'm'));

@@ -75,7 +75,7 @@ class DetachmentTest : public FolderTest {
   }
 };
 
-TEST_F(DetachmentTest, TheParentTellsAndGoesWhenTheLauncherLeaves) {
+TEST_F(DetachmentTest, TheParentReportsAndExitsWhenTheLauncherDetaches) {
   const std::string log = folder_ + "/log";
   const pid_t parent = start([&](Detachment& detachment) {
     const int fd = open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -95,7 +95,7 @@ TEST_F(DetachmentTest, TheParentTellsAndGoesWhenTheLauncherLeaves) {
   EXPECT_EQ(text_of(log), "to the log\n");
 }
 
-TEST_F(DetachmentTest, TheParentEndsAsTheLauncherEndsInTheForeground) {
+TEST_F(DetachmentTest, TheParentExitsLikeTheLauncherInTheForeground) {
   int status = status_of(start([](Detachment&) { _exit(120); }));
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 120) << status;
   status = status_of(start([](Detachment&) {
@@ -118,9 +118,9 @@ TEST_F(DetachmentTest, ASignalForTheParentReachesTheLauncher) {
 
 class BackgroundOutputTest : public FolderTest, public OutputEvents {
  protected:
-  Result<void> begin(Output& output, const std::vector<RankPlace>& places) {
+  Result<void> begin(Output& output, const std::vector<RankLocation>& locations) {
     std::optional<Result<void>> begun;
-    output.begin(0, places, 1, [&](const Result<void>& result) { begun = result; });
+    output.begin(0, locations, 1, [&](const Result<void>& result) { begun = result; });
     EXPECT_TRUE(run_until([&] { return begun.has_value(); }));
     return begun.value_or(Error{Code::kDeadlineExceeded, "begin() is not ready"});
   }
@@ -144,7 +144,7 @@ TEST_F(BackgroundOutputTest, BytesGoToFilesAndMessagesToTheLog) {
   options.log_dir = folder_ + "/logs";
   Output output(loop_, options, "j", OutputTarget::kBackground, *this);
   output.print("before\n");
-  ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}, RankPlace{1, 1, 0, "h"}}).ok());
+  ASSERT_TRUE(begin(output, {RankLocation{0, 0, 0, "h"}, RankLocation{1, 1, 0, "h"}}).ok());
   output.print("after\n");
   output.worker_bytes(1, 1, "one\n", false);
   output.worker_bytes(1, 2, "two\n", false);
@@ -161,7 +161,7 @@ TEST_F(BackgroundOutputTest, BytesGoToFilesAndMessagesToTheLog) {
   EXPECT_TRUE(log.starts_with("ivyrun: job j, launcher pid ")) << log;
 }
 
-TEST_F(BackgroundOutputTest, AFolderThatCannotBeMadeIsSaid) {
+TEST_F(BackgroundOutputTest, ReportsAFolderThatCannotBeMade) {
   write("file", "");
   Options options;
   options.log_dir = folder_ + "/file/logs";
@@ -216,7 +216,7 @@ TEST_F(LogReaderTest, BeginsWithTheLastLines) {
   EXPECT_EQ(read_all(long_line).size(), 2 + (64u << 10));
 }
 
-TEST_F(LogReaderTest, NoFileAtAllIsSaid) {
+TEST_F(LogReaderTest, ReportsThatThereAreNoFiles) {
   LogReader reader(folder_ + "/gone", {0});
   EXPECT_EQ(read_all(reader), "");
   EXPECT_NE(reader.error().find("/gone/rank00000.out"), std::string::npos);
@@ -231,7 +231,7 @@ TEST_F(BackgroundOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndB
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   Output output(loop_, options, "j", OutputTarget::kBackground, *this);
-  ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}}).ok());
+  ASSERT_TRUE(begin(output, {RankLocation{0, 0, 0, "h"}}).ok());
   const std::string chunk(1u << 20, 'x');
   std::uint64_t given = 0;
   for (; given < 2 * LogFiles::kRoomBytes; given += chunk.size()) {
@@ -264,7 +264,7 @@ TEST_F(BackgroundOutputTest, TheWaitForAFileSystemCanBeCutShort) {
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   Output output(loop_, options, "j", OutputTarget::kBackground, *this);
-  ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}}).ok());
+  ASSERT_TRUE(begin(output, {RankLocation{0, 0, 0, "h"}}).ok());
   output.worker_bytes(0, 1, std::string(1u << 20, 'x'), false);
   bool done = false;
   output.finish([&] { done = true; });

@@ -20,7 +20,7 @@ const std::vector<DeviceNote> kNotes = {
     {"node07", "GPU 1", "1 uncorrected ECC error", 25, std::nullopt},
     {"node07", "GPU 3", "Xid 79, fallen off the bus", 27, 10'000'000'000}};
 
-TEST(DeviceLinesTest, TheNearestComesFirst) {
+TEST(DeviceLinesTest, PrintsTheNearestFirst) {
   const WorkerEnd first = failed(27, "node07");
   EXPECT_EQ(device_lines(kNotes, &first),
             (std::vector<std::string>{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accelerators in the plan: who gets which, what is refused, what is said.
+// Accelerators in the plan: who gets which, what is rejected, what is printed.
 #include "launcher/plan/device_plan.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 namespace ivy {
 namespace {
 
-struct Paper {
-  explicit Paper(int accelerators, int hosts = 1) {
+struct PlanInput {
+  explicit PlanInput(int accelerators, int hosts = 1) {
     options.command = {"train"};
     for (int i = 0; i < hosts; ++i) {
       HostAnswer answer;
@@ -51,8 +51,8 @@ struct Paper {
     options.per_host.written = true;
   }
   JobPlan plan() {
-    refusals.clear();
-    return make_plan(options, "job", answers, refusals).value();
+    rejections.clear();
+    return make_plan(options, "job", answers, rejections).value();
   }
   // "0 1 | 2 3", the devices of each worker.
   std::string devices() {
@@ -67,10 +67,10 @@ struct Paper {
     }
     return text;
   }
-  Diagnostic refusal() {
+  Diagnostic rejection() {
     plan();
-    EXPECT_EQ(refusals.size(), 1u);
-    return refusals.empty() ? Diagnostic{} : refusals.front();
+    EXPECT_EQ(rejections.size(), 1u);
+    return rejections.empty() ? Diagnostic{} : rejections.front();
   }
   Diagnostic warning() {
     const JobPlan made = plan();
@@ -80,40 +80,40 @@ struct Paper {
 
   Options options;
   std::vector<HostAnswer> answers;
-  std::vector<Diagnostic> refusals;
+  std::vector<Diagnostic> rejections;
 };
 
-TEST(DevicePlanTest, OneForEachSeveralForEachAndShared) {
-  Paper paper(4);
-  EXPECT_EQ(paper.devices(), " 0 | 1 | 2 | 3");
-  paper.options.gpus_per_proc = 2;
-  EXPECT_EQ(paper.devices(), " 0 1 | 2 3");
-  EXPECT_NE(plan_line(paper.plan()).find("one per 2 accelerators"), std::string::npos);
-  paper.options.gpus_per_proc.reset();
-  paper.per_host(6);
-  EXPECT_EQ(paper.devices(), " 0 | 1 | 2 | 3 | 0 | 1");
-  EXPECT_NE(plan_line(paper.plan()).find("6 workers share 4 accelerators"), std::string::npos);
-  EXPECT_TRUE(paper.refusals.empty());
-  EXPECT_TRUE(paper.plan().warnings.empty()) << "the plan line says it";
+TEST(DevicePlanTest, AssignsOneOrSeveralOrSharedDevices) {
+  PlanInput input(4);
+  EXPECT_EQ(input.devices(), " 0 | 1 | 2 | 3");
+  input.options.gpus_per_proc = 2;
+  EXPECT_EQ(input.devices(), " 0 1 | 2 3");
+  EXPECT_NE(plan_line(input.plan()).find("one per 2 accelerators"), std::string::npos);
+  input.options.gpus_per_proc.reset();
+  input.per_host(6);
+  EXPECT_EQ(input.devices(), " 0 | 1 | 2 | 3 | 0 | 1");
+  EXPECT_NE(plan_line(input.plan()).find("6 workers share 4 accelerators"), std::string::npos);
+  EXPECT_TRUE(input.rejections.empty());
+  EXPECT_TRUE(input.plan().warnings.empty()) << "the plan line says it";
 }
 
 TEST(DevicePlanTest, NamesTheHostsThatHaveFewerAccelerators) {
-  Paper paper(8, 3);
-  const auto words = [&] { return paper.plan().device_words; };
+  PlanInput input(8, 3);
+  const auto words = [&] { return input.plan().device_text; };
   EXPECT_EQ(words().find("accelerators differ"), std::string::npos) << words();
-  paper.answers[1].facts.mutable_devices()->RemoveLast();
-  paper.answers[1].facts.set_accelerators(7);
-  paper.answers[1].facts.mutable_device_view()->set_present(7);
+  input.answers[1].facts.mutable_devices()->RemoveLast();
+  input.answers[1].facts.set_accelerators(7);
+  input.answers[1].facts.mutable_device_view()->set_present(7);
   EXPECT_NE(words().find("accelerators differ: 8 on n[0,2], 7 on n1"), std::string::npos)
       << words();
 }
 
 TEST(DevicePlanTest, PretendedHostsDivideAndShare) {
-  Paper divided(5);
+  PlanInput divided(5);
   divided.pretend(2);
   EXPECT_EQ(divided.devices(), " 0 | 1 | 2 | 3 | 4");
   EXPECT_TRUE(divided.plan().hosts[1].has_part_of_devices);
-  Paper shared(2);
+  PlanInput shared(2);
   shared.pretend(3);
   EXPECT_EQ(shared.devices(), " 0 | 1 | 0");
   EXPECT_NE(plan_line(shared.plan()).find("3 simulated hosts share 2 accelerators"),
@@ -136,58 +136,58 @@ TEST(DevicePlanTest, ChoosesWhichWorkersSeeOnlyTheirDevices) {
                         {kAll, kNumpy, true, false, false},   {kOwn, kTorch, false, false, true},
                         {kAll, kTorch, false, true, true}};
   for (const Case& test : cases) {
-    Paper paper(4);
-    paper.options.visible = test.visible;
-    paper.options.profile = test.profile;
-    if (test.several) paper.options.gpus_per_proc = 1;
-    paper.answers[0].facts.mutable_devices(3)->set_is_mig(test.mig);
-    EXPECT_EQ(paper.plan().hosts[0].sees_own, test.own) << &test - cases;
+    PlanInput input(4);
+    input.options.visible = test.visible;
+    input.options.profile = test.profile;
+    if (test.several) input.options.gpus_per_proc = 1;
+    input.answers[0].facts.mutable_devices(3)->set_is_mig(test.mig);
+    EXPECT_EQ(input.plan().hosts[0].sees_own, test.own) << &test - cases;
   }
-  Paper none(0);
+  PlanInput none(0);
   none.options.profile = kNumpy;
   EXPECT_FALSE(none.plan().hosts[0].sees_own) << "there is nothing to see";
 }
 
-TEST(DevicePlanTest, MoreThanThereAreIsRefusedWhereDevicesWereAskedFor) {
-  Paper paper(4, 3);
-  paper.per_host(6);
-  paper.options.visible = VisibleChoice::kOwn;
-  Diagnostic refusal = paper.refusal();
-  EXPECT_EQ(refusal.id, "IVY-P011");
-  EXPECT_EQ(refusal.exit_code, kExitRefused);
-  EXPECT_EQ(refusal.what, "6 workers on n0 need 6 accelerators, 4 are visible");
-  EXPECT_EQ(refusal.where, "n[0-2]") << "hosts with the same trouble share a message";
-  EXPECT_NE(refusal.fix.find("--nproc-per-node 4"), std::string::npos);
-  paper.options.oversubscribe = true;
-  paper.plan();
-  EXPECT_TRUE(paper.refusals.empty());
-  Paper several(4);
+TEST(DevicePlanTest, RejectsMoreWorkersThanDevicesIfDevicesWereRequested) {
+  PlanInput input(4, 3);
+  input.per_host(6);
+  input.options.visible = VisibleChoice::kOwn;
+  Diagnostic rejection = input.rejection();
+  EXPECT_EQ(rejection.id, "IVY-P011");
+  EXPECT_EQ(rejection.exit_code, kExitRejected);
+  EXPECT_EQ(rejection.what, "6 workers on n0 need 6 accelerators, 4 are visible");
+  EXPECT_EQ(rejection.where, "n[0-2]") << "hosts with the same trouble share a message";
+  EXPECT_NE(rejection.fix.find("--nproc-per-node 4"), std::string::npos);
+  input.options.oversubscribe = true;
+  input.plan();
+  EXPECT_TRUE(input.rejections.empty());
+  PlanInput several(4);
   several.per_host(2);
   several.options.gpus_per_proc = 3;
-  EXPECT_EQ(several.refusal().what,
+  EXPECT_EQ(several.rejection().what,
             "2 workers on n0 with 3 accelerators each need 6, 4 are visible");
-  Paper none(0);
+  PlanInput none(0);
   none.options.gpus_per_proc = 2;
-  EXPECT_NE(none.refusal().fix.find("without accelerators"), std::string::npos);
-  EXPECT_EQ(none.refusal().what,
+  EXPECT_NE(none.rejection().fix.find("without accelerators"), std::string::npos);
+  EXPECT_EQ(none.rejection().what,
             "1 worker on n0 with 2 accelerators each needs 2, none is visible");
 }
 
 TEST(DevicePlanTest, AMaskIsNamedWhereItIsTheReason) {
-  Paper paper(2);
-  paper.per_host(3);
-  DeviceView& view = *paper.answers[0].facts.mutable_device_view();
+  PlanInput input(2);
+  input.per_host(3);
+  DeviceView& view = *input.answers[0].facts.mutable_device_view();
   view.set_present(8);
   view.set_mask("CUDA_VISIBLE_DEVICES=0,1");
-  EXPECT_EQ(paper.warning().cause, "CUDA_VISIBLE_DEVICES=0,1 hides 6 of 8 accelerators");
-  paper.options.visible = VisibleChoice::kOwn;
-  EXPECT_EQ(paper.refusal().cause, "CUDA_VISIBLE_DEVICES=0,1 hides 6 of 8 accelerators");
+  EXPECT_EQ(input.warning().cause, "CUDA_VISIBLE_DEVICES=0,1 hides 6 of 8 accelerators");
+  input.options.visible = VisibleChoice::kOwn;
+  EXPECT_EQ(input.rejection().cause, "CUDA_VISIBLE_DEVICES=0,1 hides 6 of 8 accelerators");
   view.set_hidden_by("SLURM_GPUS_PER_TASK=1");
-  EXPECT_NE(paper.refusal().fix.find("--gpus-per-node=8 --ntasks-per-node=1"), std::string::npos);
+  EXPECT_NE(input.rejection().fix.find("--gpus-per-node=8 --ntasks-per-node=1"), std::string::npos);
 }
 
 // What Slurm's mask hides is another job's: more is Slurm's to give.
-TEST(DevicePlanTest, MoreThanSlurmsMaskShowsIsAskedOfSlurm) {
+TEST(DevicePlanTest, SuggestsRequestingMoreDevicesFromSlurm) {
   struct Case {
     int workers;
     int each;  // 0: not said.
@@ -204,15 +204,15 @@ TEST(DevicePlanTest, MoreThanSlurmsMaskShowsIsAskedOfSlurm) {
   };
   for (const Case& test : cases) {
     SCOPED_TRACE(&test - cases);
-    Paper paper(2);
-    paper.per_host(test.workers);
-    if (test.each > 0) paper.options.gpus_per_proc = test.each;
-    if (test.is_strict) paper.options.visible = VisibleChoice::kOwn;
-    DeviceView& view = *paper.answers[0].facts.mutable_device_view();
+    PlanInput input(2);
+    input.per_host(test.workers);
+    if (test.each > 0) input.options.gpus_per_proc = test.each;
+    if (test.is_strict) input.options.visible = VisibleChoice::kOwn;
+    DeviceView& view = *input.answers[0].facts.mutable_device_view();
     view.set_present(8);
     view.set_unusable(test.unusable);
     view.set_mask("CUDA_VISIBLE_DEVICES=0,1");
-    const auto fix = [&] { return (test.is_strict ? paper.refusal() : paper.warning()).fix; };
+    const auto fix = [&] { return (test.is_strict ? input.rejection() : input.warning()).fix; };
     EXPECT_NE(fix().find("unset CUDA_VISIBLE_DEVICES"), std::string::npos) << fix();
     EXPECT_EQ(fix().find("Slurm"), std::string::npos) << fix();
     view.set_is_slurms_mask(true);
@@ -226,24 +226,24 @@ TEST(DevicePlanTest, MoreThanSlurmsMaskShowsIsAskedOfSlurm) {
     EXPECT_NE(fix().find("instead of --gpus-per-task"), std::string::npos) << fix();
   }
   // It has all that the host has.
-  Paper all(2);
+  PlanInput all(2);
   all.per_host(3);
   all.options.visible = VisibleChoice::kOwn;
   all.answers[0].facts.mutable_device_view()->set_mask("CUDA_VISIBLE_DEVICES=0,1");
   all.answers[0].facts.mutable_device_view()->set_is_slurms_mask(true);
-  EXPECT_EQ(all.refusal().fix.find("Slurm"), std::string::npos) << all.refusal().fix;
+  EXPECT_EQ(all.rejection().fix.find("Slurm"), std::string::npos) << all.rejection().fix;
 }
 
-TEST(DevicePlanTest, MasksThatNameNothing) {
-  Paper none(0);
+TEST(DevicePlanTest, HandlesMasksWithoutDevices) {
+  PlanInput none(0);
   DeviceView& view = *none.answers[0].facts.mutable_device_view();
   view.set_present(4);
   view.set_mask("CUDA_VISIBLE_DEVICES=9");
   view.set_mask_error("there is no device 9, only 0-3");
-  const Diagnostic refusal = none.refusal();
-  EXPECT_EQ(refusal.id, "IVY-P017");
-  EXPECT_EQ(refusal.what, "CUDA_VISIBLE_DEVICES=9 lists no accelerator");
-  Paper some(1);
+  const Diagnostic rejection = none.rejection();
+  EXPECT_EQ(rejection.id, "IVY-P017");
+  EXPECT_EQ(rejection.what, "CUDA_VISIBLE_DEVICES=9 lists no accelerator");
+  PlanInput some(1);
   *some.answers[0].facts.mutable_device_view() = view;
   EXPECT_EQ(some.warning().id, "IVY-P017");
   EXPECT_EQ(some.warning().what,
@@ -252,19 +252,19 @@ TEST(DevicePlanTest, MasksThatNameNothing) {
 }
 
 TEST(DevicePlanTest, ReportsDifferencesBetweenHostsOnce) {
-  Paper paper(2, 2);
-  for (HostAnswer& answer : paper.answers)
+  PlanInput input(2, 2);
+  for (HostAnswer& answer : input.answers)
     answer.facts.mutable_device_view()->add_disagreements("NVML does not know 0000:01:00.0");
-  EXPECT_EQ(paper.warning().where, "n[0-1]");
+  EXPECT_EQ(input.warning().where, "n[0-1]");
 }
 
-TEST(DevicePlanTest, SlurmsShareIsSaidOnceForAllHosts) {
-  Paper paper(1, 3);
-  for (HostAnswer& answer : paper.answers) {
+TEST(DevicePlanTest, ReportsSlurmsShareOnceForAllHosts) {
+  PlanInput input(1, 3);
+  for (HostAnswer& answer : input.answers) {
     answer.facts.mutable_device_view()->set_unusable(7);
     answer.facts.mutable_device_view()->set_hidden_by("SLURM_GPUS_PER_TASK=1");
   }
-  const Diagnostic warning = paper.warning();
+  const Diagnostic warning = input.warning();
   EXPECT_EQ(warning.id, "IVY-P018");
   EXPECT_EQ(warning.what, "SLURM_GPUS_PER_TASK=1 hides 7 of 8 accelerators");
   EXPECT_EQ(warning.where, "n[0-2]");
@@ -272,73 +272,73 @@ TEST(DevicePlanTest, SlurmsShareIsSaidOnceForAllHosts) {
 }
 
 TEST(DevicePlanTest, AWorkerHasOneInstance) {
-  Paper paper(4, 2);
-  paper.answers[1].facts.mutable_devices(3)->set_is_mig(true);
-  paper.options.gpus_per_proc = 2;
-  const Diagnostic refusal = paper.refusal();
-  EXPECT_EQ(refusal.id, "IVY-P021");
-  EXPECT_EQ(refusal.what, "--gpus-per-proc 2: the accelerators are MIG instances");
-  EXPECT_EQ(refusal.where, "n1");
-  paper.options.gpus_per_proc = 1;
-  paper.plan();
-  EXPECT_TRUE(paper.refusals.empty());
+  PlanInput input(4, 2);
+  input.answers[1].facts.mutable_devices(3)->set_is_mig(true);
+  input.options.gpus_per_proc = 2;
+  const Diagnostic rejection = input.rejection();
+  EXPECT_EQ(rejection.id, "IVY-P021");
+  EXPECT_EQ(rejection.what, "--gpus-per-proc 2: the accelerators are MIG instances");
+  EXPECT_EQ(rejection.where, "n1");
+  input.options.gpus_per_proc = 1;
+  input.plan();
+  EXPECT_TRUE(input.rejections.empty());
 }
 
-TEST(DevicePlanTest, DevicesInUseStandInThePlanLine) {
-  Paper paper(2, 2);
-  Accelerator& device = *paper.answers[1].facts.mutable_devices(1);
+TEST(DevicePlanTest, ListsDevicesInUseInThePlanLine) {
+  PlanInput input(2, 2);
+  Accelerator& device = *input.answers[1].facts.mutable_devices(1);
   device.add_users(77);
   device.add_users(78);
   device.set_used_bytes(3ull << 29);
   EXPECT_NE(
-      plan_line(paper.plan()).find("accelerator 1 on n1 is in use by pid 77 and 1 more (1.5 GiB)"),
+      plan_line(input.plan()).find("accelerator 1 on n1 is in use by pid 77 and 1 more (1.5 GiB)"),
       std::string::npos)
-      << plan_line(paper.plan());
+      << plan_line(input.plan());
 }
 
 TEST(DevicePlanTest, WorkersAreBoundNearTheirAccelerators) {
-  Paper paper(4);
-  JobPlan plan = paper.plan();
+  PlanInput input(4);
+  JobPlan plan = input.plan();
   const std::vector<PlannedWorker>& workers = plan.hosts[0].workers;
   EXPECT_EQ(core_list_text(workers[1].cores), "0-15");
   EXPECT_EQ(workers[1].memory_node, 0);
   EXPECT_EQ(workers[1].sharers, 2);
   EXPECT_EQ(core_list_text(workers[2].cores), "16-31");
   EXPECT_EQ(binding_lines(plan)[2], "rank 2 on n0: processors 16-31, memory of NUMA node 1");
-  paper.options.bind_to = BindChoice::kNone;
-  EXPECT_TRUE(paper.plan().hosts[0].workers[1].cores.empty());
-  Paper even(2);
+  input.options.bind_to = BindChoice::kNone;
+  EXPECT_TRUE(input.plan().hosts[0].workers[1].cores.empty());
+  PlanInput even(2);
   even.answers[0].facts.set_allowed_cores("0-15");
   EXPECT_TRUE(even.plan().hosts[0].workers[0].cores.empty()) << "all that may be used is near";
-  Paper across(4);
+  PlanInput across(4);
   across.options.gpus_per_proc = 4;
   EXPECT_EQ(core_list_text(across.plan().hosts[0].workers[0].cores), "0-31");
   EXPECT_FALSE(across.plan().hosts[0].workers[0].memory_node);
 }
 
 TEST(DevicePlanTest, PretendedHostsDivideTheMachinesCores) {
-  Paper paper(0);
+  PlanInput input(0);
   for (int core = 0; core < 4; ++core) {
-    CoreFacts& facts = *paper.answers[0].facts.add_core_list();
+    CoreFacts& facts = *input.answers[0].facts.add_core_list();
     facts.set_processors(std::to_string(core));
     facts.set_numa_node(0);
   }
-  paper.options.bind_to = BindChoice::kCore;
-  paper.pretend(2);
-  paper.per_host(2);
-  const std::vector<std::string> lines = binding_lines(paper.plan());
+  input.options.bind_to = BindChoice::kCore;
+  input.pretend(2);
+  input.per_host(2);
+  const std::vector<std::string> lines = binding_lines(input.plan());
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_EQ(lines[2], "rank 2 on n0: processors 2");
 }
 
 TEST(DevicePlanTest, ListsEachInterfaceOnce) {
-  Paper paper(3);
-  paper.options.gpus_per_proc = 3;
+  PlanInput input(3);
+  input.options.gpus_per_proc = 3;
   for (const auto& [device, interface] : {std::pair(0, "eth10"), {1, "eth1"}, {2, "eth10"}})
-    paper.answers.front().facts.mutable_devices(device)->set_interface(interface);
-  const JobPlan plan = paper.plan();
-  EXPECT_NE(plan_table(paper.options, plan, paper.answers).find("eth10,eth1\n"), std::string::npos)
-      << plan_table(paper.options, plan, paper.answers);
+    input.answers.front().facts.mutable_devices(device)->set_interface(interface);
+  const JobPlan plan = input.plan();
+  EXPECT_NE(plan_table(input.options, plan, input.answers).find("eth10,eth1\n"), std::string::npos)
+      << plan_table(input.options, plan, input.answers);
 }
 
 }  // namespace

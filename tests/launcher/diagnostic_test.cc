@@ -8,7 +8,7 @@
 namespace ivy {
 namespace {
 
-TEST(DiagnosticTest, ShowsWhatWhereCauseAndFix) {
+TEST(DiagnosticTest, ShowsSummaryLocationCauseAndFix) {
   Diagnostic diagnostic;
   diagnostic.id = "IVY-H003";
   diagnostic.what = "2 of 32 hosts did not answer in 30 s";

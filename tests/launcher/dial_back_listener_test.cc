@@ -69,7 +69,7 @@ class DialBackListenerTest : public testing::Test, private DialBackListenerEvent
 TEST_F(DialBackListenerTest, AFloodPushesItsOwnConnectionsOut) {
   const int host = connect_from("127.0.0.2");
   std::vector<int> flood;
-  for (std::size_t i = 0; i < DialBackListener::kMostHalfOpen + 8; ++i)
+  for (std::size_t i = 0; i < DialBackListener::kMaxHalfOpen + 8; ++i)
     flood.push_back(connect_from("127.0.0.3"));
   EXPECT_TRUE(is_open(host)) << "the oldest of all, but not of the address that has most";
   EXPECT_FALSE(is_open(flood.front()));

@@ -24,23 +24,23 @@ std::string random_id() {
 class JobEndTest : public testing::Test {
  protected:
   JobEndTest() {
-    Result<JobPlace> place = make_job_place(id_);
-    EXPECT_TRUE(place.ok());
-    place_ = *place;
+    Result<LauncherDirectory> directory = make_launcher_directory(id_);
+    EXPECT_TRUE(directory.ok());
+    directory_ = *directory;
   }
   ~JobEndTest() override {
-    remove_job_place(place_);
+    remove_launcher_directory(directory_);
     unlink(file().c_str());
   }
-  std::string file() const { return place_.path + ".ended"; }
+  std::string file() const { return directory_.path + ".ended"; }
 
   const std::string id_ = random_id();
-  JobPlace place_;
+  LauncherDirectory directory_;
 };
 
 TEST_F(JobEndTest, IsFoundByAPrefixForADay) {
   EXPECT_FALSE(find_ended_job(id_).has_value());
-  remember_end(place_, {id_, 143, "rank 3 was killed\nand more", std::string("\0a\nb", 4)});
+  record_end(directory_, {id_, 143, "rank 3 was killed\nand more", std::string("\0a\nb", 4)});
   const auto found = find_ended_job(id_.substr(0, 12));
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->job_id, id_);
@@ -53,15 +53,15 @@ TEST_F(JobEndTest, IsFoundByAPrefixForADay) {
   ASSERT_EQ(utimensat(AT_FDCWD, file().c_str(), times, 0), 0);
   EXPECT_FALSE(find_ended_job(id_).has_value());
   // The next one sweeps it.
-  JobPlace other = *make_job_place(random_id());
-  remember_end(other, {other.job_id, 0, "", ""});
+  LauncherDirectory other = *make_launcher_directory(random_id());
+  record_end(other, {other.job_id, 0, "", ""});
   EXPECT_NE(access(file().c_str(), F_OK), 0);
   EXPECT_EQ(how_it_ended(*find_ended_job(other.job_id)), "succeeded (exit code 0)");
   unlink((other.path + ".ended").c_str());
-  remove_job_place(other);
+  remove_launcher_directory(other);
 }
 
-TEST_F(JobEndTest, AFileThatIsDamagedSaysNothing) {
+TEST_F(JobEndTest, IgnoresADamagedFile) {
   for (const char* text : {"", "exit", "exit x\n", "exit 1x\n", "hello\n"}) {
     std::ofstream(file()) << text;
     EXPECT_FALSE(find_ended_job(id_).has_value()) << text;

@@ -20,7 +20,7 @@ std::string shown(const Result<Environment>& parsed) {
 
 std::string read(const std::string& text) { return shown(parse_env_file(text, "f.env", kCaller)); }
 
-TEST(EnvFileTest, ReadsWhatShellsAndDockerHaveInCommon) {
+TEST(EnvFileTest, ReadsTheSyntaxSharedByShellsAndDocker) {
   const std::pair<const char*, const char*> cases[] = {
       {"", ""},
       {"\n\n  \t\n", ""},

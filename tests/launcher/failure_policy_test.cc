@@ -13,12 +13,12 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // One of four has failed; the other three run since the start.
-FailureFacts one_of_four(milliseconds lived = seconds(60)) {
+FailureFacts one_of_four(milliseconds run_time = seconds(60)) {
   FailureFacts facts;
   facts.job_runs = true;
-  facts.living = 3;
+  facts.live = 3;
   facts.survivors = 3;
-  facts.lived = lived;
+  facts.run_time = run_time;
   return facts;
 }
 
@@ -29,7 +29,7 @@ FailurePolicy replace(int most) {
   return FailurePolicy({.on_failure = OnFailure::kReplace, .max_replacements = most});
 }
 
-TEST(FailurePolicyTest, WithoutTheFlagEveryFailureEndsTheJob) {
+TEST(FailurePolicyTest, EndsTheJobOnEveryFailureWithoutTheFlag) {
   const FailureDecision decision = FailurePolicy({}).decide(one_of_four());
   EXPECT_EQ(decision.action, FailureAction::kEndJob);
   EXPECT_EQ(decision.why_not, "");
@@ -44,22 +44,22 @@ TEST(FailurePolicyTest, AJobThatIsEndingAnywayIsNotSaved) {
   }
 }
 
-TEST(FailurePolicyTest, ShrinkGoesOnUntilTheLastOneFails) {
-  for (int living = 3; living >= 1; --living) {
+TEST(FailurePolicyTest, ShrinksUntilTheLastWorkerFails) {
+  for (int live = 3; live >= 1; --live) {
     FailureFacts facts = one_of_four();
-    facts.living = living;
-    EXPECT_EQ(shrink().decide(facts).action, FailureAction::kContinue) << living;
+    facts.live = live;
+    EXPECT_EQ(shrink().decide(facts).action, FailureAction::kContinue) << live;
   }
   FailureFacts last = one_of_four();
-  last.living = 0;
+  last.live = 0;
   last.done = 3;
   EXPECT_EQ(shrink().decide(last).action, FailureAction::kEndJob);
   EXPECT_NE(shrink().decide(last).why_not, "");
 }
 
-TEST(FailurePolicyTest, ShrinkCountsWorkersThatHaveEndedWellAmongThoseThatAreLeft) {
+TEST(FailurePolicyTest, CountsSuccessfulWorkersAsRemainingWhenShrinking) {
   FailureFacts facts = one_of_four();
-  facts.living = 1;
+  facts.live = 1;
   facts.done = 1;
   EXPECT_EQ(shrink(2).decide(facts).action, FailureAction::kContinue);
   EXPECT_EQ(shrink(3).decide(facts).action, FailureAction::kEndJob);
@@ -108,7 +108,7 @@ TEST(FailurePolicyTest, NeedsASurvivorThatHasTheState) {
   FailureFacts facts = one_of_four();
   facts.survivors = 0;
   EXPECT_EQ(policy.decide(facts).action, FailureAction::kEndJob);
-  facts.living = 0;
+  facts.live = 0;
   EXPECT_EQ(policy.decide(facts).action, FailureAction::kEndJob);
 }
 

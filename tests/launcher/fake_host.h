@@ -59,8 +59,8 @@ class FakeHost {
 
   enum class Answer { kUp, kRefuse, kSilent, kNoSuchJob };
   Answer answer = Answer::kUp;
-  LinkDown refusal{LinkFailure::kRefused, "refused", ""};  // What kRefuse says.
-  LinkDown breaking{LinkFailure::kBroken, "broken", ""};   // What cut() says.
+  LinkDown rejection{LinkFailure::kRefused, "refused", ""};  // What kRefuse says.
+  LinkDown breaking{LinkFailure::kBroken, "broken", ""};     // What cut() says.
   LinkStep doing;  // What a dial says while it is under way; empty: nothing.
   std::function<void(const Command&)> on_command;
   bool has_heartbeat = false;  // As a supervisor: whatever it hears is answered.
@@ -97,7 +97,7 @@ class FakeLink : public HostLink {
           host_.attach(this);
           return owner_.link_up(*this, LinkUp{Transport::kSsh, "10.0.0.1", "10.0.0.2", "", ""});
         case FakeHost::Answer::kRefuse:
-          return owner_.link_down(*this, host_.refusal);
+          return owner_.link_down(*this, host_.rejection);
         default:
           return owner_.link_down(*this, LinkDown{LinkFailure::kNoSuchJob, "no such job", ""});
       }

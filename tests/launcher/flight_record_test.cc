@@ -42,7 +42,7 @@ std::int64_t last_created(const std::vector<RankFlight>& flights) {
   return newest;
 }
 
-TEST(FlightRecord, ReadsWhatTorchWrote) {
+TEST(FlightRecord, ReadsTheDumpsOfTorch) {
   const Result<FlightRecord> record = read_flight_record(recorded_file("absent-0.json"), "gloo");
   ASSERT_TRUE(record.ok()) << record.error().message;
   EXPECT_EQ(record->version, "2.10");
@@ -106,9 +106,9 @@ TEST(FlightLines, NamesBothSidesOfAMismatch) {
                 "([[1000]] Float); rank 2 is in broadcast ([[1000]] Float)"});
 }
 
-TEST(FlightLines, SaysThePlaceInTheScript) {
+TEST(FlightLines, PrintsTheSourceLineOfTheScript) {
   std::vector<RankFlight> flights = served("absent", "gloo");
-  flights[0].record.entries.back().place = "train.py:41";
+  flights[0].record.entries.back().source_line = "train.py:41";
   EXPECT_EQ(flight_lines(flights, 3, last_created(flights) + 30'000'000'000),
             std::vector<std::string>{
                 "rank 2 did not enter all_reduce #4 of \"default_pg\" (last entered all_reduce #3 "
@@ -135,7 +135,7 @@ TEST(FlightLines, HandlesNcclRecordsWithoutFinishedEntries) {
                                      "Float) for 30 s, and all ranks have entered it"});
 }
 
-TEST(FlightLines, OfOlderNcclWhoseRecordNamesTheMembers) {
+TEST(FlightLines, UsesTheMemberListOfOlderTorch) {
   const std::vector<RankFlight> flights = served("nccl-standin", "nccl");
   EXPECT_EQ(
       flight_lines(flights, 3, last_created(flights)),

@@ -55,16 +55,16 @@ TEST(HostClockTest, AdmitsAnErrorAfterAPauseOfTheHostAndForgetsIt) {
   HostClock clock;
   clock.answered(200'000);
   std::int64_t now = 0;
-  const auto hear_for = [&](int seconds, std::int64_t behind_ns) {
+  const auto listen_for = [&](int seconds, std::int64_t behind_ns) {
     for (int i = 0; i < seconds; ++i, now += kSecond)
       clock.received(static_cast<std::uint64_t>(now + 10 * kSecond - behind_ns), now + 100'000);
   };
-  hear_for(100, 0);
-  hear_for(40, 3 * kSecond);  // The host's clock stood still for three seconds.
+  listen_for(100, 0);
+  listen_for(40, 3 * kSecond);  // The host's clock stood still for three seconds.
   const RelatedTime soon =
       clock.relate(static_cast<std::uint64_t>(now + 10 * kSecond - 3 * kSecond), now);
   EXPECT_LE(std::abs(soon.at_ns - now), soon.error_ns);
-  hear_for(70, 3 * kSecond);
+  listen_for(70, 3 * kSecond);
   const RelatedTime later =
       clock.relate(static_cast<std::uint64_t>(now + 10 * kSecond - 3 * kSecond), now);
   EXPECT_LT(std::abs(later.at_ns - now), 10'000'000);
@@ -80,12 +80,12 @@ TEST(HostClockTest, KeepsTheOrderOfOneHostsStamps) {
   EXPECT_GT(clock.relate(1'502, 2'700).at_ns, first);
 }
 
-TEST(HostSilenceTest, HalfTheLeaseAsksForAnotherWayAndTheWholeIsALoss) {
+TEST(HostSilenceTest, RedialsAfterHalfTheLeaseAndGivesUpAfterAll) {
   HostSilence silence;
   silence.begin(std::chrono::seconds(20), 0);
-  EXPECT_FALSE(silence.wants_another_link(9 * kSecond, 0));
-  EXPECT_TRUE(silence.wants_another_link(11 * kSecond, 0));
-  EXPECT_FALSE(silence.wants_another_link(11 * kSecond, 8 * kSecond)) << "a new link has its time";
+  EXPECT_FALSE(silence.needs_redial(9 * kSecond, 0));
+  EXPECT_TRUE(silence.needs_redial(11 * kSecond, 0));
+  EXPECT_FALSE(silence.needs_redial(11 * kSecond, 8 * kSecond)) << "a new link has its time";
   EXPECT_FALSE(silence.is_over(20 * kSecond));
   EXPECT_TRUE(silence.is_over(21 * kSecond));
   silence.received(21 * kSecond);
@@ -101,7 +101,7 @@ TEST(HostSilenceTest, TimeInWhichThisProcessWasStoppedDoesNotCount) {
   EXPECT_TRUE(silence.is_over(112 * kSecond));
 }
 
-TEST(HostSilenceTest, AHostHeardRightAfterAStopIsNotHeardInTheFuture) {
+TEST(HostSilenceTest, DoesNotRecordAFutureTimeAfterAStop) {
   HostSilence silence;
   silence.begin(std::chrono::seconds(10), 0);
   silence.tick(kSecond);

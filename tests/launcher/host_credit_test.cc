@@ -25,7 +25,7 @@ class HostCreditTest : public testing::Test, public OutputEvents {
   HostCredit credit_{loop_, *this, [this] { return may_grant_; }};
 };
 
-TEST_F(HostCreditTest, SumsUpWhatOneTurnOfTheLoopHasConsumed) {
+TEST_F(HostCreditTest, SumsTheBytesConsumedInOneIteration) {
   credit_.add(1, 10);
   credit_.add(0, 5);
   credit_.add(1, 7);

@@ -41,7 +41,7 @@ TEST(WaitingLineTest, WritesAtMostFourGroups) {
   EXPECT_TRUE(line.ends_with(", ...")) << line;
 }
 
-TEST(WaitingLineTest, SaysNothingOfDoingWhenNothingIsKnown) {
+TEST(WaitingLineTest, OmitsUnknownActivity) {
   EXPECT_EQ(waiting_line(1, 2, seconds(7), {{"a", ""}}), "hosts 1/2 up after 7 s, waiting for a");
 }
 
@@ -50,18 +50,18 @@ TEST(HostFailuresTest, NamesHostsThatFailAlikeInOneMessage) {
     return FailedHost{
         name, {LinkFailure::kRefused, name + " (" + address + "): Connection refused", "fix"}};
   };
-  const std::vector<Diagnostic> said =
+  const std::vector<Diagnostic> printed =
       host_failures({refused("node07", "10.0.0.7"),
                      {"node08", {LinkFailure::kAuthentication, "no key of yours is accepted", ""}},
                      refused("node09", "fd77::9")},
                     4, " in time");
-  ASSERT_EQ(said.size(), 2u);
-  EXPECT_EQ(said[0].what, "2 of 4 hosts could not be reached in time");
-  EXPECT_EQ(said[0].where, "node[07,09], connecting");
-  EXPECT_EQ(said[0].cause, "node07 (10.0.0.7): Connection refused");
-  EXPECT_EQ(said[1].what, "1 of 4 hosts could not be reached in time");
-  EXPECT_EQ(said[1].where, "node08, logging in");
-  EXPECT_EQ(said[1].exit_code, kExitHostsNotUp);
+  ASSERT_EQ(printed.size(), 2u);
+  EXPECT_EQ(printed[0].what, "2 of 4 hosts could not be reached in time");
+  EXPECT_EQ(printed[0].where, "node[07,09], connecting");
+  EXPECT_EQ(printed[0].cause, "node07 (10.0.0.7): Connection refused");
+  EXPECT_EQ(printed[1].what, "1 of 4 hosts could not be reached in time");
+  EXPECT_EQ(printed[1].where, "node08, logging in");
+  EXPECT_EQ(printed[1].exit_code, kExitHostsNotUp);
 }
 
 // "connect to its address port 2222" was the placeholder by which messages are compared.
@@ -71,11 +71,11 @@ TEST(HostFailuresTest, ShowsTheFirstHostsMessageForAGroup) {
         name,
         {LinkFailure::kRefused, "connect to " + address + " port 2222: Connection refused", "fix"}};
   };
-  const std::vector<Diagnostic> said =
+  const std::vector<Diagnostic> printed =
       host_failures({refused("node07", "10.0.0.7"), refused("node09", "10.0.0.9")}, 2, "");
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_EQ(said[0].where, "node[07,09], connecting");
-  EXPECT_EQ(said[0].cause, "node07: connect to 10.0.0.7 port 2222: Connection refused");
+  ASSERT_EQ(printed.size(), 1u);
+  EXPECT_EQ(printed[0].where, "node[07,09], connecting");
+  EXPECT_EQ(printed[0].cause, "node07: connect to 10.0.0.7 port 2222: Connection refused");
 }
 
 }  // namespace

@@ -16,11 +16,11 @@ std::string shown(const Result<std::vector<Host>>& hosts) {
     text += (text.empty() ? "" : " ") + host.name;
     if (host.slots) text += ":" + std::to_string(*host.slots);
     std::string sign = "=";
-    for (const int place : host.only_places)
-      text += std::exchange(sign, ",") + std::to_string(place);
+    for (const int device : host.only_devices)
+      text += std::exchange(sign, ",") + std::to_string(device);
     sign = "-";
-    for (const int place : host.without_places)
-      text += std::exchange(sign, ",") + std::to_string(place);
+    for (const int device : host.excluded_devices)
+      text += std::exchange(sign, ",") + std::to_string(device);
   }
   return text;
 }
@@ -44,7 +44,7 @@ TEST(HostFilter, IncludesInTheOrderOfTheList) {
   EXPECT_EQ(included("[::1]", "[::1],a"), "::1");
 }
 
-TEST(HostFilter, IncludesPlacesAsDeepSpeedWritesThem) {
+TEST(HostFilter, IncludesDevicesInDeepSpeedSyntax) {
   EXPECT_EQ(included("a@b:0,2", "a:4,b:4"), "a:4 b:2=0,2");
   EXPECT_EQ(included("b:2,0", "a,b"), "b:2=0,2");
   EXPECT_EQ(included("a:0-2,b:1", "a:4,b:4"), "a:3=0,1,2 b:1=1");
@@ -53,7 +53,7 @@ TEST(HostFilter, IncludesPlacesAsDeepSpeedWritesThem) {
   EXPECT_EQ(included("[::1]:1", "[::1]:2"), "::1:1=1");
 }
 
-TEST(HostFilter, ExcludesHostsAndPlaces) {
+TEST(HostFilter, ExcludesHostsAndDevices) {
   EXPECT_EQ(excluded("b", "a,b,c"), "a c");
   EXPECT_EQ(excluded("a:0@c", "a:4,b,c"), "a:3=1,2,3 b");
   EXPECT_EQ(excluded("a:0", "a"), "a-0");

@@ -17,7 +17,7 @@ constexpr int kCannotAsk = 12;
 
 // In the child: asks and exits with what was answered.
 [[noreturn]] void ask_and_exit() {
-  if (!HostKeyQuestion::can_ask()) _exit(kCannotAsk);
+  if (!HostKeyQuestion::can_prompt()) _exit(kCannotAsk);
   boost::asio::io_context loop;
   const auto question = std::make_shared<HostKeyQuestion>(loop);
   question->ask({"node1", "10.0.0.1", "ED25519", "SHA256:abc"},
@@ -60,7 +60,7 @@ class HostKeyQuestionTest : public testing::Test {
   std::string shown_;
 };
 
-TEST_F(HostKeyQuestionTest, YesIsTrustAndAnythingElseIsAskedAgain) {
+TEST_F(HostKeyQuestionTest, TrustsOnYesAndPromptsAgainOtherwise) {
   ASSERT_TRUE(shows("The authenticity of host 'node1 (10.0.0.1)' can't be established.")) << shown_;
   ASSERT_TRUE(shows("ED25519 key fingerprint is SHA256:abc.")) << shown_;
   ASSERT_TRUE(shows("(yes/no/[fingerprint])? ")) << shown_;

@@ -59,7 +59,7 @@ class HostSessionTest : public ::testing::Test, public HostSessionEvents {
 
   // Runs the loop until the condition holds; false after the limit.
   bool eventually(const std::function<bool()>& condition,
-                  milliseconds limit = test::stretched(milliseconds(10'000))) {
+                  milliseconds limit = test::scaled_time(milliseconds(10'000))) {
     const auto until = std::chrono::steady_clock::now() + limit;
     while (!condition()) {
       if (std::chrono::steady_clock::now() > until) return false;
@@ -94,7 +94,7 @@ TEST_F(HostSessionTest, CarriesCommandsAndEvents) {
   ASSERT_TRUE(eventually([&] { return notes_.size() == 1; }));
 }
 
-TEST_F(HostSessionTest, RefusedFirstDialFails) {
+TEST_F(HostSessionTest, RejectedFirstDialFails) {
   host_.answer = FakeHost::Answer::kRefuse;
   open(milliseconds(5'000));
   ASSERT_TRUE(eventually([&] { return failed_.has_value(); }));
@@ -140,7 +140,7 @@ TEST_F(HostSessionTest, HeartbeatsOfAnotherThreadStopInAPauseAndAtTheEnd) {
 }
 
 // An agent that dies behind its answer, for one: nobody knows whether the supervisor has heard us.
-TEST_F(HostSessionTest, TransportThatBreaksBeforeTheFirstWordIsDialledAgain) {
+TEST_F(HostSessionTest, RedialsATransportThatBreaksBeforeHello) {
   host_.deaf = true;
   open(milliseconds(5'000));
   ASSERT_TRUE(eventually([&] { return up_; }));
@@ -163,7 +163,7 @@ TEST_F(HostSessionTest, TransportThatBreaksBeforeTheFirstWordIsDialledAgain) {
   EXPECT_FALSE(failed_ || lost_);
 }
 
-TEST_F(HostSessionTest, TransportsThatAlwaysBreakBeforeTheFirstWordAreGivenUp) {
+TEST_F(HostSessionTest, GivesUpOnTransportsThatAlwaysBreakBeforeHello) {
   host_.deaf = true;
   open(milliseconds(5'000));
   for (int dial = 1; dial <= 3; ++dial) {
@@ -177,7 +177,7 @@ TEST_F(HostSessionTest, TransportsThatAlwaysBreakBeforeTheFirstWordAreGivenUp) {
   EXPECT_FALSE(lost_.has_value());
 }
 
-TEST_F(HostSessionTest, JobThatHasEndedBeforeItsFirstWordHasNotComeUp) {
+TEST_F(HostSessionTest, FailsIfTheJobEndsBeforeHello) {
   host_.deaf = true;
   open(milliseconds(5'000));
   ASSERT_TRUE(eventually([&] { return up_; }));
@@ -188,7 +188,7 @@ TEST_F(HostSessionTest, JobThatHasEndedBeforeItsFirstWordHasNotComeUp) {
   EXPECT_FALSE(lost_.has_value());
 }
 
-TEST_F(HostSessionTest, HostThatRefusesLivesAndIsFoundAgain) {
+TEST_F(HostSessionTest, RedialsAHostThatRefusesConnections) {
   open(milliseconds(1'000));
   ASSERT_TRUE(attached());
   host_.answer = FakeHost::Answer::kRefuse;
@@ -225,7 +225,7 @@ TEST_F(HostSessionTest, FrozenSupervisorIsLostThoughItsHostAnswers) {
       << "a transport that is up was taken for a word";
 }
 
-TEST_F(HostSessionTest, APauseIsTheLastWordUntilWeGoOn) {
+TEST_F(HostSessionTest, SendsNothingAfterAPauseUntilItEnds) {
   open(milliseconds(5'000));
   ASSERT_TRUE(attached());
   session_->pause();
@@ -245,7 +245,7 @@ TEST_F(HostSessionTest, APauseIsTheLastWordUntilWeGoOn) {
   EXPECT_FALSE(lost_.has_value());
 }
 
-TEST_F(HostSessionTest, AHostThatIsRedialledHearsOfThePauseWhenItIsThere) {
+TEST_F(HostSessionTest, SendsThePauseToARedialledHost) {
   open(milliseconds(5'000));
   ASSERT_TRUE(attached());
   EXPECT_TRUE(session_->has_paused()) << "nobody has asked for it";
@@ -265,7 +265,7 @@ TEST_F(HostSessionTest, AHostThatIsRedialledHearsOfThePauseWhenItIsThere) {
 }
 
 // The handshake of the new transport is a word, which takes the pause back.
-TEST_F(HostSessionTest, ATransportThatBreaksBehindThePauseSaysItAgain) {
+TEST_F(HostSessionTest, ResendsThePauseAfterALostTransport) {
   open(milliseconds(5'000));
   ASSERT_TRUE(attached());
   session_->pause();

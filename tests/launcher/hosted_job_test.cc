@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 namespace ivy {
 namespace {
@@ -40,7 +40,7 @@ bool is_found(const std::string& job_id) {
 }
 
 TEST(HostedJobs, ListsJobsWhoseSupervisorRejectsConnections) {
-  const std::string parent = place_in_tmp(geteuid());
+  const std::string parent = ivyrun_tmp_directory(geteuid());
   mkdir(parent.c_str(), 0700);
   const std::string path = parent + "/" + some_job() + "-0";
   ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
@@ -70,7 +70,7 @@ TEST(HostedJobs, ListsJobsWhoseSupervisorRejectsConnections) {
   rmdir(path.c_str());
 }
 
-TEST(HostedProcesses, AreThoseWithTheJobsIdUntilTheyHaveEnded) {
+TEST(HostedProcesses, AreFoundByTheJobIdUntilTheyExit) {
   std::string variable = "IVY_JOB_ID=" + some_job();
   std::string longer = variable + "0";
   std::string program = "sleep";

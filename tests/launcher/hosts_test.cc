@@ -111,7 +111,7 @@ TEST(HostListTest, ErrorsNameTheColumnAndTheText) {
   for (const auto& [text, message] : cases) EXPECT_EQ(parsed(text), message) << text;
 }
 
-TEST(HostListTest, BlanksBetweenHostsAreNoCommas) {
+TEST(HostListTest, RejectsBlanksInsteadOfCommas) {
   EXPECT_EQ(parse_host_list("a b", "-H").error().fix, "separate hosts with commas");
   EXPECT_NE(parse_host_list("a;b", "-H").error().fix.find("letters"), std::string::npos);
 }
@@ -142,7 +142,7 @@ TEST(HostListTest, RandomTextNeverBreaksIt) {
   }
 }
 
-TEST(HostListTest, NamesTellHostsApart) {
+TEST(HostListTest, DistinguishesHostsByName) {
   using Names = std::vector<std::string>;
   const std::pair<const char*, Names> cases[] = {
       {"a,b", {"a", "b"}},
@@ -261,7 +261,7 @@ TEST(FoldTest, CanBeReadBack) {
   }
 }
 
-TEST(SafeNameTest, NothingThatSshOrAShellCouldMisread) {
+TEST(SafeNameTest, RejectsNamesThatSshOrAShellCouldMisread) {
   for (const char* good : {"a", "node-01.example.org", "10.0.0.1", "::1", "fe80::1%eth0", "a_b"})
     EXPECT_TRUE(is_safe_host_name(good)) << good;
   for (const char* bad : {"", "-a", "a b", "a;b", "$(x)", "a/b", "a\n", "a@b", "[::1]"})

@@ -21,7 +21,7 @@ class InterpreterTest : public ::testing::Test {
     root_ = name;
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
-  std::string place(const std::string& path) {
+  std::string install(const std::string& path) {
     const std::filesystem::path file = root_ + "/" + path;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << "#!/bin/sh\n";
@@ -38,28 +38,28 @@ class InterpreterTest : public ::testing::Test {
 };
 
 TEST_F(InterpreterTest, ThePathsFirstPythons) {
-  const std::string python = place("bin/python");
+  const std::string python = install("bin/python");
   EXPECT_EQ(candidates(), Words{python});
-  const std::string python3 = place("bin/python3");
+  const std::string python3 = install("bin/python3");
   EXPECT_EQ(candidates(), (Words{python3, python}));
 }
 
 // Bare names: each host says where it looked, instead of "no interpreter was requested".
-TEST_F(InterpreterTest, WithoutAnyTheNamesThatHostsLookFor) {
+TEST_F(InterpreterTest, FallsBackToCommonNames) {
   EXPECT_EQ(candidates(), (Words{"python3", "python"}));
 }
 
-TEST_F(InterpreterTest, AnEnvironmentComesBeforeThePath) {
-  const std::string python3 = place("bin/python3");
-  const std::string own = place("venv/bin/python");
+TEST_F(InterpreterTest, PrefersAnEnvironmentToThePath) {
+  const std::string python3 = install("bin/python3");
+  const std::string own = install("venv/bin/python");
   EXPECT_EQ(candidates({{"VIRTUAL_ENV", root_ + "/venv"}}), (Words{own, python3}));
   EXPECT_EQ(candidates({{"CONDA_PREFIX", root_ + "/venv"}}), (Words{own, python3}));
   EXPECT_EQ(candidates({{"VIRTUAL_ENV", root_ + "/gone"}}), Words{python3});
 }
 
-TEST_F(InterpreterTest, AWrittenOneIsTheOnlyOne) {
-  const std::string python3 = place("bin/python3");
-  const std::string other = place("bin/python3.9");
+TEST_F(InterpreterTest, UsesOnlyAGivenInterpreter) {
+  const std::string python3 = install("bin/python3");
+  const std::string other = install("bin/python3.9");
   EXPECT_EQ(candidates({{"IVY_PYTHON", "python3.9"}}), Words{other});
   EXPECT_EQ(candidates({{"IVY_PYTHON", ""}}), Words{python3});
   options_.python = "/opt/python";

@@ -45,7 +45,7 @@ TEST(JaxVariables, BindsRank0ToAnUnusedPortIfAServiceRuns) {
   EXPECT_EQ(*find_variable(jax_defaults(options), "JAX_ENABLE_RECOVERABILITY"), "true");
 }
 
-TEST(JaxVariables, OpenMpisWordsOnlyWithoutTheHook) {
+TEST(JaxVariables, SetOpenMpisVariablesOnlyWithoutTheHook) {
   Options options;
   EXPECT_FALSE(is_jax_by_variables(options));
   options.no_python_hook = true;

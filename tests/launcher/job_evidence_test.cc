@@ -58,7 +58,7 @@ class JobEvidenceTest : public ::testing::Test, private ExaminedJob {
   void ask(std::size_t hosts) {
     hosts_ = hosts;
     JobEvidence::Question question;
-    question.patience = milliseconds(0);
+    question.timeout = milliseconds(0);
     evidence_.query(question, [this](const JobEvidence::Answer& answer) { answer_ = answer; });
   }
   void say(std::size_t host, const std::string& bytes, bool is_last = true) {
@@ -68,9 +68,9 @@ class JobEvidenceTest : public ::testing::Test, private ExaminedJob {
     part.set_last(is_last);
     evidence_.on_part(host, part);
   }
-  void say_without_end(std::size_t host, std::size_t mebibytes) {
+  void print_endlessly(std::size_t host, std::size_t mebibytes) {
     const std::string piece(kMib, 'x');
-    for (std::size_t said = 0; said < mebibytes; ++said) say(host, piece, false);
+    for (std::size_t printed = 0; printed < mebibytes; ++printed) say(host, piece, false);
   }
   static std::string answer_of(std::initializer_list<std::uint32_t> ranks) {
     HostEvidence evidence;
@@ -78,7 +78,7 @@ class JobEvidenceTest : public ::testing::Test, private ExaminedJob {
     return evidence.SerializeAsString();
   }
   void wait() {
-    loop_.run_for(test::stretched(std::chrono::seconds(20)));
+    loop_.run_for(test::scaled_time(std::chrono::seconds(20)));
     ASSERT_TRUE(answer_.has_value());
   }
   static std::size_t peak_bytes() {
@@ -108,9 +108,9 @@ TEST_F(JobEvidenceTest, AHostIsBelievedForItsOwnRanksAndOnceForEach) {
   EXPECT_TRUE(answer_->notes.empty());
 }
 
-TEST_F(JobEvidenceTest, HostsThatSayTooMuchLeaveTheirRoomToTheOthers) {
+TEST_F(JobEvidenceTest, BoundsTheEvidenceOfEachHost) {
   ask(6);
-  for (std::size_t host = 0; host < 5; ++host) say_without_end(host, 70);
+  for (std::size_t host = 0; host < 5; ++host) print_endlessly(host, 70);
   say(5, answer_of({5}));
   ASSERT_TRUE(answer_.has_value()) << "nothing more is waited for";
   ASSERT_EQ(answer_->hosts.size(), 1u);
@@ -121,10 +121,10 @@ TEST_F(JobEvidenceTest, HostsThatSayTooMuchLeaveTheirRoomToTheOthers) {
             std::string::npos);
 }
 
-TEST_F(JobEvidenceTest, AnswersThatDoNotEndAreBoundedTogether) {
+TEST_F(JobEvidenceTest, BoundsEndlessAnswers) {
   ask(8);
   const std::size_t before = peak_bytes();
-  for (std::size_t host = 0; host < 8; ++host) say_without_end(host, 60);
+  for (std::size_t host = 0; host < 8; ++host) print_endlessly(host, 60);
   // A text that grows is there twice for a moment.
   EXPECT_LT(peak_bytes() - before, (256 + 2 * 64) * kMib + kKeptWhenFreed);
   wait();
@@ -183,10 +183,10 @@ TEST_F(JobEvidenceTest, ReportsNoStallFromAnswersWithoutRanks) {
   EXPECT_TRUE(is_stalled_);
 }
 
-TEST_F(JobEvidenceTest, ReportsNoStallWhileItCannotAsk) {
+TEST_F(JobEvidenceTest, ReportsNoStallWhileHostsAreUnreachable) {
   hosts_ = 1;
   JobEvidence::Question question;
-  question.patience = std::chrono::seconds(600);
+  question.timeout = std::chrono::seconds(600);
   for (std::size_t i = 0; i < JobEvidence::kMaxQuestions; ++i)
     evidence_.query(question, [](const JobEvidence::Answer&) {});
   answers_by_itself_ = true;

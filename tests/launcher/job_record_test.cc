@@ -22,7 +22,7 @@ Options all_options() {
   options.command = {"train.py", "--lr", "\xff\xfe"};
   options.working_directory = "/work";
   options.log_dir = "/logs";
-  options.log_to = LogPlace::kBoth;
+  options.log_to = LogLocation::kBoth;
   options.quiet = true;
   options.lease = milliseconds(90'000);
   options.shutdown_timeout = milliseconds(1'500);
@@ -122,37 +122,37 @@ class JobRecordFileTest : public ::testing::Test {
   void SetUp() override {
     char name[] = "/tmp/ivytest-record-XXXXXX";
     ASSERT_NE(mkdtemp(name), nullptr);
-    place_.path = name;
+    directory_.path = name;
     record_.set_build(std::string(build_name()));
     record_.set_job_id("0123");
     record_.set_token("secret");
     record_.mutable_options()->set_lease_ms(60'000);
   }
-  void TearDown() override { std::filesystem::remove_all(place_.path); }
-  JobPlace place_;
+  void TearDown() override { std::filesystem::remove_all(directory_.path); }
+  LauncherDirectory directory_;
   ctl::JobRecord record_;
 };
 
 TEST_F(JobRecordFileTest, IsPrivateAndDatedIntoTheFuture) {
-  ASSERT_TRUE(write_job_record(place_, record_).ok());
+  ASSERT_TRUE(write_job_record(directory_, record_).ok());
   struct stat status {};
-  ASSERT_EQ(stat(place_.record().c_str(), &status), 0);
+  ASSERT_EQ(stat(directory_.record().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   EXPECT_GE(status.st_mtime, std::time(nullptr) + 60);
-  EXPECT_EQ(read_job_record(place_.record())->token(), "secret");
+  EXPECT_EQ(read_job_record(directory_.record())->token(), "secret");
   record_.set_takeover(1);
-  ASSERT_TRUE(write_job_record(place_, record_).ok());
-  EXPECT_EQ(read_job_record(place_.record())->takeover(), 1u);
-  EXPECT_NE(access((place_.record() + ".new").c_str(), F_OK), 0);
+  ASSERT_TRUE(write_job_record(directory_, record_).ok());
+  EXPECT_EQ(read_job_record(directory_.record())->takeover(), 1u);
+  EXPECT_NE(access((directory_.record() + ".new").c_str(), F_OK), 0);
 }
 
-TEST_F(JobRecordFileTest, AnotherBuildsOrATornOneIsRefused) {
+TEST_F(JobRecordFileTest, RejectsARecordOfAnotherBuildOrATruncatedOne) {
   record_.set_build("another");
-  ASSERT_TRUE(write_job_record(place_, record_).ok());
-  EXPECT_EQ(read_job_record(place_.record()).error().code, Code::kFailedPrecondition);
-  ASSERT_EQ(truncate(place_.record().c_str(), 3), 0);
-  EXPECT_EQ(read_job_record(place_.record()).error().code, Code::kDataLoss);
-  EXPECT_EQ(read_job_record(place_.path + "/none").error().code, Code::kNotFound);
+  ASSERT_TRUE(write_job_record(directory_, record_).ok());
+  EXPECT_EQ(read_job_record(directory_.record()).error().code, Code::kFailedPrecondition);
+  ASSERT_EQ(truncate(directory_.record().c_str(), 3), 0);
+  EXPECT_EQ(read_job_record(directory_.record()).error().code, Code::kDataLoss);
+  EXPECT_EQ(read_job_record(directory_.path + "/none").error().code, Code::kNotFound);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class OnlyDescribes final : public CtlRequests {
   void describe_ranks(const ctl::DescribeRanks&, Ranks) override {}
 };
 
-TEST(JobSocketDescriptorsTest, WaitsUntilThereIsOneAgain) {
+TEST(JobSocketDescriptorsTest, WaitsForAFreeDescriptor) {
   boost::asio::io_context loop;
   std::string id = std::to_string(getpid());
   id.resize(31, 'd');
@@ -41,7 +41,7 @@ TEST(JobSocketDescriptorsTest, WaitsUntilThereIsOneAgain) {
   std::unique_ptr<JobSocket> socket = std::move(opened).value();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string path = socket->place().socket();
+  const std::string path = socket->directory().socket();
   std::memcpy(address.sun_path, path.data(), path.size());
   const int client = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   ASSERT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);

@@ -84,11 +84,11 @@ class JobSocketTest : public ::testing::Test, public CtlRequests {
     EXPECT_NE(access(path().c_str(), F_OK), 0) << "its directory is left";
   }
   std::string path() const { return "/tmp/ivyrun-" + std::to_string(geteuid()) + "/" + id_; }
-  JobPlace place() const {
-    JobPlace place;
-    place.path = path();
-    place.job_id = id_;
-    return place;
+  LauncherDirectory directory() const {
+    LauncherDirectory directory;
+    directory.path = path();
+    directory.job_id = id_;
+    return directory;
   }
   // Serves the loop until the other thread's question has been answered.
   template <class Ask>
@@ -119,21 +119,21 @@ class JobSocketTest : public ::testing::Test, public CtlRequests {
 
 TEST_F(JobSocketTest, DescribesAndSignals) {
   serve_while([&] {
-    const Result<ctl::JobDescription> job = describe_job(place());
+    const Result<ctl::JobDescription> job = describe_job(directory());
     ASSERT_TRUE(job.ok()) << job.error().message;
     EXPECT_EQ(job->state(), "running");
     ctl::Request request;
     request.mutable_signal()->set_signal(10);
-    Result<CtlConnection> asked = CtlConnection::send_request(place(), request);
+    Result<CtlConnection> asked = CtlConnection::send_request(directory(), request);
     ASSERT_TRUE(asked.ok());
     EXPECT_TRUE(asked->receive().ok());
     request.mutable_signal()->set_signal(99);
-    Result<CtlConnection> again = CtlConnection::send_request(place(), request);
+    Result<CtlConnection> again = CtlConnection::send_request(directory(), request);
     ASSERT_TRUE(again.ok());
-    const Result<ctl::Reply> refused = again->receive();
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().message, "no such signal");
-    EXPECT_EQ(refused.error().fix, "another");
+    const Result<ctl::Reply> rejected = again->receive();
+    ASSERT_FALSE(rejected.ok());
+    EXPECT_EQ(rejected.error().message, "no such signal");
+    EXPECT_EQ(rejected.error().fix, "another");
   });
   EXPECT_EQ(signalled_, 99);
 }
@@ -149,10 +149,10 @@ TEST_F(JobSocketTest, AnOlderLauncherIsNotAskedToSignalSomeRanks) {
   int code = 0;
   testing::internal::CaptureStderr();
   serve_while([&] { code = ctl_signal(options); });
-  const std::string complaint = testing::internal::GetCapturedStderr();
+  const std::string write_error = testing::internal::GetCapturedStderr();
   EXPECT_EQ(code, kCtlFailed);
-  EXPECT_NE(complaint.find("this job was started by an older ivyrun"), std::string::npos)
-      << complaint;
+  EXPECT_NE(write_error.find("this job was started by an older ivyrun"), std::string::npos)
+      << write_error;
   EXPECT_EQ(signalled_, 0);
 
   signals_ranks_ = true;
@@ -168,17 +168,17 @@ TEST_F(JobSocketTest, AnOlderLauncherIsNotAskedToSignalSomeRanks) {
   EXPECT_EQ(signalled_ranges_, 0u) << "all ranks";
 }
 
-TEST_F(JobSocketTest, SaysWhereTheStoreIs) {
+TEST_F(JobSocketTest, ReportsTheAddressOfTheStore) {
   ctl::Request request;
   request.mutable_describe_store();
   serve_while([&] {
-    Result<CtlConnection> asked = CtlConnection::send_request(place(), request);
+    Result<CtlConnection> asked = CtlConnection::send_request(directory(), request);
     ASSERT_TRUE(asked.ok());
     EXPECT_EQ(asked->receive().error().message, "no store");
   });
   store_address_ = "10.0.0.1:4123";
   serve_while([&] {
-    Result<CtlConnection> asked = CtlConnection::send_request(place(), request);
+    Result<CtlConnection> asked = CtlConnection::send_request(directory(), request);
     ASSERT_TRUE(asked.ok());
     const Result<ctl::Reply> reply = asked->receive();
     ASSERT_TRUE(reply.ok()) << reply.error().message;
@@ -200,19 +200,19 @@ TEST_F(JobSocketTest, TheDirectoryIsPrivateLockedAndFound) {
 }
 
 TEST_F(JobSocketTest, AStopIsAnsweredAtOnceAndThenWithTheEnd) {
-  bool told = false;
+  bool reported = false;
   serve_while([&] {
     ctl::Request request;
     request.mutable_stop()->set_has_grace(true);
     request.mutable_stop()->set_grace_ms(1234);
-    Result<CtlConnection> asked = CtlConnection::send_request(place(), request);
+    Result<CtlConnection> asked = CtlConnection::send_request(directory(), request);
     ASSERT_TRUE(asked.ok());
     EXPECT_EQ(asked->receive()->message().text(), "stopping\n");
     EXPECT_TRUE(asked->receive()->has_done());
     boost::asio::post(loop_, [&] {
       ctl::JobEnd end;
       end.set_exit_code(143);
-      socket_->end(end, [&] { told = true; });
+      socket_->end(end, [&] { reported = true; });
     });
     const Result<ctl::Reply> end = asked->receive();
     ASSERT_TRUE(end.ok()) << end.error().message;
@@ -223,22 +223,22 @@ TEST_F(JobSocketTest, AStopIsAnsweredAtOnceAndThenWithTheEnd) {
   EXPECT_TRUE(test::eventually([&] {
     loop_.restart();
     loop_.poll();
-    return told;
+    return reported;
   }));
   EXPECT_NE(access(path().c_str(), F_OK), 0);
 }
 
-TEST_F(JobSocketTest, AFollowerThatDoesNotReadHoldsNothingUp) {
+TEST_F(JobSocketTest, DoesNotBlockOnAFollowerThatDoesNotRead) {
   ctl::Request request;
   request.mutable_follow()->set_output(true);
-  Result<CtlConnection> follower = CtlConnection::send_request(place(), request);
+  Result<CtlConnection> follower = CtlConnection::send_request(directory(), request);
   ASSERT_TRUE(follower.ok());
   serve_while([&] { EXPECT_TRUE(follower->receive()->has_description()); });
   const std::string line = std::string(1023, 'x') + "\n";
   constexpr int kLines = 20'000;
   const auto begun = std::chrono::steady_clock::now();
   for (int i = 0; i < kLines; ++i) socket_->output(0, 1, line, false);
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, test::stretched(std::chrono::seconds(5)));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, test::scaled_time(std::chrono::seconds(5)));
   std::uint64_t lines = 0;
   serve_while([&] {
     while (lines < kLines) {
@@ -255,12 +255,12 @@ TEST_F(JobSocketTest, AFollowerThatDoesNotReadHoldsNothingUp) {
   EXPECT_EQ(lines, static_cast<std::uint64_t>(kLines));
 }
 
-TEST_F(JobSocketTest, AnswersRequestsBesideAnyNumberOfFollowers) {
+TEST_F(JobSocketTest, AnswersRequestsDespiteManyFollowers) {
   ctl::Request request;
   request.mutable_follow()->set_output(true);
   std::vector<CtlConnection> followers;
   const auto follow = [&]() -> Result<ctl::Reply> {
-    Result<CtlConnection> follower = CtlConnection::send_request(place(), request);
+    Result<CtlConnection> follower = CtlConnection::send_request(directory(), request);
     if (!follower.ok()) return follower.error();
     Result<ctl::Reply> reply = Error{Code::kUnavailable, "no answer"};
     serve_while([&] { reply = follower->receive(); });
@@ -268,13 +268,13 @@ TEST_F(JobSocketTest, AnswersRequestsBesideAnyNumberOfFollowers) {
     return reply;
   };
   for (std::size_t i = 0; i < JobSocket::kMaxFollowers; ++i) ASSERT_TRUE(follow().ok()) << i;
-  const Result<ctl::Reply> refused = follow();
-  ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.error().message.find("128 clients already follow"), std::string::npos);
+  const Result<ctl::Reply> rejected = follow();
+  ASSERT_FALSE(rejected.ok());
+  EXPECT_NE(rejected.error().message.find("128 clients already follow"), std::string::npos);
   ctl::Request stop;
   stop.mutable_stop()->set_grace_ms(7);
   serve_while([&] {
-    Result<CtlConnection> asked = CtlConnection::send_request(place(), stop);
+    Result<CtlConnection> asked = CtlConnection::send_request(directory(), stop);
     ASSERT_TRUE(asked.ok());
     EXPECT_TRUE(asked->receive().ok());
   });
@@ -285,7 +285,7 @@ TEST_F(JobSocketTest, ReadsRowsOfManyRanksInOneReply) {
   ctl::Request request;
   request.mutable_describe_ranks();
   serve_while([&] {
-    const Result<ctl::Reply> reply = request_reply(place(), request);
+    const Result<ctl::Reply> reply = request_reply(directory(), request);
     ASSERT_TRUE(reply.ok()) << reply.error().message;
     EXPECT_EQ(reply->ranks().ranks_size(), 16'384);
   });
@@ -295,7 +295,7 @@ TEST_F(JobSocketTest, KeepsUnheardMessagesForTheFirstFollower) {
   const auto follow = [this](bool unheard) {
     ctl::Request request;
     request.mutable_follow()->set_undelivered(unheard);
-    Result<CtlConnection> follower = CtlConnection::send_request(place(), request);
+    Result<CtlConnection> follower = CtlConnection::send_request(directory(), request);
     EXPECT_TRUE(follower.ok());
     serve_while([&] { EXPECT_TRUE(follower->receive()->has_description()); });
     return std::move(follower).value();
@@ -324,22 +324,22 @@ TEST_F(JobSocketTest, GarbageAndSilenceCostTheirOwnConnectionOnly) {
   const auto connect_raw = [&](const std::string& bytes) {
     ctl::Request request;
     request.mutable_describe();
-    Result<CtlConnection> connection = CtlConnection::send_request(place(), request);
+    Result<CtlConnection> connection = CtlConnection::send_request(directory(), request);
     const int fd = connection.ok() ? connection->release() : -1;
     EXPECT_EQ(write(fd, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
     return fd;
   };
   std::vector<int> fds;
   for (int i = 0; i < 8; ++i) fds.push_back(connect_raw(std::string(100, '\xff')));
-  serve_while([&] { EXPECT_TRUE(describe_job(place()).ok()); });
+  serve_while([&] { EXPECT_TRUE(describe_job(directory()).ok()); });
   for (const int fd : fds) close(fd);
   loop_.restart();
   loop_.poll();
 }
 
-TEST_F(JobSocketTest, ARequestOfTheFutureIsRefusedWithWords) {
+TEST_F(JobSocketTest, RejectsAnUnknownRequestWithAnExplanation) {
   serve_while([&] {
-    Result<CtlConnection> asked = CtlConnection::send_request(place(), ctl::Request{});
+    Result<CtlConnection> asked = CtlConnection::send_request(directory(), ctl::Request{});
     ASSERT_TRUE(asked.ok());
     const Result<ctl::Reply> reply = asked->receive();
     ASSERT_FALSE(reply.ok());
@@ -349,7 +349,7 @@ TEST_F(JobSocketTest, ARequestOfTheFutureIsRefusedWithWords) {
 }
 
 // A directory whose launcher was killed: recognised by its free lock, removed by the next launcher.
-TEST(JobPlace, ADeadLaunchersDirectoryIsSweptAndASupervisorsIsNot) {
+TEST(LauncherDirectory, ADeadLaunchersDirectoryIsSweptAndASupervisorsIsNot) {
   const std::string parent = "/tmp/ivyrun-" + std::to_string(geteuid());
   const std::string dead = parent + "/" + test_job_id('b');
   const std::string supervisors = dead + "-0";
@@ -361,19 +361,19 @@ TEST(JobPlace, ADeadLaunchersDirectoryIsSweptAndASupervisorsIsNot) {
   for (const std::string& path : {dead, supervisors})
     ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), long_ago, 0), 0);
   EXPECT_FALSE(choose_job(test_job_id('b')).ok()) << "it is neither alive nor recorded";
-  Result<JobPlace> made = make_job_place(test_job_id('d'));
+  Result<LauncherDirectory> made = make_launcher_directory(test_job_id('d'));
   ASSERT_TRUE(made.ok()) << made.error().message;
   EXPECT_NE(access(dead.c_str(), F_OK), 0);
   EXPECT_EQ(access(supervisors.c_str(), F_OK), 0);
   EXPECT_EQ(access(fresh.c_str(), F_OK), 0) << "somebody may be about to lock it";
-  remove_job_place(*made);
+  remove_launcher_directory(*made);
   rmdir(supervisors.c_str());
   rmdir(fresh.c_str());
   EXPECT_NE(access(made->path.c_str(), F_OK), 0);
 }
 
 // Its hosts may still wait for a new launcher when somebody puts the clock forward.
-TEST(JobPlace, ARecordIsSweptADayAfterItsTime) {
+TEST(LauncherDirectory, ARecordIsSweptADayAfterItsTime) {
   const std::string parent = "/tmp/ivyrun-" + std::to_string(geteuid());
   mkdir(parent.c_str(), 0700);
   const auto make = [&](char digit, std::time_t age) {
@@ -389,12 +389,12 @@ TEST(JobPlace, ARecordIsSweptADayAfterItsTime) {
   };
   const std::string over = make('e', 60 * 60);
   const std::string long_over = make('f', 25 * 60 * 60);
-  Result<JobPlace> made = make_job_place(test_job_id('d'));
+  Result<LauncherDirectory> made = make_launcher_directory(test_job_id('d'));
   ASSERT_TRUE(made.ok()) << made.error().message;
   EXPECT_EQ(access(over.c_str(), F_OK), 0);
   EXPECT_NE(access(long_over.c_str(), F_OK), 0);
   EXPECT_FALSE(choose_job(test_job_id('e')).ok()) << "nobody waits for a launcher any more";
-  remove_job_place(*made);
+  remove_launcher_directory(*made);
   unlink((over + "/record").c_str());
   rmdir(over.c_str());
 }

@@ -14,10 +14,11 @@ const std::vector<JobState> kStates = {
     JobState::kCollecting, JobState::kStopping,   JobState::kKilling,
     JobState::kConfirming, JobState::kRestarting, JobState::kDone};
 const std::vector<JobEvent> kEvents = {
-    JobEvent::kAllGreeted,    JobEvent::kAllChecked,  JobEvent::kRefused,   JobEvent::kWorkerFailed,
-    JobEvent::kEvidenceReady, JobEvent::kAllEnded,    JobEvent::kHostLost,  JobEvent::kInterrupted,
-    JobEvent::kStopRequired,  JobEvent::kAllReported, JobEvent::kGroupGone, JobEvent::kRestartDue,
-    JobEvent::kMemberLost,    JobEvent::kGraceChanged};
+    JobEvent::kAllGreeted,   JobEvent::kAllChecked,    JobEvent::kRejected,
+    JobEvent::kWorkerFailed, JobEvent::kEvidenceReady, JobEvent::kAllEnded,
+    JobEvent::kHostLost,     JobEvent::kInterrupted,   JobEvent::kStopRequired,
+    JobEvent::kAllReported,  JobEvent::kGroupExited,   JobEvent::kRestartDue,
+    JobEvent::kMemberLost,   JobEvent::kGraceChanged};
 
 JobState after(std::vector<JobEvent> events) {
   JobState state = JobState::kConnecting;
@@ -42,7 +43,7 @@ TEST(JobStateTest, CollectsEvidenceBeforeStoppingRanks) {
   EXPECT_EQ(ready.action, JobAction::kStopAfterFailure);
 }
 
-TEST(JobStateTest, InterruptAsksThenKillsThenLeaves) {
+TEST(JobStateTest, InterruptsStopThenKillThenExit) {
   JobState state = JobState::kRunning;
   std::vector<JobAction> actions;
   for (int i = 0; i < 3; ++i) {
@@ -88,7 +89,7 @@ TEST(JobStateTest, ThreeInterruptsAlwaysEndTheJob) {
 
 TEST(JobStateTest, AGroupRunsAgainOnlyWhenEveryHostHasReported) {
   for (const JobState state : kStates) {
-    const JobStep step = job_step(state, JobEvent::kGroupGone);
+    const JobStep step = job_step(state, JobEvent::kGroupExited);
     const bool may = state == JobState::kStopping || state == JobState::kConfirming;
     EXPECT_EQ(step.next == JobState::kRestarting && state != JobState::kRestarting, may)
         << name(state);
@@ -125,8 +126,8 @@ TEST(JobStateTest, AHostThatTheJobCanDoWithout) {
 
 // Between two attempts nothing runs, so there is nothing to stop or to wait for.
 TEST(JobStateTest, EndsImmediatelyBetweenAttempts) {
-  for (const JobEvent event :
-       {JobEvent::kInterrupted, JobEvent::kStopRequired, JobEvent::kHostLost, JobEvent::kRefused}) {
+  for (const JobEvent event : {JobEvent::kInterrupted, JobEvent::kStopRequired, JobEvent::kHostLost,
+                               JobEvent::kRejected}) {
     const JobStep step = job_step(JobState::kRestarting, event);
     EXPECT_EQ(step.next, JobState::kDone);
     EXPECT_EQ(step.action, JobAction::kFinish);
@@ -139,7 +140,7 @@ TEST(JobStateTest, StoppingNeverGoesBack) {
   const std::set<JobState> later = {JobState::kStopping, JobState::kKilling, JobState::kDone};
   for (const JobState state : {JobState::kStopping, JobState::kKilling})
     for (const JobEvent event : kEvents) {
-      if (event == JobEvent::kGroupGone) continue;
+      if (event == JobEvent::kGroupExited) continue;
       EXPECT_TRUE(later.contains(job_step(state, event).next)) << name(state);
     }
 }

@@ -50,7 +50,7 @@ using namespace std::string_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTimeout{60};
 
 // What would set the clipboard, the title, or ask the terminal for an answer; in every writing of
 // a control: ESC, C1 in UTF-8, raw C1. The last word shows that the text has arrived.
@@ -110,8 +110,8 @@ struct Node {
     event.mutable_started()->set_pid(1000 + static_cast<int>(rank));
     host.send(event);
   }
-  void say_exited(std::uint32_t rank, int code, bool after_stop = false,
-                  const std::string& error_file = "") {
+  void send_exited(std::uint32_t rank, int code, bool after_stop = false,
+                   const std::string& error_file = "") {
     Event event;
     event.mutable_exited()->set_rank(rank);
     event.mutable_exited()->set_pid(1000 + static_cast<int>(rank));
@@ -122,7 +122,7 @@ struct Node {
   }
   void end(std::uint32_t rank, int code, const std::string& error_file = "") {
     running.erase(rank);
-    say_exited(rank, code, is_stopping, error_file);
+    send_exited(rank, code, is_stopping, error_file);
     for (const std::uint8_t stream : {std::uint8_t{1}, std::uint8_t{2}})
       host.print(rank, stream, "");
     if (running.empty()) report();
@@ -296,7 +296,7 @@ class JobTest : public ::testing::Test {
       return text_.find("waiting for the file system of --log-dir " + folder_) != std::string::npos;
     })) << text_;
   }
-  bool run_until(const std::function<bool()>& condition, milliseconds limit = kPatience) {
+  bool run_until(const std::function<bool()>& condition, milliseconds limit = kTimeout) {
     const auto deadline = steady_clock::now() + limit;
     while (!condition()) {
       if (steady_clock::now() > deadline) return false;
@@ -308,7 +308,7 @@ class JobTest : public ::testing::Test {
   }
   // As ivyrun does: an exception in a handler is the job's.
   void run_with_care() {
-    const auto deadline = steady_clock::now() + kPatience;
+    const auto deadline = steady_clock::now() + kTimeout;
     while (!exit_code_ && steady_clock::now() < deadline) {
       loop_.restart();
       boost::asio::steady_timer stop(loop_, milliseconds(50));
@@ -326,7 +326,7 @@ class JobTest : public ::testing::Test {
     give_back();
   }
   // Runs the job to its end and returns everything that stood on the terminal.
-  std::string story() {
+  std::string event_text() {
     start();
     const bool ended = run_until([this] { return exit_code_.has_value(); });
     give_back();
@@ -395,13 +395,13 @@ const EvilWord kEvilWords[] = {
     {"LinkDown of a first dial",
      [](Options&, Node& node) {
        node.host.answer = FakeHost::Answer::kRefuse;
-       node.host.refusal = LinkDown{LinkFailure::kAuthentication, kEvil, "do " + kEvil};
+       node.host.rejection = LinkDown{LinkFailure::kAuthentication, kEvil, "do " + kEvil};
      }},
     {"LinkDown of a host that was up",
      [](Options&, Node& node) {
        node.on_started = [&node] {
          node.host.answer = FakeHost::Answer::kRefuse;
-         node.host.refusal = LinkDown{LinkFailure::kNoSuchJob, kEvil, ""};
+         node.host.rejection = LinkDown{LinkFailure::kNoSuchJob, kEvil, ""};
          node.host.cut();
        };
      }},
@@ -505,7 +505,7 @@ const EvilWord kEvilWords[] = {
          left.set_name(kEvil);
          left.set_state(kEvil);
          left.set_waiting_in(kEvil);
-         for (const std::uint32_t rank : node.running) node.say_exited(rank, 0);
+         for (const std::uint32_t rank : node.running) node.send_exited(rank, 0);
          for (const std::uint8_t stream : {std::uint8_t{1}, std::uint8_t{2}})
            node.host.print(0, stream, "");
          node.host.send(event);
@@ -535,7 +535,7 @@ TEST_P(HostileWordTest, ReachesTheTerminalEscapedOnly) {
   Node* second = std::string(word.name) == "AddressChecked" ? &node("node2") : nullptr;
   options_.verbose = 1;
   word.arrange(options_, second != nullptr ? *second : first);
-  expect_harmless(story());
+  expect_harmless(event_text());
 }
 
 INSTANTIATE_TEST_SUITE_P(EachSource, HostileWordTest,
@@ -549,25 +549,25 @@ INSTANTIATE_TEST_SUITE_P(EachSource, HostileWordTest,
 // ---- Ranks of other hosts
 // ------------------------------------------------------------------------
 
-TEST_F(JobTest, AHostIsBelievedForItsOwnRanksAlone) {
+TEST_F(JobTest, TrustsAHostOnlyForItsOwnRanks) {
   Node& honest = node("node1");
-  Node& liar = node("node2");
-  bool has_lied = false;
-  liar.on_started = [&] {
-    liar.say_exited(0, 0);
-    liar.say_exited(7, 0);
+  Node& untrusted = node("node2");
+  bool has_forged = false;
+  untrusted.on_started = [&] {
+    untrusted.send_exited(0, 0);
+    untrusted.send_exited(7, 0);
     Event failed;
     failed.mutable_start_failed()->set_rank(0);
-    liar.host.send(failed);
+    untrusted.host.send(failed);
     for (const std::uint8_t stream : {std::uint8_t{1}, std::uint8_t{2}}) {
-      liar.host.print(0, stream, "a lie\n");
-      liar.host.print(0, stream, "");
+      untrusted.host.print(0, stream, "a lie\n");
+      untrusted.host.print(0, stream, "");
     }
-    has_lied = true;
-    liar.host.send_note("lied");
+    has_forged = true;
+    untrusted.host.send_note("lied");
   };
   start();
-  ASSERT_TRUE(run_until([&] { return has_lied && text_.find("lied") != std::string::npos; }));
+  ASSERT_TRUE(run_until([&] { return has_forged && text_.find("lied") != std::string::npos; }));
   EXPECT_FALSE(exit_code_.has_value());
   honest.host.print(0, 2, "the truth\n");
   honest.end(0, 3);
@@ -580,28 +580,28 @@ TEST_F(JobTest, AHostIsBelievedForItsOwnRanksAlone) {
 
 // The fields of rank 0 in what a host says of operations: whose it is shows in the number.
 Operations operations_of_rank_0(const Command& command, std::uint64_t number) {
-  Operations said;
-  said.set_number(command.read_operations().number());
-  said.add_usage()->set_cpu_ms(number * 1'000);
-  OperationState& state = *said.add_ranks()->add_running();
+  Operations printed;
+  printed.set_number(command.read_operations().number());
+  printed.add_usage()->set_cpu_ms(number * 1'000);
+  OperationState& state = *printed.add_ranks()->add_running();
   state.set_operation(static_cast<std::uint32_t>(comm_status::Operation::kAllReduce));
   state.set_sequence(number);
-  said.add_ranks()->set_rank(4'000'000'000U);
-  said.add_usage()->set_rank(4'000'000'000U);
-  return said;
+  printed.add_ranks()->set_rank(4'000'000'000U);
+  printed.add_usage()->set_rank(4'000'000'000U);
+  return printed;
 }
 
 // What the second host says comes last, and would stand over the first one's.
-TEST_F(JobTest, AHostIsBelievedForTheOperationsOfItsOwnRanksAlone) {
+TEST_F(JobTest, TrustsAHostOnlyForTheOperationsOfItsOwnRanks) {
   Node& honest = node("node1");
-  Node& liar = node("node2");
+  Node& untrusted = node("node2");
   std::optional<Command> lie;
-  const auto say = [](Node& node, const Operations& said) {
+  const auto say = [](Node& node, const Operations& printed) {
     Event event;
-    *event.mutable_operations() = said;
+    *event.mutable_operations() = printed;
     node.host.send(event);
   };
-  liar.on_command = [&](const Command& command) {
+  untrusted.on_command = [&](const Command& command) {
     if (command.has_read_operations()) lie = command;
     return command.has_read_operations();
   };
@@ -617,13 +617,13 @@ TEST_F(JobTest, AHostIsBelievedForTheOperationsOfItsOwnRanksAlone) {
     node.host.send(event);
   };
   honest.on_started = [&] { listen(honest); };
-  liar.on_started = [&] { listen(liar); };
+  untrusted.on_started = [&] { listen(untrusted); };
   make_folder();
   options_.metrics_file = folder_ + "/metrics";
   start();
   // The question of --metrics-file, then that of a stall.
   ASSERT_TRUE(run_until([&] { return lie.has_value(); })) << text_;
-  say(liar, operations_of_rank_0(*std::exchange(lie, std::nullopt), 666));
+  say(untrusted, operations_of_rank_0(*std::exchange(lie, std::nullopt), 666));
   std::string metrics;
   ASSERT_TRUE(run_until([&] {
     metrics = read_file(options_.metrics_file);
@@ -635,7 +635,7 @@ TEST_F(JobTest, AHostIsBelievedForTheOperationsOfItsOwnRanksAlone) {
   stalled.mutable_stalled()->set_generation(0);
   honest.host.send(stalled);
   ASSERT_TRUE(run_until([&] { return lie.has_value(); })) << text_;
-  say(liar, operations_of_rank_0(*lie, 666));
+  say(untrusted, operations_of_rank_0(*lie, 666));
   ASSERT_TRUE(run_until([&] { return text_.find("all_reduce #111") != std::string::npos; }))
       << text_;
   EXPECT_EQ(text_.find("666"), std::string::npos) << text_;
@@ -648,29 +648,30 @@ TEST_F(JobTest, AHostIsBelievedForTheOperationsOfItsOwnRanksAlone) {
 // ---- The start
 // -----------------------------------------------------------------------------------
 
-TEST_F(JobTest, AllHostsThatDidNotComeUpAreNamed) {
+TEST_F(JobTest, NamesAllUnreachableHosts) {
   node("node1");
   node("node2").host.answer = FakeHost::Answer::kSilent;
   node("node3").host.answer = FakeHost::Answer::kRefuse;
-  nodes_.at("node3")->host.refusal = LinkDown{LinkFailure::kUnresolved, "node3 has no address", ""};
-  const std::string told = story();
-  EXPECT_NE(told.find("1 of 3 hosts could not be reached"), std::string::npos) << told;
-  EXPECT_NE(told.find("node2"), std::string::npos) << told;
-  EXPECT_NE(told.find("node3"), std::string::npos) << told;
+  nodes_.at("node3")->host.rejection =
+      LinkDown{LinkFailure::kUnresolved, "node3 has no address", ""};
+  const std::string reported = event_text();
+  EXPECT_NE(reported.find("1 of 3 hosts could not be reached"), std::string::npos) << reported;
+  EXPECT_NE(reported.find("node2"), std::string::npos) << reported;
+  EXPECT_NE(reported.find("node3"), std::string::npos) << reported;
   // One is up, one has failed, one is awaited.
-  EXPECT_NE(told.find("hosts 1/3 up"), std::string::npos) << told;
-  EXPECT_NE(told.find("waiting for node2; failed: node3"), std::string::npos) << told;
+  EXPECT_NE(reported.find("hosts 1/3 up"), std::string::npos) << reported;
+  EXPECT_NE(reported.find("waiting for node2; failed: node3"), std::string::npos) << reported;
 }
 
 // The connection works and is slow: a way to try it would be no help.
-TEST_F(JobTest, AHostThatIsStillSentItsProgramIsGivenMoreTime) {
+TEST_F(JobTest, AllowsMoreTimeForAnUpload) {
   Node& host = node("node1");
   host.host.answer = FakeHost::Answer::kSilent;
   host.host.doing = sending_step("sending ivy-node", UploadState{40, "5 MiB"});
   options_.start_timeout = milliseconds(1'500);
-  const std::string told = story();
-  EXPECT_NE(told.find("allow more time: --start-timeout 10m"), std::string::npos) << told;
-  EXPECT_EQ(told.find("try: ssh"), std::string::npos) << told;
+  const std::string reported = event_text();
+  EXPECT_NE(reported.find("allow more time: --start-timeout 10m"), std::string::npos) << reported;
+  EXPECT_EQ(reported.find("try: ssh"), std::string::npos) << reported;
 }
 
 struct StoreTrouble {
@@ -695,12 +696,12 @@ TEST_P(StoreTroubleTest, HasAdviceOfItsOwn) {
     host.host.send(event);
     return true;
   };
-  const std::string told = story();
-  EXPECT_NE(told.find("IVY-H011"), std::string::npos) << told;
+  const std::string reported = event_text();
+  EXPECT_NE(reported.find("IVY-H011"), std::string::npos) << reported;
   for (const StoreTrouble& trouble : kStoreTroubles)
-    EXPECT_EQ(told.find(trouble.advice) != std::string::npos, trouble.code == GetParam().code)
+    EXPECT_EQ(reported.find(trouble.advice) != std::string::npos, trouble.code == GetParam().code)
         << trouble.advice << " in:\n"
-        << told;
+        << reported;
 }
 
 INSTANTIATE_TEST_SUITE_P(EachCode, StoreTroubleTest, ::testing::ValuesIn(kStoreTroubles));
@@ -728,7 +729,7 @@ class RestartTest : public JobTest {
   }
 };
 
-TEST_F(RestartTest, NamesWhatALateAttemptWaitsFor) {
+TEST_F(RestartTest, ReportsWhatALateAttemptWaitsFor) {
   Node& node = this->node("node1");
   node.on_command = ignores_new_attempts;
   fail_rank(node, 0);
@@ -775,13 +776,13 @@ TEST_F(RestartTest, WithoutRestartsALostStoreEndsTheJobWithThatReason) {
     event.mutable_store_lost()->set_why("the store was killed by signal 9 (Killed)");
     node.host.send(event);
   };
-  const std::string told = story();
+  const std::string reported = event_text();
   EXPECT_EQ(exit_code_, kExitHostLost);
-  EXPECT_NE(told.find("IVY-R008"), std::string::npos) << told;
+  EXPECT_NE(reported.find("IVY-R008"), std::string::npos) << reported;
 }
 
 // The store of the first host has been told of the next attempt when that host is lost.
-TEST_F(RestartTest, GoesOnWhenTheFirstHostIsLostBeforeItsStoreHasAnswered) {
+TEST_F(RestartTest, ContinuesIfTheFirstHostIsLostBeforeItsStoreAnswers) {
   options_.min_nodes = 2;
   Node& first = node("node1");
   Node& second = node("node2");
@@ -822,9 +823,10 @@ TEST_F(JobTest, AStoreThatDoesNotOpenInTimeIsNamed) {
   options_.start_timeout = milliseconds(1'500);
   node("node1").on_command = [](const Command& command) { return command.has_open_store(); };
   node("node2");
-  const std::string told = story();
+  const std::string reported = event_text();
   EXPECT_EQ(exit_code_, kExitHostsNotUp);
-  EXPECT_NE(told.find("its store has not confirmed that it listens on"), std::string::npos) << told;
+  EXPECT_NE(reported.find("its store has not confirmed that it listens on"), std::string::npos)
+      << reported;
 }
 
 // ---- A take-over
@@ -835,8 +837,8 @@ class TakeoverTest : public JobTest {
  protected:
   void TearDown() override {
     JobTest::TearDown();
-    for (const FoundJob& job : find_job_places())
-      if (job.place.job_id == job_id_) std::filesystem::remove_all(job.place.path);
+    for (const FoundJob& job : find_launcher_directories())
+      if (job.directory.job_id == job_id_) std::filesystem::remove_all(job.directory.path);
   }
   void begin() {
     start(record_of_nodes());
@@ -852,22 +854,22 @@ class TakeoverTest : public JobTest {
     node.host.send(event);
   }
   // The first node says events of that size and does not stop; the second says nothing.
-  void expect_refusal(std::size_t bytes) {
+  void expect_rejection(std::size_t bytes) {
     begin();
     answer(first_, ~0u);
     Event event;
     if (bytes > 0) event.mutable_note()->set_text(std::string(bytes, 'x'));
     const std::size_t at_once = std::max<std::size_t>(1, 1'000 / (bytes / 1'000 + 1));
-    std::size_t said = 0;
+    std::size_t printed = 0;
     EXPECT_TRUE(run_until([&] {
-      for (std::size_t i = 0; i < at_once && first_.host.is_attached(); ++i, ++said)
+      for (std::size_t i = 0; i < at_once && first_.host.is_attached(); ++i, ++printed)
         first_.host.send(event);
       loop_.restart();
       loop_.poll();
-      return exit_code_.has_value() || said > kMostEvents;
+      return exit_code_.has_value() || printed > kMaxEvents;
     }));
     give_back();
-    ASSERT_TRUE(exit_code_.has_value()) << said << " events are kept, and more would be";
+    ASSERT_TRUE(exit_code_.has_value()) << printed << " events are kept, and more would be";
     EXPECT_EQ(*exit_code_, kExitHostsNotUp);
     const std::size_t at = text_.find("host node1 sent more than ivyrun can hold");
     ASSERT_NE(at, std::string::npos) << text_;
@@ -878,17 +880,17 @@ class TakeoverTest : public JobTest {
         EXPECT_FALSE(command.has_stop() || command.has_finish()) << command.kind_case();
   }
 
-  static constexpr std::size_t kMostEvents = 400'000;
+  static constexpr std::size_t kMaxEvents = 400'000;
   Node& first_ = node("node1");
   Node& second_ = node("node2");
 };
 
-TEST_F(TakeoverTest, FailsBesideAHostThatHasTooMuchToSay) { expect_refusal(1u << 20); }
+TEST_F(TakeoverTest, FailsIfAHostSendsTooMuch) { expect_rejection(1u << 20); }
 
 // Each takes more room here than it has bytes.
-TEST_F(TakeoverTest, FailsBesideAHostThatHasTooManyEvents) { expect_refusal(0); }
+TEST_F(TakeoverTest, FailsIfAHostHasTooManyEvents) { expect_rejection(0); }
 
-TEST_F(TakeoverTest, WaitsForTheLastHostAndThenHearsAll) {
+TEST_F(TakeoverTest, WaitsForTheLastHostBeforeHandlingEvents) {
   begin();
   answer(first_, 2);
   first_.start(0);
@@ -914,7 +916,7 @@ TEST_F(TakeoverTest, WaitsForTheLastHostAndThenHearsAll) {
   EXPECT_EQ(*exit_code_, 0) << text_;
 }
 
-TEST_F(TakeoverTest, DoesNotWaitForAHostThatIsLostBeforeItHasSaidEverything) {
+TEST_F(TakeoverTest, DoesNotWaitForAHostThatIsLostDuringTakeover) {
   begin();
   answer(second_, 3);
   second_.start(1);
@@ -1011,11 +1013,11 @@ TEST_F(TakeoverTest, KeepsItsExitIfItIsInterruptedAfterItHasGivenUp) {
 // -------------------------------------------------------------------------------------
 
 // All hosts have reported; their last output waits for a reader.
-TEST_F(JobTest, AnEndThatWaitsForItsReaderSaysSoAndCanBeCutShort) {
+TEST_F(JobTest, ReportsThatTheEndWaitsForAReader) {
   Node& host = node("node1");
   host.on_started = [&] {
     host.running.clear();
-    host.say_exited(0, 3);
+    host.send_exited(0, 3);
     host.report();
   };
   start();
@@ -1049,7 +1051,7 @@ TEST_F(JobTest, AFileSystemThatDoesNotAnswerBeforeTheStartIsNamedAndBounded) {
   start_with_waiting_folder();
   ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
   give_back();
-  EXPECT_EQ(*exit_code_, kExitRefused) << text_;
+  EXPECT_EQ(*exit_code_, kExitRejected) << text_;
   EXPECT_NE(text_.find("did not respond within --start-timeout"), std::string::npos) << text_;
   EXPECT_EQ(text_.find("all ranks have exited"), std::string::npos) << text_;
   EXPECT_TRUE(host.ranks.empty());
@@ -1084,7 +1086,7 @@ TEST_F(JobTest, AnExceptionAfterTheEndEndsTheLauncher) {
   EXPECT_EQ(text_.find("luck \x1b"), std::string::npos) << text_;
 }
 
-TEST_F(JobTest, AnExceptionWhileHostsAreToldOfTheEndEndsTheLauncher) {
+TEST_F(JobTest, AnExceptionWhileFinishingHostsEndsTheLauncher) {
   Node& host = node("node1");
   host.on_started = [&] { host.end(0, 0); };
   host.on_command = [&](const Command& command) -> bool {
@@ -1100,7 +1102,7 @@ TEST_F(JobTest, AnExceptionWhileHostsAreToldOfTheEndEndsTheLauncher) {
 }
 
 // Whoever runs it exits at once then: what is said must have left.
-TEST_F(JobTest, RepeatedFailuresAreNamedBeforeTheLauncherLeaves) {
+TEST_F(JobTest, PrintsRepeatedFailuresBeforeExiting) {
   node("node1");
   start();
   on_over_ = [&] { throw std::runtime_error("the end fails"); };

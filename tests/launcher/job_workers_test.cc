@@ -23,7 +23,7 @@ JobPlan plan() {
   return plan;
 }
 
-TEST(JobWorkersTest, FindsARankOnItsOwnHostAlone) {
+TEST(JobWorkersTest, FindsARankOnlyOnItsOwnHost) {
   JobWorkers workers;
   workers.begin(plan());
   EXPECT_NE(workers.of(3, 1), nullptr);

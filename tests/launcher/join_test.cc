@@ -26,7 +26,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 const Words kNode2 = {"--nnodes", "4", "--node-rank", "2", "--master-addr", "h0", "w.py", "a b"};
 
-TEST(JoinOptions, ANodesRankBesideANumberOfNodes) {
+TEST(JoinOptions, AcceptsANodeRankWithANumberOfNodes) {
   const auto parsed = parse(kNode2);
   ASSERT_TRUE(parsed.ok()) << parsed.error().message;
   const Options& options = parsed->options;
@@ -55,7 +55,7 @@ TEST(JoinOptions, TheVariablesOfAnOperator) {
   EXPECT_EQ(parsed->options.port_low, 0);
 }
 
-TEST(JoinOptions, ARankAloneMeansWhatItMeantBefore) {
+TEST(JoinOptions, KeepsTheMeaningOfANodeRankWithoutNodes) {
   for (const Words& words :
        {Words{"--node-rank", "0", "x"}, Words{"-H", "a,b", "--node-rank=0", "x"},
         Words{"--node-rank", "0", "--nnodes", "1", "x"}}) {
@@ -76,11 +76,11 @@ TEST(JoinOptions, RejectsContradictoryOptions) {
       {{"--nnodes", "2", "--node-rank", "0", "--detach", "x"}, "--detach cannot be used with"},
       {{"--nnodes", "2", "--node-rank", "0", "-n", "4", "x"}, "-n cannot be used with"},
   };
-  for (const auto& [words, said] : cases) {
+  for (const auto& [words, printed] : cases) {
     const auto parsed = parse(words);
-    ASSERT_FALSE(parsed.ok()) << said;
-    EXPECT_TRUE(contains(parsed.error().message, said)) << parsed.error().message;
-    EXPECT_EQ(parsed.error().fix.empty(), said == std::string("--node-rank")) << said;
+    ASSERT_FALSE(parsed.ok()) << printed;
+    EXPECT_TRUE(contains(parsed.error().message, printed)) << parsed.error().message;
+    EXPECT_EQ(parsed.error().fix.empty(), printed == std::string("--node-rank")) << printed;
   }
 }
 
@@ -90,7 +90,7 @@ JoiningNode node(int rank, const std::string& host, const std::string& process =
       process, "build1", {{"--nnodes", "3:3"}, {"--nproc-per-node", "8"}, {"program", "train.py"}}};
 }
 
-TEST(JoinedNodeListTest, IsCompleteWhenEveryRankIsHere) {
+TEST(JoinedNodeListTest, IsCompleteWhenEveryRankHasJoined) {
   JoinedNodeList list(node(0, "h0"), 3, 3);
   EXPECT_EQ(list.missing_text(), "nodes 1-2");
   EXPECT_FALSE(list.add(node(2, "h2")));
@@ -116,12 +116,12 @@ TEST(JoinedNodeListTest, TheSameProcessMayComeAgain) {
   JoinedNodeList list(node(0, "h0"), 2, 2);
   EXPECT_FALSE(list.add(node(1, "h1", "one")));
   EXPECT_FALSE(list.add(node(1, "h1", "one")));
-  const auto refusal = list.add(node(1, "h2", "two"));
-  ASSERT_TRUE(refusal);
-  EXPECT_EQ(refusal->id, "IVY-J002");
-  EXPECT_TRUE(contains(refusal->cause, "h1")) << refusal->cause;
-  EXPECT_TRUE(contains(refusal->cause, "h2")) << refusal->cause;
-  EXPECT_EQ(refusal->exit_code, kExitRefused);
+  const auto rejection = list.add(node(1, "h2", "two"));
+  ASSERT_TRUE(rejection);
+  EXPECT_EQ(rejection->id, "IVY-J002");
+  EXPECT_TRUE(contains(rejection->cause, "h1")) << rejection->cause;
+  EXPECT_TRUE(contains(rejection->cause, "h2")) << rejection->cause;
+  EXPECT_EQ(rejection->exit_code, kExitRejected);
 }
 
 TEST(JoinedNodeListTest, NamesADifferenceWithBothValues) {

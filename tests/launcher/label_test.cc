@@ -31,7 +31,7 @@ TEST(LabelTest, ShowsRankAndHostOnSeveralHosts) {
   EXPECT_EQ(label(wider), "[  7 node03  ] ");
 }
 
-TEST(LabelTest, ShowsTheRankAloneOnOneHost) {
+TEST(LabelTest, ShowsOnlyTheRankOnOneHost) {
   LabelStyle style = style_of("auto");
   style.hosts = 1;
   EXPECT_EQ(label(style), "[ 7] ");
@@ -39,7 +39,7 @@ TEST(LabelTest, ShowsTheRankAloneOnOneHost) {
   EXPECT_EQ(label(style), "[7] ");
 }
 
-TEST(LabelTest, SaysWhichAttemptWhereThereMayBeSeveral) {
+TEST(LabelTest, ShowsTheAttemptIfThereMayBeSeveral) {
   LabelStyle style = style_of("auto");
   style.max_attempts = 4;
   EXPECT_EQ(label(style), "[  7 node03 #3/4] ");
@@ -78,7 +78,7 @@ TEST(LabelTest, ColoursByRankAndResets) {
   EXPECT_EQ(other, "\x1b[32m[ 1]\x1b[0m ");
 }
 
-TEST(LabelTest, EveryPlaceholderStandsForSomething) {
+TEST(LabelTest, SupportsEveryPlaceholder) {
   for (const char letter : std::string("rtRhNnljas%")) {
     LabelStyle style;
     style.choice = std::string("%") + letter;

@@ -13,7 +13,7 @@
 namespace ivy {
 namespace {
 
-struct Heard final : LineChildEvents {
+struct RecordedEvents final : LineChildEvents {
   std::vector<std::string> output, errors;
   std::optional<ExitStatus> end;
 
@@ -24,34 +24,34 @@ struct Heard final : LineChildEvents {
 
 const Environment kPath = {{"PATH", "/usr/bin:/bin"}};
 
-TEST(LineChildTest, TellsEachLineAndTheEndBehindTheLast) {
+TEST(LineChildTest, ReportsEachLineAndThenTheEnd) {
   boost::asio::io_context loop;
-  Heard heard;
+  RecordedEvents events;
   auto child = LineChild::start(
-      loop, {"/bin/sh", "-c", "echo one; echo oops >&2; printf two; exit 3"}, kPath, heard);
+      loop, {"/bin/sh", "-c", "echo one; echo oops >&2; printf two; exit 3"}, kPath, events);
   ASSERT_TRUE(child.ok()) << child.error().message;
-  ASSERT_TRUE(run_until(loop, [&] { return heard.end.has_value(); }));
-  EXPECT_EQ(heard.output, (std::vector<std::string>{"one", "two"}));
-  EXPECT_EQ(heard.errors, std::vector<std::string>{"oops"});
-  EXPECT_FALSE(heard.end->success());
+  ASSERT_TRUE(run_until(loop, [&] { return events.end.has_value(); }));
+  EXPECT_EQ(events.output, (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(events.errors, std::vector<std::string>{"oops"});
+  EXPECT_FALSE(events.end->success());
 }
 
 // One is asked for each host of a job, so what stayed of it would add up.
-TEST(LineChildTest, NothingOfItStaysBehindItsEnd) {
+TEST(LineChildTest, LeavesNothingAfterItsEnd) {
   boost::asio::io_context loop;
-  Heard heard;
-  auto child = LineChild::start(loop, {"/bin/sh", "-c", "echo one"}, kPath, heard);
+  RecordedEvents events;
+  auto child = LineChild::start(loop, {"/bin/sh", "-c", "echo one"}, kPath, events);
   ASSERT_TRUE(child.ok()) << child.error().message;
   const std::weak_ptr<LineChild> watched = child.value();
   child.value().reset();
-  ASSERT_TRUE(run_until(loop, [&] { return heard.end.has_value(); }));
+  ASSERT_TRUE(run_until(loop, [&] { return events.end.has_value(); }));
   EXPECT_TRUE(run_until(loop, [&] { return watched.expired(); }));
 }
 
-TEST(LineChildTest, AProgramThatIsNotThereIsAnError) {
+TEST(LineChildTest, ReportsAMissingProgram) {
   boost::asio::io_context loop;
-  Heard heard;
-  const auto child = LineChild::start(loop, {"/nowhere/program"}, kPath, heard);
+  RecordedEvents events;
+  const auto child = LineChild::start(loop, {"/nowhere/program"}, kPath, events);
   EXPECT_EQ(child.error().code, Code::kNotFound);
 }
 

@@ -23,9 +23,9 @@ std::string due(LineFold& fold, std::int64_t now_ns) {
   return text;
 }
 
-TEST(LineFold, OneLineOfManyRanks) {
+TEST(LineFold, FoldsOneLineOfManyRanks) {
   LineFold fold;
-  fold.set_everyone(4);
+  fold.set_rank_count(4);
   for (const int rank : {3, 0, 1}) fold.add(rank, 1, "loss 1", rank);
   EXPECT_EQ(due(fold, kSoon), "");
   EXPECT_EQ(due(fold, LineFold::kWindowNs + 3), "0-1,3 loss 1\n");
@@ -34,7 +34,7 @@ TEST(LineFold, OneLineOfManyRanks) {
 
 TEST(LineFold, FlushesWhenAllRanksHavePrintedTheLine) {
   LineFold fold;
-  fold.set_everyone(2);
+  fold.set_rank_count(2);
   fold.add(0, 1, "a", 0);
   EXPECT_EQ(due(fold, 1), "");
   fold.add(1, 1, "a", 1);
@@ -43,7 +43,7 @@ TEST(LineFold, FlushesWhenAllRanksHavePrintedTheLine) {
 
 TEST(LineFold, KeepsTheOrderOfEachRank) {
   LineFold fold;
-  fold.set_everyone(3);
+  fold.set_rank_count(3);
   fold.add(0, 1, "a", 0);
   fold.add(0, 1, "b", 1);
   fold.add(1, 1, "b", 2);
@@ -51,16 +51,16 @@ TEST(LineFold, KeepsTheOrderOfEachRank) {
   EXPECT_EQ(due(fold, 10 * LineFold::kWindowNs), "0 a\n0-1 b\n1 a\n");
 }
 
-TEST(LineFold, RepeatedLinesMeetOneByOne) {
+TEST(LineFold, MatchesRepeatedLinesOneByOne) {
   LineFold fold;
-  fold.set_everyone(2);
+  fold.set_rank_count(2);
   for (const int rank : {0, 0, 1, 1}) fold.add(rank, 1, "x", 0);
   EXPECT_EQ(due(fold, 0), "0-1 x\n0-1 x\n");
 }
 
-TEST(LineFold, TracebacksAreOneTextAndFold) {
+TEST(LineFold, FoldsTracebacksAsOneText) {
   LineFold fold;
-  fold.set_everyone(3);
+  fold.set_rank_count(3);
   const char* lines[] = {"Traceback (most recent call last):", "  File \"a.py\", line 1",
                          "KeyboardInterrupt"};
   // Two ranks print the same traceback in turn, a third another one.
@@ -76,7 +76,7 @@ TEST(LineFold, TracebacksAreOneTextAndFold) {
 
 TEST(LineFold, AnUnfinishedTracebackLeavesInTime) {
   LineFold fold;
-  fold.set_everyone(2);
+  fold.set_rank_count(2);
   fold.add(0, 2, "Traceback (most recent call last):", 0);
   fold.add(0, 1, "other", 1);
   fold.add(0, 2, "  File", 2);
@@ -86,17 +86,17 @@ TEST(LineFold, AnUnfinishedTracebackLeavesInTime) {
   EXPECT_EQ(due(fold, 10 * LineFold::kWindowNs), "!0 ValueError\n");
 }
 
-TEST(LineFold, StreamsAreApart) {
+TEST(LineFold, SeparatesStreams) {
   LineFold fold;
-  fold.set_everyone(2);
+  fold.set_rank_count(2);
   fold.add(0, 1, "x", 0);
   fold.add(1, 2, "x", 0);
   EXPECT_EQ(due(fold, LineFold::kWindowNs), "0 x\n!1 x\n");
 }
 
-TEST(LineFold, GivesOutWhatMustComeBeforeARank) {
+TEST(LineFold, FlushesHeldLinesBeforeARankWritesAgain) {
   LineFold fold;
-  fold.set_everyone(3);
+  fold.set_rank_count(3);
   fold.add(0, 1, "a", 0);
   fold.add(1, 1, "b", 0);
   fold.add(2, 1, "c", 0);
@@ -108,7 +108,7 @@ TEST(LineFold, GivesOutWhatMustComeBeforeARank) {
 
 TEST(LineFold, HoldsABoundedAmount) {
   LineFold fold;
-  fold.set_everyone(100);
+  fold.set_rank_count(100);
   const std::string line(64u << 10, 'x');
   for (int rank = 0; rank < 40; ++rank) {
     fold.add(rank, 1, line + std::to_string(rank), 0);
@@ -116,14 +116,14 @@ TEST(LineFold, HoldsABoundedAmount) {
   }
   std::size_t held = 0;
   while (const auto group = fold.take_any()) held += group->text.size();
-  EXPECT_LE(held, LineFold::kMostBytes);
+  EXPECT_LE(held, LineFold::kMaxBytes);
 }
 
 // Whatever comes: no line is lost or doubled, none is late, and each rank's lines keep their order.
 TEST(LineFold, LosesNothing) {
   std::mt19937 random(7);
   LineFold fold;
-  fold.set_everyone(4);
+  fold.set_rank_count(4);
   std::vector<std::string> printed(4), seen(4);
   const auto take = [&](const LineFold::Group& group, std::int64_t now) {
     EXPECT_LE(now, group.since_ns + LineFold::kWindowNs + 10'000'000);

@@ -69,7 +69,7 @@ TEST(LineSplitterTest, KeepsOnlyTheNewestStateOfAnUpdatedLine) {
   EXPECT_FALSE(splitter.is_update());
 }
 
-TEST(LineSplitterTest, MarksWhatFollowsAShownBeginning) {
+TEST(LineSplitterTest, MarksTheContinuationOfAShownLine) {
   LineSplitter splitter;
   pieces(splitter, "begin ");
   EXPECT_EQ(splitter.take_partial(), "begin ");
@@ -150,7 +150,7 @@ TEST_F(GroupsTest, AreFinalWhenTwoLinesFollow) {
   EXPECT_FALSE(splitter_.is_update());
 }
 
-TEST_F(GroupsTest, LetLinesAboveThemPass) {
+TEST_F(GroupsTest, PassLinesAbove) {
   pieces(splitter_, nested_bars(0, 3) + nested_bars(1, 3));
   // tqdm.write(): clears both bars, prints, and draws them again one row below.
   EXPECT_EQ(pieces(splitter_, "\r       \r\n\r       \r\x1b[Aa line\n" + nested_bars(1, 1)),
@@ -158,7 +158,7 @@ TEST_F(GroupsTest, LetLinesAboveThemPass) {
   EXPECT_EQ(texts(splitter_.state()), (Pieces{"outer 1", "inner 0"}));
 }
 
-TEST_F(GroupsTest, GrowWhenTheCursorGoesFurtherUp) {
+TEST_F(GroupsTest, GrowWhenTheCursorMovesFurtherUp) {
   const std::string three = "\ra\n\rb\x1b[A\n\n\rc\x1b[2A";
   pieces(splitter_, three + three);
   EXPECT_EQ(pieces(splitter_, three), Pieces{});
@@ -218,7 +218,7 @@ TEST_F(GroupsTest, FollowALineWhoseBeginningWasShown) {
   EXPECT_EQ(texts(splitter_.state()), Pieces{"above"});
 }
 
-TEST(LineSplitterTest, LeavesMovesOfTheCursorInPlaceUnlessTold) {
+TEST(LineSplitterTest, KeepsCursorMovesByDefault) {
   LineSplitter splitter;
   EXPECT_EQ(pieces(splitter, "a\x1b[Ab\n"), Pieces{"a\x1b[Ab"});
 }

@@ -38,13 +38,13 @@ struct LinkProbe final : HostLinkEvents {
   }
   void link_stuck(HostLink&, const std::string&) override {}
 
-  bool said(const std::string& text) const {
+  bool printed(const std::string& text) const {
     for (const std::string& line : progress) {
       if (line.find(text) != std::string::npos) return true;
     }
     return false;
   }
-  std::string story() const {
+  std::string event_text() const {
     std::string text;
     for (const std::string& line : progress) text += line + "\n";
     if (down) text += "down: " + down->message.line() + " | " + down->fix + "\n";
@@ -55,7 +55,7 @@ struct LinkProbe final : HostLinkEvents {
 // Runs the loop until the condition holds; false when it does not within the limit.
 inline bool run_until(boost::asio::io_context& loop, const std::function<bool()>& condition,
                       std::chrono::seconds limit = std::chrono::seconds(20)) {
-  const auto deadline = std::chrono::steady_clock::now() + test::stretched(limit);
+  const auto deadline = std::chrono::steady_clock::now() + test::scaled_time(limit);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     loop.restart();

@@ -59,7 +59,7 @@ class LocalLinkTest : public testing::Test {
   LinkProbe probe_;
 };
 
-TEST_F(LocalLinkTest, CarriesBytesBothWays) {
+TEST_F(LocalLinkTest, CarriesBytesInBothDirections) {
   const auto link = open(script("exec cat <&3 >&3"));
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.up.has_value(); }));
   EXPECT_EQ(probe_.up->transport, Transport::kLocal);
@@ -72,13 +72,13 @@ TEST_F(LocalLinkTest, CarriesBytesBothWays) {
   EXPECT_EQ(probe_.drained, 1);
 }
 
-TEST_F(LocalLinkTest, TellsTheWardenWhatToDoAndGivesItACleanStart) {
+TEST_F(LocalLinkTest, PassesTheWardenItsOrderAndACleanEnvironment) {
   std::signal(SIGUSR2, SIG_IGN);
   const auto link = open(
       script("echo \"$*\" >&3; x=$(for f in 0 1 2; do readlink /proc/$$/fd/$f; done); "
              "echo \"$x\" >&3; "
              "ls /proc/self/fd | tr '\\n' ' ' >&3; grep -E 'SigBlk|SigIgn' /proc/self/status >&3"));
-  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.event_text();
   std::signal(SIGUSR2, SIG_DFL);
   EXPECT_NE(probe_.bytes.find("warden --job " + std::string(32, 'a') +
                               " --host 7 --transport-fd 3 --transport local\n"
@@ -94,52 +94,52 @@ TEST_F(LocalLinkTest, TellsTheWardenWhatToDoAndGivesItACleanStart) {
 
 // What the copy that goes on as the warden was told and holds, and which signals it heeds.
 int tell_in_copy(int argc, char** argv) {
-  std::string told = std::to_string(getpid()) + "|";
-  for (int i = 1; i < argc; ++i) told += std::string(argv[i]) + (i + 1 < argc ? " " : "|");
+  std::string reported = std::to_string(getpid()) + "|";
+  for (int i = 1; i < argc; ++i) reported += std::string(argv[i]) + (i + 1 < argc ? " " : "|");
   std::string title;
   std::getline(std::ifstream("/proc/self/cmdline"), title, '\0');
-  told += title + "|";
+  reported += title + "|";
   for (int fd = 4; fd < 64; ++fd)
-    if (fcntl(fd, F_GETFD) != -1) told += "descriptor " + std::to_string(fd);
+    if (fcntl(fd, F_GETFD) != -1) reported += "descriptor " + std::to_string(fd);
   sigset_t blocked;
   sigprocmask(SIG_SETMASK, nullptr, &blocked);
   struct sigaction action {};
   sigaction(SIGUSR2, nullptr, &action);
-  told += sigismember(&blocked, SIGTERM) || action.sa_handler != SIG_DFL ? "|dirty" : "|clean";
-  told += getsid(0) == getpid() ? "|own session" : "|our session";
-  told += getenv("HOME") == nullptr ? "|no home" : "|" + std::string(getenv("HOME"));
-  [[maybe_unused]] const ssize_t written = write(3, told.data(), told.size());
+  reported += sigismember(&blocked, SIGTERM) || action.sa_handler != SIG_DFL ? "|dirty" : "|clean";
+  reported += getsid(0) == getpid() ? "|own session" : "|our session";
+  reported += getenv("HOME") == nullptr ? "|no home" : "|" + std::string(getenv("HOME"));
+  [[maybe_unused]] const ssize_t written = write(3, reported.data(), reported.size());
   return 0;
 }
 
-TEST_F(LocalLinkTest, AWardenOfThisProgramGoesOnInACopy) {
+TEST_F(LocalLinkTest, ForksAWardenOfThisProgram) {
   std::signal(SIGUSR2, SIG_IGN);
   setenv("HOME", "/a/home", 1);
   char* words_of_ours[] = {program_invocation_name, nullptr};
-  keep_title_place(words_of_ours);
+  reserve_title_buffer(words_of_ours);
   NodeProgram node((directory_ / "nothing").string());
   node.copy = WardenCopy::start({node.path, std::string(32, 'a'), 7}, tell_in_copy);
   ASSERT_NE(node.copy, nullptr);
   EXPECT_FALSE(node.copy->take({node.path, std::string(32, 'a'), 8})) << "another host's";
   LocalLink link(loop_, node, probe_);
   link.open(OpenRequest{std::string(32, 'a'), 7, false});
-  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.event_text();
   std::signal(SIGUSR2, SIG_DFL);
   const std::string words =
       "warden --job " + std::string(32, 'a') + " --host 7 --transport-fd 3 --transport local";
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
   std::istringstream text(probe_.bytes);
-  for (std::string part; std::getline(text, part, '|');) told.push_back(part);
-  ASSERT_EQ(told.size(), 7u) << probe_.bytes;
-  EXPECT_NE(told[0], std::to_string(getpid()));
-  EXPECT_EQ(told[1], words);
+  for (std::string part; std::getline(text, part, '|');) reported.push_back(part);
+  ASSERT_EQ(reported.size(), 7u) << probe_.bytes;
+  EXPECT_NE(reported[0], std::to_string(getpid()));
+  EXPECT_EQ(reported[1], words);
   // The process list shows the copy as the program, as far as there is space for its words.
   const std::string shown = (directory_ / "nothing").string() + " " + words;
-  EXPECT_TRUE(!told[2].empty() && shown.starts_with(told[2])) << told[2];
-  EXPECT_EQ(told[3], "");  // No descriptor of ours.
-  EXPECT_EQ(told[4], "clean");
-  EXPECT_EQ(told[5], "own session");
-  EXPECT_EQ(told[6], "/a/home");  // The environment outlives the title.
+  EXPECT_TRUE(!reported[2].empty() && shown.starts_with(reported[2])) << reported[2];
+  EXPECT_EQ(reported[3], "");  // No descriptor of ours.
+  EXPECT_EQ(reported[4], "clean");
+  EXPECT_EQ(reported[5], "own session");
+  EXPECT_EQ(reported[6], "/a/home");  // The environment outlives the title.
 }
 
 int stays_until_hung_up(int, char**) {
@@ -200,17 +200,17 @@ TEST_F(LocalLinkTest, AFailureLineOfTheWardenIsTheMessage) {
 }
 
 // Another launcher takes over a job whose supervisor lives here: by a relay, as on any host.
-TEST_F(LocalLinkTest, ReattachingGoesThroughARelay) {
+TEST_F(LocalLinkTest, ReattachesThroughARelay) {
   LocalLink link(loop_, script("echo \"$*\"; exec cat"), probe_);
   link.open(OpenRequest{std::string(32, 'a'), 7, true});
   const std::string wanted = "relay\nIVYOPEN 1 reattach " + std::string(32, 'a') + " 7\n";
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.bytes.size() >= wanted.size(); }))
-      << probe_.story();
+      << probe_.event_text();
   EXPECT_TRUE(probe_.up.has_value());
   EXPECT_EQ(probe_.bytes, wanted);
 }
 
-TEST_F(LocalLinkTest, ReattachingWhereTheJobIsGoneSaysSo) {
+TEST_F(LocalLinkTest, ReportsAMissingJobWhenReattaching) {
   LocalLink link(loop_, script("read line; printf '\\001ivy:fail no-such-job\\n'"), probe_);
   link.open(OpenRequest{std::string(32, 'a'), 0, true});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
@@ -218,7 +218,7 @@ TEST_F(LocalLinkTest, ReattachingWhereTheJobIsGoneSaysSo) {
 }
 
 // Nothing is known then: the caller must not take the job for gone.
-TEST_F(LocalLinkTest, ARelayThatEndsWithoutAWordIsBroken) {
+TEST_F(LocalLinkTest, TreatsARelayThatExitsSilentlyAsBroken) {
   LocalLink link(loop_, script("exit 0"), probe_);
   link.open(OpenRequest{std::string(32, 'a'), 0, true});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
@@ -226,7 +226,7 @@ TEST_F(LocalLinkTest, ARelayThatEndsWithoutAWordIsBroken) {
 }
 
 #ifdef IVY_TEST_NODE
-TEST_F(LocalLinkTest, TheRealRelayKnowsThatAJobIsGone) {
+TEST_F(LocalLinkTest, TheRealRelayReportsAMissingJob) {
   LocalLink link(loop_, std::string(IVY_TEST_NODE), probe_);
   link.open(OpenRequest{std::string(32, 'a'), 0, true});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));

@@ -92,10 +92,10 @@ TEST_F(LogFilesTest, WritesEachStreamByteForByte) {
   EXPECT_EQ(content(files.path(3, 2)), odd + "more");
   EXPECT_EQ(content(files.path(3, 1)), "out");
   EXPECT_EQ(content(files.path(0, 1)), "");
-  EXPECT_EQ(files.complaint(), "");
+  EXPECT_EQ(files.write_error(), "");
 }
 
-TEST_F(LogFilesTest, BothStreamsMayShareAFile) {
+TEST_F(LogFilesTest, WritesBothStreamsToOneFile) {
   LogFiles files([] {});
   std::optional<Result<void>> opened;
   const std::string path = root_ + "/a/both";
@@ -114,7 +114,7 @@ TEST_F(LogFilesTest, BothStreamsMayShareAFile) {
   EXPECT_EQ(content(path), "one two");
 }
 
-TEST_F(LogFilesTest, AnEarlierRunsFilesAreEmptied) {
+TEST_F(LogFilesTest, TruncatesFilesOfAnEarlierRun) {
   LogFiles files([] {});
   ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   files.write(0, 1, "old and long");
@@ -124,7 +124,7 @@ TEST_F(LogFilesTest, AnEarlierRunsFilesAreEmptied) {
   EXPECT_EQ(content(files.path(0, 1)), "new");
 }
 
-TEST_F(LogFilesTest, AClosedFileGetsNothingMoreAndKeepsItsName) {
+TEST_F(LogFilesTest, WritesNothingToAClosedFile) {
   LogFiles files([] {});
   ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   files.write(0, 1, "first");
@@ -134,10 +134,10 @@ TEST_F(LogFilesTest, AClosedFileGetsNothingMoreAndKeepsItsName) {
   files.write(0, 1, "second");
   settle(files);
   EXPECT_EQ(content(files.path(0, 1)), "first");
-  EXPECT_EQ(files.complaint(), "");
+  EXPECT_EQ(files.write_error(), "");
 }
 
-TEST_F(LogFilesTest, DescriptorsAreGivenBack) {
+TEST_F(LogFilesTest, ReleasesDescriptors) {
   const std::size_t before = open_descriptors();
   {
     LogFiles files([] {});
@@ -164,7 +164,7 @@ TEST_F(LogFilesTest, AFolderThatCannotBeMadeIsNamed) {
   EXPECT_FALSE(files.is_open());
 }
 
-TEST_F(LogFilesTest, TooFewDescriptorsIsOneErrorAndLeavesNoneOpen) {
+TEST_F(LogFilesTest, ReportsTooFewDescriptorsOnceAndClosesAll) {
   const std::size_t before = open_descriptors();
   std::optional<test::ResourceLimit> few(std::in_place, RLIMIT_NOFILE, before + 8);
   LogFiles files([] {});
@@ -181,21 +181,21 @@ TEST_F(LogFilesTest, TooFewDescriptorsIsOneErrorAndLeavesNoneOpen) {
 }
 
 // A limit of the file's size is as good as a full disk.
-TEST_F(LogFilesTest, AFullDiskIsOneComplaintAndEndsThatFileOnly) {
+TEST_F(LogFilesTest, ReportsAFullDiskOnceAndClosesOnlyThatFile) {
   std::signal(SIGXFSZ, SIG_IGN);
   LogFiles files([] {});
   ASSERT_TRUE(open_all(files, root_, 0, {0, 1}).ok());
   std::optional<test::ResourceLimit> few_bytes(std::in_place, RLIMIT_FSIZE, 4);
   files.write(0, 1, "too long");
   settle(files);
-  const std::string complaint = files.complaint();
+  const std::string write_error = files.write_error();
   files.write(0, 1, "x");
   files.write(1, 1, "too long");
   files.write(0, 2, "y");
   settle(files);
   few_bytes.reset();
-  EXPECT_NE(complaint.find("rank00000.out: File too large"), std::string::npos) << complaint;
-  EXPECT_EQ(files.complaint(), complaint);
+  EXPECT_NE(write_error.find("rank00000.out: File too large"), std::string::npos) << write_error;
+  EXPECT_EQ(files.write_error(), write_error);
   EXPECT_EQ(content(files.path(0, 1)), "too ");
   EXPECT_EQ(content(files.path(0, 2)), "y");
 }
@@ -225,7 +225,7 @@ TEST_F(LogFilesTest, KeepsRunningIfTheFileSystemStalls) {
   }));
   settle(files);
   EXPECT_EQ(files.written(), given);
-  EXPECT_EQ(files.complaint(), "");
+  EXPECT_EQ(files.write_error(), "");
   close(reader);
 }
 

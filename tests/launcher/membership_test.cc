@@ -8,16 +8,16 @@ namespace ivy {
 namespace {
 
 constexpr Member A = Member::kAwaited;
-constexpr Member H = Member::kHere;
-constexpr Member G = Member::kGone;
+constexpr Member H = Member::kPresent;
+constexpr Member G = Member::kExcluded;
 
 TEST(MembershipTest, Decisions) {
   using D = MemberDecision;
   const struct {
     std::vector<Member> members;
     std::size_t least;
-    D in_time;     // While --start-timeout runs...
-    D time_is_up;  // ...and when it is over.
+    D in_time;    // While --start-timeout runs...
+    D timed_out;  // ...and when it is over.
     std::size_t spare;
   } rows[] = {
       // All are here: nobody waits, whatever the range.
@@ -41,12 +41,12 @@ TEST(MembershipTest, Decisions) {
   for (const auto& row : rows) {
     const auto where = &row - rows;
     EXPECT_EQ(decide_members(row.members, row.least, false), row.in_time) << "row " << where;
-    EXPECT_EQ(decide_members(row.members, row.least, true), row.time_is_up) << "row " << where;
+    EXPECT_EQ(decide_members(row.members, row.least, true), row.timed_out) << "row " << where;
     EXPECT_EQ(spare_members(row.members, row.least), row.spare) << "row " << where;
   }
 }
 
-TEST(MembershipTest, TheLineNamesEveryHostThatIsNotThere) {
+TEST(MembershipTest, NamesEveryMissingHost) {
   EXPECT_EQ(members_line(3, 3, "--nnodes 2:3", {}), "3 of 3 hosts (--nnodes 2:3)");
   EXPECT_EQ(members_line(2, 3, "--nnodes 2:3", {{"node03", "connecting", "no answer in 5 s"}}),
             "2 of 3 hosts (--nnodes 2:3), without node03 (connecting: no answer in 5 s)");
@@ -68,7 +68,7 @@ TEST(MembershipTest, ALongListOfReasonsIsCut) {
   EXPECT_NE(line.find("h11x"), std::string::npos) << line;
 }
 
-TEST(MembershipTest, PeersAreKnownByAddressesThatNobodyElseHas) {
+TEST(MembershipTest, IdentifiesPeersByUniqueAddresses) {
   using Words = std::vector<std::string>;
   const Words first = {"10.0.0.1", "172.17.0.1", "fd00::1"};
   const Words second = {"10.0.0.2", "172.17.0.1", "192.168.122.1"};

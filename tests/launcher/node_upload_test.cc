@@ -26,7 +26,7 @@
 namespace ivy {
 namespace {
 
-struct Conversation {
+struct ShellSession {
   std::string bytes;  // Of the relay.
   std::string failure;
   bool sent_bundle = false;
@@ -36,8 +36,8 @@ struct Conversation {
 
 // Plays a transport: runs `shell -c command` with the given home, answers what it asks, ends its
 // input when the relay has spoken, and returns what it said.
-Conversation talk(const std::string& shell_name, const std::string& home, NodeUpload& upload,
-                  const char* cache_home = nullptr, std::size_t breaks_after = SIZE_MAX) {
+ShellSession run_shell(const std::string& shell_name, const std::string& home, NodeUpload& upload,
+                       const char* cache_home = nullptr, std::size_t breaks_after = SIZE_MAX) {
   int input[2], output[2];
   if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0)
     return {"", "pipe", false, false, {}};
@@ -56,7 +56,7 @@ Conversation talk(const std::string& shell_name, const std::string& home, NodeUp
   close(output[1]);
   // The script may have ended before it has read everything.
   std::signal(SIGPIPE, SIG_IGN);
-  Conversation result;
+  ShellSession result;
   RemoteEntry entry(OpenRequest{std::string(32, 'c'), 1, false}, "host");
   pollfd ready{output[0], POLLIN, 0};
   char buffer[4096];
@@ -109,14 +109,14 @@ TEST_P(LoginShells, InstallOnceAndRunTheRelay) {
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   const std::string opened = "opened: IVYOPEN 1 new " + std::string(32, 'c') + " 1\n";
-  const Conversation first = talk(shell_name, host_.home(), **upload);
+  const ShellSession first = run_shell(shell_name, host_.home(), **upload);
   EXPECT_EQ(first.failure, "");
   EXPECT_EQ(first.bytes, opened);
   EXPECT_TRUE(first.sent_bundle);
   ASSERT_GE(first.moves.size(), 3u);
   EXPECT_TRUE(first.moves.back().starts_with("sending ivy-node (100 % of ")) << first.moves.back();
   EXPECT_FALSE(first.moves.front().starts_with("sending ivy-node (100 %"));
-  const Conversation second = talk(shell_name, host_.home(), **upload);
+  const ShellSession second = run_shell(shell_name, host_.home(), **upload);
   EXPECT_EQ(second.failure, "");
   EXPECT_EQ(second.bytes, opened);
   EXPECT_FALSE(second.sent_bundle);
@@ -143,7 +143,7 @@ class NodeUploadTest : public testing::Test {
   SshTestHost host_;
 };
 
-TEST_F(NodeUploadTest, TheCommandIsOneLineWithoutAnythingThatAShellExpandsInQuotes) {
+TEST_F(NodeUploadTest, TheCommandIsOneLineWithoutShellExpansions) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
@@ -170,12 +170,12 @@ TEST_F(NodeUploadTest, ACacheThatIsNoAbsolutePathIsNone) {
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   for (const char* cache : {"relative", "", "~/cache"}) {
-    EXPECT_EQ(talk("sh", host_.home(), **upload, cache).failure, "") << cache;
+    EXPECT_EQ(run_shell("sh", host_.home(), **upload, cache).failure, "") << cache;
     EXPECT_EQ(host_.bundles_in_home(), 1) << cache;
     EXPECT_FALSE(std::filesystem::exists(host_.home() / "relative"));
   }
   const std::string elsewhere = host_.root() / "cache";
-  EXPECT_EQ(talk("sh", host_.home(), **upload, elsewhere.c_str()).failure, "");
+  EXPECT_EQ(run_shell("sh", host_.home(), **upload, elsewhere.c_str()).failure, "");
   EXPECT_TRUE(std::filesystem::is_directory(elsewhere + "/ivyrun"));
 }
 
@@ -197,13 +197,13 @@ TEST_F(NodeUploadTest, NoBundleAtAllIsAnError) {
   EXPECT_EQ(NodeUpload::load(host_.root() / "nothing").error().code, Code::kNotFound);
 }
 
-TEST_F(NodeUploadTest, ABundleThatWasBrokenOnItsWayIsNotRun) {
+TEST_F(NodeUploadTest, DoesNotRunACorruptedBundle) {
   host_.make_bundle(kEchoNode);
   shell("cd " + host_.root().string() +
         "/lib/ivyrun && for f in *.sha256; do sed 's/^7/8/;t;s/^./7/' $f > x && mv x $f; done");
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  const Conversation result = talk("sh", host_.home(), **upload);
+  const ShellSession result = run_shell("sh", host_.home(), **upload);
   EXPECT_NE(result.failure.find("the received bundle differs from the sent one"), std::string::npos)
       << result.failure;
   EXPECT_EQ(host_.bundles_in_home(), 0);
@@ -219,23 +219,23 @@ TEST_F(NodeUploadTest, ResumesAnInterruptedUpload) {
                     std::string{std::istreambuf_iterator<char>(noise), {}} + "\n");
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  const Conversation broken = talk("sh", host_.home(), **upload, nullptr, 200'000);
+  const ShellSession broken = run_shell("sh", host_.home(), **upload, nullptr, 200'000);
   EXPECT_TRUE(broken.bytes.empty()) << broken.bytes;
   EXPECT_EQ(host_.bundles_in_home(), 1) << "the part alone";
-  const Conversation again = talk("sh", host_.home(), **upload);
+  const ShellSession again = run_shell("sh", host_.home(), **upload);
   EXPECT_TRUE(again.bytes.starts_with("opened:")) << again.bytes << again.failure;
   EXPECT_TRUE(again.sent_rest);
   EXPECT_EQ(host_.bundles_in_home(), 1) << "the bundle alone";
 }
 
-TEST_F(NodeUploadTest, APartThatIsDamagedCostsOneMoreTry) {
+TEST_F(NodeUploadTest, RetriesOnceAfterADamagedPart) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   ASSERT_TRUE(shell("d=" + host_.home().string() +
                     "/.cache/ivyrun && mkdir -p $d && printf wrong > $d/.part.$(cut -d' ' -f1 " +
                     host_.root().string() + "/lib/ivyrun/*.sha256)-$(uname -n)"));
-  const Conversation result = talk("sh", host_.home(), **upload);
+  const ShellSession result = run_shell("sh", host_.home(), **upload);
   EXPECT_TRUE(result.bytes.starts_with("opened:")) << result.bytes << result.failure;
   forget_shared_cache(**upload);
 }
@@ -245,7 +245,7 @@ TEST_F(NodeUploadTest, ABundleThatWasHalfCopiedIsNotSent) {
   shell("truncate -s 5000 " + host_.root().string() + "/lib/ivyrun/bundle-*.run");
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  const Conversation result = talk("sh", host_.home(), **upload);
+  const ShellSession result = run_shell("sh", host_.home(), **upload);
   EXPECT_NE(result.failure.find(" is incomplete: 5000 of "), std::string::npos) << result.failure;
 }
 
@@ -253,9 +253,9 @@ TEST_F(NodeUploadTest, ADamagedBundleIsReplaced) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  talk("sh", host_.home(), **upload);
+  run_shell("sh", host_.home(), **upload);
   ASSERT_TRUE(shell("rm " + host_.home().string() + "/.cache/ivyrun/*/ivy-node"));
-  const Conversation again = talk("sh", host_.home(), **upload);
+  const ShellSession again = run_shell("sh", host_.home(), **upload);
   EXPECT_EQ(again.failure, "");
   EXPECT_TRUE(again.bytes.starts_with("opened:")) << again.bytes;
 }
@@ -268,18 +268,18 @@ TEST_F(NodeUploadTest, ADirectoryThatIsALinkIsNotTrusted) {
   std::filesystem::create_directories(host_.home() / "elsewhere");
   std::filesystem::create_directory_symlink(host_.home() / "elsewhere",
                                             host_.home() / ".cache/ivyrun");
-  talk("sh", host_.home(), **upload);
+  run_shell("sh", host_.home(), **upload);
   EXPECT_TRUE(std::filesystem::is_empty(host_.home() / "elsewhere"));
   forget_shared_cache(**upload);
 }
 
 // What was planted before this build was used here for the first time: the command itself must not
 // run it, and the script that it asks for must not leave it there.
-TEST_F(NodeUploadTest, AProgramBehindALinkIsNotRun) {
+TEST_F(NodeUploadTest, DoesNotRunAProgramThroughALink) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  talk("sh", host_.home(), **upload);
+  run_shell("sh", host_.home(), **upload);
   const std::string cache = (host_.home() / ".cache/ivyrun").string();
   const std::string evil = (host_.home() / "evil").string();
   ASSERT_TRUE(shell("cp -r " + cache + " " + evil + " && for d in " + evil +
@@ -289,7 +289,7 @@ TEST_F(NodeUploadTest, AProgramBehindALinkIsNotRun) {
        {"for d in $c/*-*; do ln -sf $e/${d##*/}/ivy-node $d/ivy-node; done",
         "for d in $c/*-*; do rm -r $d; ln -s $e/${d##*/} $d; done", "rm -r $c && ln -s $e $c"}) {
     ASSERT_TRUE(shell("c=" + cache + "; e=" + evil + "; " + plant));
-    const Conversation result = talk("sh", host_.home(), **upload);
+    const ShellSession result = run_shell("sh", host_.home(), **upload);
     EXPECT_EQ(result.failure, "") << plant;
     EXPECT_TRUE(result.bytes.starts_with("opened:")) << plant << ": " << result.bytes;
   }
@@ -300,10 +300,10 @@ TEST_F(NodeUploadTest, ACacheThatOthersMayWriteIsClosedFirst) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  talk("sh", host_.home(), **upload);
+  run_shell("sh", host_.home(), **upload);
   const std::filesystem::path cache = host_.home() / ".cache/ivyrun";
   std::filesystem::permissions(cache, std::filesystem::perms{0770});
-  const Conversation again = talk("sh", host_.home(), **upload);
+  const ShellSession again = run_shell("sh", host_.home(), **upload);
   EXPECT_TRUE(again.bytes.starts_with("opened:")) << again.bytes;
   EXPECT_FALSE(again.sent_bundle);
   EXPECT_EQ(std::filesystem::status(cache).permissions(), std::filesystem::perms{0700});

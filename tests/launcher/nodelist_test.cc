@@ -70,7 +70,7 @@ TEST(NodelistTest, ReadsEveryForm) {
   for (const auto& [text, expected] : cases) EXPECT_EQ(parsed(text), expected) << text;
 }
 
-TEST(NodelistTest, RefusesWhatSlurmDoesNotWrite) {
+TEST(NodelistTest, RejectsInvalidNodelists) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "the list is empty"},
       {",a", "column 1: \"\" is not a name: there is an extra comma"},
@@ -199,18 +199,18 @@ class ScontrolTest : public testing::Test {
   // None of these texts holds a quote. Every line with a blank behind it, without the last.
   static std::string hostnames(const std::string& text) {
     FILE* pipe = popen(("scontrol show hostnames '" + text + "' 2>&1").c_str(), "r");
-    std::string said;
+    std::string printed;
     for (int c = 0; pipe != nullptr && (c = std::fgetc(pipe)) != EOF;)
-      said += c == '\n' ? ' ' : static_cast<char>(c);
+      printed += c == '\n' ? ' ' : static_cast<char>(c);
     if (pipe != nullptr) pclose(pipe);
-    if (!said.empty()) said.pop_back();
-    return said;
+    if (!printed.empty()) printed.pop_back();
+    return printed;
   }
 
   std::filesystem::path directory_;
 };
 
-TEST_F(ScontrolTest, ReadsWhatItReads) {
+TEST_F(ScontrolTest, MatchesScontrol) {
   Random random(20251122);
   std::size_t compared = 0;
   for (int i = 0; i < 300; ++i) {
@@ -229,7 +229,7 @@ TEST_F(ScontrolTest, ReadsWhatItReads) {
 }
 
 // What we take of a damaged list Slurm takes as well, and reads as the same names.
-TEST_F(ScontrolTest, TakesNothingElse) {
+TEST_F(ScontrolTest, RejectsOtherFlags) {
   Random random(7);
   constexpr std::string_view kDamage = "[],-0 9xn/";
   std::size_t taken = 0;

@@ -38,7 +38,7 @@ RankOperations& add(HostOperations& host, std::uint32_t rank, RankState state = 
   return added;
 }
 
-TEST(OperationLines, RanksThatDoTheSameAreOneLine) {
+TEST(OperationLines, FoldRanksInTheSameOperation) {
   HostOperations a{"a", {}};
   HostOperations b{"b", {}};
   for (const std::uint32_t rank : {0u, 1u}) fill(*add(a, rank).add_running(), 812, 30'500);
@@ -54,7 +54,7 @@ TEST(OperationLines, RanksThatDoTheSameAreOneLine) {
       "31 s ago");
 }
 
-TEST(OperationLines, TheDeadAreSaidToBeDeadAndWhereTheyWere) {
+TEST(OperationLines, MarkDeadRanksWithTheirLastOperation) {
   HostOperations a{"a", {}};
   fill(*add(a, 4, RankState::kSignalled, 9).add_running(), 5, 2'000);
   fill(*add(a, 5, RankState::kExited, 1).mutable_last(), 4, 2'000);
@@ -69,7 +69,7 @@ TEST(OperationLines, TheDeadAreSaidToBeDeadAndWhereTheyWere) {
             "host b did not answer in time");
 }
 
-TEST(OperationLines, EveryRunningOperationOfARankIsSaid) {
+TEST(OperationLines, ListEveryRunningOperationOfARank) {
   HostOperations a{"a", {}};
   RankOperations& rank = add(a, 0);
   fill(*rank.add_running(), 1, 1'000);
@@ -86,7 +86,7 @@ TEST(OperationLines, EveryRunningOperationOfARankIsSaid) {
             "the other side, for 3 s");
 }
 
-TEST(OperationLines, TheMembersOfOtherCommunicatorsAreThoseWhoHaveUsedThem) {
+TEST(OperationLines, InferMembersOfOtherCommunicatorsFromTheirUsers) {
   HostOperations a{"a", {}};
   OperationState& waits = *add(a, 0).add_running();
   fill(waits, 5, 2'000);

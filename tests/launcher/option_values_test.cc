@@ -132,7 +132,7 @@ TEST(OptionValuesTest, PortRanges) {
     EXPECT_FALSE(parse_port_range(bad).ok()) << bad;
 }
 
-TEST(OptionValuesTest, Words) {
+TEST(OptionValuesTest, ParsesNamedValues) {
   EXPECT_EQ(words_of("  ssh -o  X=y\t"), (std::vector<std::string_view>{"ssh", "-o", "X=y"}));
   EXPECT_TRUE(words_of(" ").empty());
 }

@@ -71,7 +71,7 @@ TEST(OptionsTest, SingleDashLongNames) {
   EXPECT_EQ(options_of({"-wdir", "/", "x"}).working_directory, "/");
 }
 
-TEST(OptionsTest, OneDashBeforeALongNameMeansThatName) {
+TEST(OptionsTest, AcceptsOneDashBeforeALongName) {
   for (const Words& words : {Words{"-nproc_per_node", "2", "x"}, Words{"-nproc-per-node=2", "x"},
                              Words{"-num_gpus", "2", "x"}, Words{"-ntasks_per_node", "2", "x"}})
     EXPECT_EQ(options_of(words).per_host.number, 2) << words.front();
@@ -230,7 +230,7 @@ TEST(OptionsTest, EveryValueArrives) {
   EXPECT_EQ(options.color, ColorChoice::kAlways);
   EXPECT_EQ(options.show_ranks.ranks, (std::vector<int>{0, 1}));
   EXPECT_EQ(options.log_dir, "logs");
-  EXPECT_EQ(options.log_to, LogPlace::kBoth);
+  EXPECT_EQ(options.log_to, LogLocation::kBoth);
   EXPECT_TRUE(options.raw && options.timestamps && options.quiet && options.dry_run);
   EXPECT_EQ(options.overflow, OverflowChoice::kDrop);
   EXPECT_EQ(options.verbose, 1);
@@ -293,7 +293,7 @@ TEST(OptionsTest, NotesAmbiguousCommandLines) {
   EXPECT_TRUE(options_of({"uv", "pip", "list"}).notes.empty());
 }
 
-TEST(OptionsTest, SeveralProgramsAreRefused) {
+TEST(OptionsTest, SeveralProgramsAreRejected) {
   for (const Words& words : {Words{"-np", "2", "a", ":", "-np", "1", "b"},
                              Words{"-np", "2", ":", "-np", "2", "b"}, Words{"a", ":", "b"}})
     EXPECT_TRUE(contains(error_of(words).message, "are not supported")) << words.front();
@@ -301,13 +301,13 @@ TEST(OptionsTest, SeveralProgramsAreRefused) {
   EXPECT_EQ(options_of({"echo", ":"}).command, (Words{"echo", ":"}));
 }
 
-TEST(OptionsTest, NumbersOfHostsThatLookLikePortsAreNoted) {
+TEST(OptionsTest, NotesHostCountsThatLookLikePorts) {
   const Options options = options_of({"-H", "a:22,b:2222,c:8", "x"});
   ASSERT_EQ(options.notes.size(), 1u);
   EXPECT_TRUE(contains(options.notes[0], "a:22 means 22 workers on a")) << options.notes[0];
 }
 
-TEST(OptionsTest, ANumberBehindAForeignSwitchBelongsToIt) {
+TEST(OptionsTest, TreatsANumberAfterAForeignSwitchAsItsValue) {
   EXPECT_EQ(options_of({"-K1", "x"}).notes.size(), 1u);
   EXPECT_TRUE(contains(error_of({"-K1x", "x"}).message, "unknown flag -K1x"));
   EXPECT_TRUE(contains(error_of({"-q1", "x"}).message, "unknown flag -q1"));
@@ -322,7 +322,7 @@ TEST(OptionsTest, SrunsListOfVariablesIsNamedAsTyped) {
             (Words{"ALLOWED=1", "A*"}));
 }
 
-TEST(OptionsTest, AVariableThatNothingReadsIsNoted) {
+TEST(OptionsTest, NotesAnUnknownVariable) {
   const auto notes_of = [](const Environment& environment) {
     return parse({"x"}, environment)->options.notes;
   };
@@ -433,7 +433,7 @@ TEST(OptionsTest, ARangeOfHosts) {
     std::vector<std::string> words;
     std::string message;
     std::string fix;
-  } refused[] = {
+  } rejected[] = {
       {{"-H", "a,b", "--nnodes", "3:2", "x"}, "has a MIN greater than MAX", "--nnodes 2:3"},
       {{"--nnodes", "0:2", "x"}, "", ""},
       {{"--nnodes", "1:", "x"}, "", ""},
@@ -444,7 +444,7 @@ TEST(OptionsTest, ARangeOfHosts) {
       {{"-H", "a,b", "--nnodes", "1:2", "-n", "2", "x"}, "-n fixes", "--nproc-per-node N"},
       {{"-H", "a,b", "--nnodes", "1:2", "--detach", "--lease", "60", "x"}, "another launcher", ""},
   };
-  for (const auto& row : refused) {
+  for (const auto& row : rejected) {
     EXPECT_TRUE(contains(error_of(row.words).message, row.message)) << row.words[3];
     EXPECT_TRUE(contains(error_of(row.words).fix, row.fix)) << row.words[3];
   }
@@ -605,7 +605,7 @@ TEST(OptionsTest, AWrongVariableIsNamed) {
 // ---- Texts
 // ------------------------------------------------------------------------------------------
 
-TEST(OptionsTest, NothingTypedShowsTheShortHelp) {
+TEST(OptionsTest, ShowsTheShortHelpWithoutArguments) {
   const Result<ParsedCommandLine> parsed = parse({});
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(parsed->exit_code, kExitUsage);
@@ -659,13 +659,13 @@ TEST(OptionsTest, EveryTopicOfTheHelpIsNamedInIt) {
     EXPECT_TRUE(contains(text, section.topic)) << section.topic;
 }
 
-TEST(OptionsTest, VersionNamesTheBuildWhenAsked) {
+TEST(OptionsTest, PrintsTheBuildWithVerboseVersion) {
   EXPECT_EQ(parse({"--version"})->text_to_print, "ivyrun " + std::string(version()) + "\n");
   EXPECT_TRUE(contains(parse({"-V", "-v"})->text_to_print, build_name()));
   EXPECT_EQ(parse({"-V"}, {{"IVY_NUM_PROC", "bad"}})->exit_code, 0);
 }
 
-TEST(OptionTableTest, NoSpellingMeansTwoThings) {
+TEST(OptionTableTest, HasUniqueSpellings) {
   std::set<std::string> seen;
   for (const OptionEntry& entry : option_table()) {
     EXPECT_TRUE(seen.insert(entry.name.front() == '-' ? "entry " + std::string(entry.name)

@@ -9,7 +9,7 @@
 namespace ivy {
 namespace {
 
-TEST(OtherLaunchers, EveryFlagIsKnownHere) {
+TEST(OtherLaunchers, KnowsEveryFlag) {
   for (const OtherLauncher& launcher : other_launchers()) {
     for (const std::string_view flag : words_of(launcher.flags)) {
       const bool is_known =
@@ -19,7 +19,7 @@ TEST(OtherLaunchers, EveryFlagIsKnownHere) {
   }
 }
 
-TEST(OtherLaunchers, ThePageSaysWhatEachIs) {
+TEST(OtherLaunchers, ThePageExplainsEachFlag) {
   const std::string page = coming_from_page();
   for (const std::string_view line :
        {"\n## accelerate\n", "- `--num-processes`: `--num-proc N`: ", "- `--nnodes`: the same: ",

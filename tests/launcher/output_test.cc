@@ -29,18 +29,18 @@ using namespace std::string_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kTimeout{20};
 
 // The reading side of standard output or error.
 struct Reader {
   int fd = -1;
   std::string text;
-  std::size_t most_at_once = 1u << 20;
+  std::size_t max_write_bytes = 1u << 20;
 
   bool read_some() {
     if (fd < 0) return false;
     char buffer[65536];
-    const ssize_t count = read(fd, buffer, std::min(sizeof buffer, most_at_once));
+    const ssize_t count = read(fd, buffer, std::min(sizeof buffer, max_write_bytes));
     if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
     return count > 0;
   }
@@ -118,10 +118,10 @@ class OutputTest : public ::testing::Test, public OutputEvents {
 
   void output_consumed(int, std::uint64_t bytes) override { consumed_ += bytes; }
   void output_closed() override { ++closed_; }
-  Result<void> make(const std::vector<RankPlace>& places) {
+  Result<void> make(const std::vector<RankLocation>& locations) {
     output_ = std::make_unique<Output>(loop_, options_, "job1", OutputTarget::kConsole, *this);
     std::optional<Result<void>> begun;
-    output_->begin(0, places, 1, [&](const Result<void>& result) { begun = result; });
+    output_->begin(0, locations, 1, [&](const Result<void>& result) { begun = result; });
     run_until([&] { return begun.has_value(); });
     return begun.value_or(Error{Code::kDeadlineExceeded, "begin() is not ready"});
   }
@@ -132,20 +132,20 @@ class OutputTest : public ::testing::Test, public OutputEvents {
     given_ += bytes.size();
     output_->worker_bytes(rank, stream, bytes, false);
   }
-  // Turns the loop and reads, until the condition holds or patience is over.
+  // Turns the loop and reads, until the condition holds or the time is over.
   bool run_until(const std::function<bool()>& condition) {
-    const auto deadline = steady_clock::now() + test::stretched(kPatience);
+    const auto deadline = steady_clock::now() + test::scaled_time(kTimeout);
     while (!condition()) {
       if (steady_clock::now() > deadline) return false;
       loop_.restart();
       const std::size_t ran = loop_.poll();
       const bool read_one = out_.read_some();
       const bool read_other = err_.read_some();
-      if (ran == 0 && !read_one && !read_other) wait_a_moment();
+      if (ran == 0 && !read_one && !read_other) pause_briefly();
     }
     return true;
   }
-  void wait_a_moment() {
+  void pause_briefly() {
     pollfd entries[2] = {{out_.fd, POLLIN, 0}, {err_.fd, POLLIN, 0}};
     ::poll(entries, 2, 1);
   }
@@ -229,7 +229,7 @@ TEST_F(OutputTest, ContinuesItsOwnUnfinishedLine) {
   EXPECT_EQ(out_.text, "[ 0 a] asking: answer\n");
 }
 
-TEST_F(OutputTest, SaysItsOwnLinesBetweenLines) {
+TEST_F(OutputTest, PrintsMessagesBetweenLines) {
   lend_pipe(1, out_);
   dup2(1, 2);
   (void)make_one_rank();
@@ -241,7 +241,7 @@ TEST_F(OutputTest, SaysItsOwnLinesBetweenLines) {
   EXPECT_EQ(out_.text, "half\nivyrun: note\nrest");
 }
 
-TEST_F(OutputTest, KeepsTheOrderOfBothStreamsInOnePlace) {
+TEST_F(OutputTest, KeepsTheOrderOfBothStreamsInOneFile) {
   lend_pipe(1, out_);
   dup2(1, 2);
   (void)make_two_ranks();
@@ -314,18 +314,18 @@ TEST_F(OutputTest, ShowsOnlyTheRanksAskedFor) {
   EXPECT_EQ(consumed_, given_);
 }
 
-TEST_F(OutputTest, KnowsWhoseErrorsStandJustAbove) {
+TEST_F(OutputTest, KnowsWhoseErrorsWereJustPrinted) {
   lend_pipes();
   (void)make_two_ranks();
-  EXPECT_FALSE(output_->is_just_shown(0));
+  EXPECT_FALSE(output_->was_just_printed(0));
   give(0, 2, "one\ntwo\nthree\nfour\n");
-  EXPECT_TRUE(output_->is_just_shown(0));
-  EXPECT_FALSE(output_->is_just_shown(1));
+  EXPECT_TRUE(output_->was_just_printed(0));
+  EXPECT_FALSE(output_->was_just_printed(1));
   give(1, 2, "a\nb\n");
-  EXPECT_TRUE(output_->is_just_shown(0));
-  EXPECT_TRUE(output_->is_just_shown(1));
+  EXPECT_TRUE(output_->was_just_printed(0));
+  EXPECT_TRUE(output_->was_just_printed(1));
   give(1, 2, "c\nd\n");
-  EXPECT_FALSE(output_->is_just_shown(0));
+  EXPECT_FALSE(output_->was_just_printed(0));
   (void)finish_and_give_back();
 }
 
@@ -347,9 +347,9 @@ TEST_F(OutputTest, KeepsTheLastBytesOfStandardError) {
 
 TEST_F(OutputTest, KeepsLessOfEachRankInALargeJob) {
   lend_pipes();
-  std::vector<RankPlace> places;
-  for (int rank = 0; rank < 4'096; ++rank) places.push_back({rank, rank, 0, "a"});
-  (void)make(places);
+  std::vector<RankLocation> locations;
+  for (int rank = 0; rank < 4'096; ++rank) locations.push_back({rank, rank, 0, "a"});
+  (void)make(locations);
   give(0, 2, std::string(100'000, 'x'));
   const std::size_t kept = output_->stderr_tail(0).size();
   EXPECT_TRUE(finish_and_give_back());
@@ -382,7 +382,7 @@ TEST_F(OutputTest, NeitherBlocksNorChangesASharedDescriptor) {
 TEST_F(OutputTest, ServesASlowReaderCompletely) {
   lend_pipes();
   (void)make_two_ranks();
-  out_.most_at_once = 777;
+  out_.max_write_bytes = 777;
   std::string expected;
   for (int i = 0; i < 20'000; ++i) {
     const std::string text = std::to_string(i) + "\n";
@@ -412,7 +412,7 @@ TEST_F(OutputTest, ReportsAClosedReaderOnceAndDisposesOfTheRest) {
   EXPECT_EQ(err_.text, "[!0 a] error\n");
 }
 
-TEST_F(OutputTest, DropsWholeLinesWhenAskedTo) {
+TEST_F(OutputTest, DropsWholeLinesOnRequest) {
   options_.overflow = OverflowChoice::kDrop;
   lend_pipes();
   (void)make_two_ranks();
@@ -424,22 +424,22 @@ TEST_F(OutputTest, DropsWholeLinesWhenAskedTo) {
   turn();
   const std::uint64_t kept_back = given_ - consumed_;
   const bool finished = finish();
-  const std::vector<std::string> complaints = output_->complaints();
+  const std::vector<std::string> output_errors = output_->output_errors();
   give_back();
   EXPECT_TRUE(finished);
   EXPECT_LT(kept_back, 3u << 20);
   EXPECT_EQ(consumed_, given_);
-  ASSERT_EQ(complaints.size(), 2u);
+  ASSERT_EQ(output_errors.size(), 2u);
   const std::size_t shown =
       static_cast<std::size_t>(std::count(out_.text.begin(), out_.text.end(), '\n'));
   std::size_t lost = 0;
-  for (const std::string& complaint : complaints) lost += std::stoul(complaint);
+  for (const std::string& write_error : output_errors) lost += std::stoul(write_error);
   EXPECT_EQ(shown + lost, 20'000u);
   EXPECT_EQ(out_.text.size(), shown * (999 + 8));
-  EXPECT_NE(complaints[0].find(" lines of rank 0 not shown"), std::string::npos);
+  EXPECT_NE(output_errors[0].find(" lines of rank 0 not shown"), std::string::npos);
 }
 
-TEST_F(OutputTest, GivesUpOnAStalledReaderOnlyWhenToldTo) {
+TEST_F(OutputTest, GivesUpOnAStalledReaderOnlyOnRequest) {
   lend_pipes();
   (void)make_two_ranks();
   give(0, 1, std::string(1u << 20, 'x'));
@@ -559,7 +559,7 @@ TEST_F(OutputTest, ColoursLabelsAndFiltersControlStringsOnATerminal) {
   EXPECT_EQ(out_.text, "\x1b[36m[ 0 a]\x1b[0m ab\n\x1b[32m[ 1 b]\x1b[0m \x1b[31mred\x1b[0m\n");
 }
 
-TEST_F(OutputTest, LeavesControlStringsAloneWhenRaw) {
+TEST_F(OutputTest, KeepsControlStringsInRawMode) {
   options_.raw = true;
   lend_terminal();
   (void)make_one_rank();
@@ -704,7 +704,7 @@ TEST_F(OutputFilesTest, AreNotSharedByTwoRanks) {
   EXPECT_FALSE(std::filesystem::exists(options_.log_dir));
 }
 
-TEST_F(OutputFilesTest, ComplainOnceAboutAFullDiskAndGoOn) {
+TEST_F(OutputFilesTest, ReportAFullDiskOnceAndContinue) {
   // A limit of the file's size is as good as a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit old{};
@@ -719,13 +719,13 @@ TEST_F(OutputFilesTest, ComplainOnceAboutAFullDiskAndGoOn) {
   give(0, 2, "e\n");
   const bool finished = finish();
   setrlimit(RLIMIT_FSIZE, &old);
-  const std::vector<std::string> complaints = output_->complaints();
+  const std::vector<std::string> output_errors = output_->output_errors();
   give_back();
   EXPECT_TRUE(finished);
   EXPECT_EQ(out_.text, "[ 0 a] one\n[ 1 b] two\n");
-  ASSERT_EQ(complaints.size(), 1u);
-  EXPECT_NE(complaints[0].find("rank00000.out: File too large"), std::string::npos)
-      << complaints[0];
+  ASSERT_EQ(output_errors.size(), 1u);
+  EXPECT_NE(output_errors[0].find("rank00000.out: File too large"), std::string::npos)
+      << output_errors[0];
   EXPECT_EQ(content(folder_ + "/logs/job1/0/rank00000.err"), "e\n");
 }
 
@@ -751,15 +751,15 @@ TEST_F(OutputFilesTest, StandardOutputMayBeAFile) {
   EXPECT_EQ(consumed_, given_);
 }
 
-TEST_F(OutputFilesTest, AFullDiskUnderStandardOutputIsSaid) {
+TEST_F(OutputFilesTest, ReportsAFullDiskUnderStandardOutput) {
   options_.log_dir.clear();
   lend_file(1, "/dev/full");
   lend_pipe(2, err_);
   (void)make_two_ranks();
   give(0, 1, "one\n");
-  const bool said = run_until([this] { return !err_.text.empty(); });
+  const bool printed = run_until([this] { return !err_.text.empty(); });
   const bool finished = finish_and_give_back();
-  EXPECT_TRUE(said && finished);
+  EXPECT_TRUE(printed && finished);
   EXPECT_NE(err_.text.find("No space left on device"), std::string::npos) << err_.text;
   EXPECT_EQ(consumed_, given_);
   EXPECT_EQ(closed_, 0);

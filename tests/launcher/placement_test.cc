@@ -38,7 +38,7 @@ std::string placed(const std::string& list, const SlurmAllocation& allocation = 
   return out;
 }
 
-TEST(PlacementTest, TakesAllHostsOrThoseThatAreNamed) {
+TEST(PlacementTest, UsesAllHostsOrTheNamedOnes) {
   EXPECT_EQ(placed(""), "Slurm job 1234: n1 n2 n3 n4");
   EXPECT_EQ(placed("n3,n1:2"), "-H within Slurm job 1234: n3 n1:2");
   EXPECT_EQ(placed("localhost:2"), "-H within Slurm job 1234: n2:2");
@@ -48,7 +48,7 @@ TEST(PlacementTest, TakesAllHostsOrThoseThatAreNamed) {
   EXPECT_EQ(placed("n1.b", long_names), "-H within Slurm job 1234: n1.b");
 }
 
-TEST(PlacementTest, HostsOfAnotherSchedulerAreReachedAsUsual) {
+TEST(PlacementTest, ReachesHostsOfAnotherSchedulerAsUsual) {
   const Allocation other{"batch job 7", {"n1", "n2"}, std::nullopt, std::nullopt};
   Options all = with_hosts("");
   ASSERT_TRUE(place_in_allocation(other, is_n2, all).ok());
@@ -61,7 +61,7 @@ TEST(PlacementTest, HostsOfAnotherSchedulerAreReachedAsUsual) {
   EXPECT_EQ(named.hosts.front().user, "me");
 }
 
-TEST(PlacementTest, RefusesOtherHosts) {
+TEST(PlacementTest, RejectsOtherHosts) {
   EXPECT_EQ(placed("n1,n[5-6]"), "error -H: n[5-6] are not in Slurm job 1234 (n[1-4])");
   EXPECT_EQ(placed("n10"), "error -H: n10 is not in Slurm job 1234 (n[1-4])");
   EXPECT_EQ(placed("n2,localhost"), "error -H: localhost is n2, which is already listed");
@@ -101,7 +101,7 @@ TEST(PlacementTest, IsPassedOverWhereItIsNotMeant) {
   EXPECT_TRUE(ignores_allocation(pretended));
 }
 
-TEST(PlacementTest, TasksOfAStepAreToldTheRightLine) {
+TEST(PlacementTest, ExplainsTheCorrectCommandInsideAStep) {
   SlurmAllocation allocation = four();
   allocation.step = SlurmStep{"0", 8, 0};
   const Error error = started_as_tasks(allocation, "ivyrun -n 8 'my train.py'");
@@ -141,39 +141,40 @@ Planned two_hosts(int workers, std::uint32_t devices) {
 
 // What is said of hosts that show so many of four devices.
 Planned checked(int workers, std::uint32_t visible, std::optional<int> allocated,
-                const std::string& bound_by, std::vector<Diagnostic>& refusals,
+                const std::string& bound_by, std::vector<Diagnostic>& rejections,
                 bool oversubscribe = false) {
   Planned made = two_hosts(workers, visible);
   made.options.oversubscribe = oversubscribe;
   made.options.allocation->gpus_requested = "--gpus-per-task 1";
   made.options.allocation->gpus_bound_by = bound_by;
   made.options.allocation->gpus_here = allocated;
-  PlanContext made_context{made.options, made.answers, made.plan, refusals};
+  PlanContext made_context{made.options, made.answers, made.plan, rejections};
   check_allocated_devices(made_context);
   return made;
 }
 
 TEST(DeviceChecksTest, NamesGpusPerTask) {
-  std::vector<Diagnostic> refusals;
-  checked(4, 1, 4, "--gpus-per-task", refusals);
-  ASSERT_EQ(refusals.size(), 1U);
-  EXPECT_EQ(refusals[0].what, "4 workers, but --gpus-per-task leaves 1 of 4 devices visible");
-  EXPECT_EQ(refusals[0].where, "n1");
-  EXPECT_EQ(refusals[0].severity, Severity::kError);
-  EXPECT_NE(refusals[0].fix.find("--gpus-per-node N with --ntasks-per-node 1"), std::string::npos);
-  EXPECT_NE(refusals[0].fix.find("--nproc-per-node 1\n"), std::string::npos);
-  refusals.clear();
-  checked(4, 1, 4, "--gpu-bind=single", refusals);
-  ASSERT_EQ(refusals.size(), 1U);
-  EXPECT_NE(refusals[0].fix.find("without --gpu-bind=single"), std::string::npos);
+  std::vector<Diagnostic> rejections;
+  checked(4, 1, 4, "--gpus-per-task", rejections);
+  ASSERT_EQ(rejections.size(), 1U);
+  EXPECT_EQ(rejections[0].what, "4 workers, but --gpus-per-task leaves 1 of 4 devices visible");
+  EXPECT_EQ(rejections[0].where, "n1");
+  EXPECT_EQ(rejections[0].severity, Severity::kError);
+  EXPECT_NE(rejections[0].fix.find("--gpus-per-node N with --ntasks-per-node 1"),
+            std::string::npos);
+  EXPECT_NE(rejections[0].fix.find("--nproc-per-node 1\n"), std::string::npos);
+  rejections.clear();
+  checked(4, 1, 4, "--gpu-bind=single", rejections);
+  ASSERT_EQ(rejections.size(), 1U);
+  EXPECT_NE(rejections[0].fix.find("without --gpu-bind=single"), std::string::npos);
 }
 
 // One worker for each device that is seen: three idle ones would go unnoticed.
 TEST(DeviceChecksTest, WarnsOfIdleDevices) {
   for (const auto& [workers, oversubscribe] : {std::pair{1, false}, {4, true}}) {
-    std::vector<Diagnostic> refusals;
-    const Planned made = checked(workers, 1, 4, "--gpus-per-task", refusals, oversubscribe);
-    EXPECT_TRUE(refusals.empty());
+    std::vector<Diagnostic> rejections;
+    const Planned made = checked(workers, 1, 4, "--gpus-per-task", rejections, oversubscribe);
+    EXPECT_TRUE(rejections.empty());
     ASSERT_EQ(made.plan.warnings.size(), 1U);
     EXPECT_EQ(made.plan.warnings[0].what, "--gpus-per-task leaves 1 of 4 devices visible");
     EXPECT_EQ(made.plan.warnings[0].where, "n[1-2]");
@@ -181,32 +182,32 @@ TEST(DeviceChecksTest, WarnsOfIdleDevices) {
   }
 }
 
-TEST(DeviceChecksTest, LetsTheRestPass) {
+TEST(DeviceChecksTest, AcceptsEverythingElse) {
   const std::string per_task = "--gpus-per-task";
   for (const auto& [workers, visible, allocated, bound_by] : {std::tuple{4, 4U, 4, per_task},
                                                               {4, 2U, 2, per_task},
                                                               {4, 2U, 4, std::string()},
                                                               {1, 1U, 1, per_task}}) {
-    std::vector<Diagnostic> refusals;
-    const Planned made = checked(workers, visible, allocated, bound_by, refusals);
-    EXPECT_TRUE(refusals.empty()) << workers << " " << visible;
+    std::vector<Diagnostic> rejections;
+    const Planned made = checked(workers, visible, allocated, bound_by, rejections);
+    EXPECT_TRUE(rejections.empty()) << workers << " " << visible;
     EXPECT_TRUE(made.plan.warnings.empty());
   }
-  std::vector<Diagnostic> refusals;
-  checked(4, 1, {}, per_task, refusals);
-  EXPECT_TRUE(refusals.empty()) << "who knows whether any is hidden";
+  std::vector<Diagnostic> rejections;
+  checked(4, 1, {}, per_task, rejections);
+  EXPECT_TRUE(rejections.empty()) << "who knows whether any is hidden";
   Planned outside = two_hosts(4, 1);
   outside.options.allocation.reset();
-  PlanContext outside_context{outside.options, outside.answers, outside.plan, refusals};
+  PlanContext outside_context{outside.options, outside.answers, outside.plan, rejections};
   check_allocated_devices(outside_context);
-  EXPECT_TRUE(refusals.empty());
+  EXPECT_TRUE(rejections.empty());
 }
 
-TEST(DeviceChecksTest, WarnsWhereNoneAreSeen) {
+TEST(DeviceChecksTest, WarnsIfNoDeviceIsVisible) {
   Planned made = two_hosts(1, 0);
   made.options.allocation->gpus_here = 4;
-  std::vector<Diagnostic> refusals;
-  PlanContext made_context{made.options, made.answers, made.plan, refusals};
+  std::vector<Diagnostic> rejections;
+  PlanContext made_context{made.options, made.answers, made.plan, rejections};
   check_allocated_devices(made_context);
   ASSERT_EQ(made.plan.warnings.size(), 1U);
   EXPECT_EQ(made.plan.warnings[0].where, "n[1-2]");
@@ -238,7 +239,7 @@ TEST(SlurmVariablesTest, DescribeThisJob) {
       nullptr);
 }
 
-TEST(SlurmVariablesTest, OnlyTheJobsOwnArePassedOn) {
+TEST(SlurmVariablesTest, PassesOnlyTheJobsVariables) {
   for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_ARRAY_TASK_ID",
                            "SLURM_RESTART_COUNT", "SLURM_CONF"})
     EXPECT_TRUE(is_of_slurm_job(name)) << name;

@@ -9,21 +9,21 @@ namespace {
 
 using comm_status::RankState;
 
-RankNews rank_news(std::uint32_t rank, RankState state, int code = 0) {
-  RankNews news;
-  news.set_rank(rank);
-  news.set_state(static_cast<std::uint32_t>(state));
-  news.set_code(code);
-  return news;
+RankUpdate rank_update(std::uint32_t rank, RankState state, int code = 0) {
+  RankUpdate updates;
+  updates.set_rank(rank);
+  updates.set_state(static_cast<std::uint32_t>(state));
+  updates.set_code(code);
+  return updates;
 }
 
-News news_of(std::uint32_t generation, std::initializer_list<RankNews> ranks,
-             bool listening = false) {
-  News news;
-  news.set_generation(generation);
-  news.set_listening(listening);
-  for (const RankNews& rank : ranks) *news.add_ranks() = rank;
-  return news;
+RankUpdates updates_of(std::uint32_t generation, std::initializer_list<RankUpdate> ranks,
+                       bool listening = false) {
+  RankUpdates updates;
+  updates.set_generation(generation);
+  updates.set_listening(listening);
+  for (const RankUpdate& rank : ranks) *updates.add_ranks() = rank;
+  return updates;
 }
 
 class RankEventLogTest : public testing::Test {
@@ -34,113 +34,114 @@ class RankEventLogTest : public testing::Test {
   // "1=3/9 4=2/0": rank, state, code.
   std::string next_for(std::size_t host) {
     std::string text;
-    const auto news = board_.next_for(host);
-    for (int i = 0; news && i < news->ranks_size(); ++i)
-      text += (i == 0 ? "" : " ") + std::to_string(news->ranks(i).rank()) + "=" +
-              std::to_string(news->ranks(i).state()) + "/" + std::to_string(news->ranks(i).code());
+    const auto updates = board_.next_for(host);
+    for (int i = 0; updates && i < updates->ranks_size(); ++i)
+      text += (i == 0 ? "" : " ") + std::to_string(updates->ranks(i).rank()) + "=" +
+              std::to_string(updates->ranks(i).state()) + "/" +
+              std::to_string(updates->ranks(i).code());
     return text;
   }
   RankEventLog board_;
 };
 
 TEST_F(RankEventLogTest, SendsNothingToHostsThatDoNotListen) {
-  EXPECT_TRUE(board_.worker_ended(0, rank_news(0, RankState::kExited)));
+  EXPECT_TRUE(board_.worker_ended(0, rank_update(0, RankState::kExited)));
   EXPECT_TRUE(board_.listeners().empty());
   EXPECT_EQ(next_for(1), "");
 }
 
 TEST_F(RankEventLogTest, SendsANewListenerAllEventsOnce) {
-  board_.worker_ended(0, rank_news(0, RankState::kSignalled, 9));
-  board_.worker_ended(1, rank_news(2, RankState::kExited, 1));
-  EXPECT_TRUE(board_.take(1, news_of(3, {}, true)));
+  board_.worker_ended(0, rank_update(0, RankState::kSignalled, 9));
+  board_.worker_ended(1, rank_update(2, RankState::kExited, 1));
+  EXPECT_TRUE(board_.take(1, updates_of(3, {}, true)));
   EXPECT_TRUE(board_.is_urgent());
   EXPECT_EQ(next_for(1), "0=3/9") << "its own it knows";
   EXPECT_EQ(next_for(1), "");
-  board_.worker_ended(0, rank_news(1, RankState::kExited, 7));
+  board_.worker_ended(0, rank_update(1, RankState::kExited, 7));
   EXPECT_EQ(next_for(1), "1=2/7");
 }
 
 TEST_F(RankEventLogTest, TreatsAnExitAfterLeavingAsNotUrgent) {
-  board_.take(1, news_of(3, {}, true));
-  EXPECT_TRUE(board_.take(0, news_of(3, {rank_news(0, RankState::kLeft)})));
+  board_.take(1, updates_of(3, {}, true));
+  EXPECT_TRUE(board_.take(0, updates_of(3, {rank_update(0, RankState::kLeft)})));
   EXPECT_FALSE(board_.is_urgent());
-  EXPECT_FALSE(board_.worker_ended(0, rank_news(0, RankState::kExited)));
+  EXPECT_FALSE(board_.worker_ended(0, rank_update(0, RankState::kExited)));
   EXPECT_FALSE(board_.rank_lost(0, 0, RankState::kHostLost));
   EXPECT_EQ(next_for(1), "0=1/0");
   // Another process of it has attached.
-  EXPECT_TRUE(board_.take(0, news_of(3, {rank_news(0, RankState::kAlive)})));
-  EXPECT_TRUE(board_.take(0, news_of(3, {rank_news(0, RankState::kSignalled, 9)})));
+  EXPECT_TRUE(board_.take(0, updates_of(3, {rank_update(0, RankState::kAlive)})));
+  EXPECT_TRUE(board_.take(0, updates_of(3, {rank_update(0, RankState::kSignalled, 9)})));
   EXPECT_EQ(next_for(1), "0=0/0 0=3/9");
 }
 
 TEST_F(RankEventLogTest, AShellsEndIsNotTheEndOfTheProcessBelowIt) {
-  board_.take(1, news_of(3, {}, true));
-  board_.take(0, news_of(3, {rank_news(0, RankState::kAlive)}, true));
-  EXPECT_FALSE(board_.worker_ended(0, rank_news(0, RankState::kExited)));
-  EXPECT_TRUE(board_.take(0, news_of(3, {rank_news(0, RankState::kDied)})));
-  EXPECT_TRUE(board_.take(0, news_of(3, {rank_news(0, RankState::kSignalled, 9)})));
-  EXPECT_FALSE(board_.take(0, news_of(3, {rank_news(0, RankState::kExited, 1)})));
+  board_.take(1, updates_of(3, {}, true));
+  board_.take(0, updates_of(3, {rank_update(0, RankState::kAlive)}, true));
+  EXPECT_FALSE(board_.worker_ended(0, rank_update(0, RankState::kExited)));
+  EXPECT_TRUE(board_.take(0, updates_of(3, {rank_update(0, RankState::kDied)})));
+  EXPECT_TRUE(board_.take(0, updates_of(3, {rank_update(0, RankState::kSignalled, 9)})));
+  EXPECT_FALSE(board_.take(0, updates_of(3, {rank_update(0, RankState::kExited, 1)})));
   EXPECT_EQ(next_for(1), "0=4/0 0=3/9");
 }
 
-TEST_F(RankEventLogTest, ARankThatStartsAgainLivesAndMayDieAgain) {
-  board_.take(1, news_of(3, {}, true));
-  board_.worker_ended(0, rank_news(0, RankState::kSignalled, 9));
+TEST_F(RankEventLogTest, ReportsASecondDeathOfARestartedRank) {
+  board_.take(1, updates_of(3, {}, true));
+  board_.worker_ended(0, rank_update(0, RankState::kSignalled, 9));
   EXPECT_EQ(next_for(1), "0=3/9");
   EXPECT_FALSE(board_.rank_restarted(2, 0, 1, 11)) << "that host has no such rank";
   EXPECT_TRUE(board_.rank_restarted(0, 0, 1, 11));
-  const auto news = board_.next_for(1);
-  ASSERT_TRUE(news);
-  EXPECT_EQ(news->ranks(0).state(), static_cast<std::uint32_t>(RankState::kAlive));
-  EXPECT_EQ(news->ranks(0).rejoins(), 1u);
-  EXPECT_TRUE(board_.worker_ended(0, rank_news(0, RankState::kExited, 4)));
+  const auto updates = board_.next_for(1);
+  ASSERT_TRUE(updates);
+  EXPECT_EQ(updates->ranks(0).state(), static_cast<std::uint32_t>(RankState::kAlive));
+  EXPECT_EQ(updates->ranks(0).rejoins(), 1u);
+  EXPECT_TRUE(board_.worker_ended(0, rank_update(0, RankState::kExited, 4)));
   EXPECT_EQ(next_for(1), "0=2/4");
 }
 
-TEST_F(RankEventLogTest, ADeathIsToldOnce) {
-  board_.take(1, news_of(3, {}, true));
-  EXPECT_TRUE(board_.take(0, news_of(3, {rank_news(0, RankState::kSignalled, 9)})));
-  EXPECT_FALSE(board_.worker_ended(0, rank_news(0, RankState::kSignalled, 9)));
+TEST_F(RankEventLogTest, ReportsADeathOnce) {
+  board_.take(1, updates_of(3, {}, true));
+  EXPECT_TRUE(board_.take(0, updates_of(3, {rank_update(0, RankState::kSignalled, 9)})));
+  EXPECT_FALSE(board_.worker_ended(0, rank_update(0, RankState::kSignalled, 9)));
   EXPECT_FALSE(board_.rank_lost(0, 0, RankState::kHostLost));
   EXPECT_EQ(next_for(1), "0=3/9");
 }
 
-TEST_F(RankEventLogTest, NothingOfAnotherGenerationCounts) {
-  EXPECT_FALSE(board_.take(0, news_of(2, {rank_news(0, RankState::kDied)}, true)));
-  board_.take(0, news_of(3, {rank_news(0, RankState::kDied)}, true));
+TEST_F(RankEventLogTest, IgnoresOtherGenerations) {
+  EXPECT_FALSE(board_.take(0, updates_of(2, {rank_update(0, RankState::kDied)}, true)));
+  board_.take(0, updates_of(3, {rank_update(0, RankState::kDied)}, true));
   board_.begin(4, kHostOfRank);
   EXPECT_TRUE(board_.listeners().empty());
-  board_.take(1, news_of(4, {}, true));
+  board_.take(1, updates_of(4, {}, true));
   EXPECT_EQ(next_for(1), "");
 }
 
-TEST_F(RankEventLogTest, AHostIsBelievedForItsOwnRanksAlone) {
-  board_.take(2, news_of(3, {}, true));
-  EXPECT_FALSE(
-      board_.take(1, news_of(3, {rank_news(0, RankState::kDied), rank_news(6, RankState::kDied),
-                                 rank_news(4'000'000'000, RankState::kDied)})));
-  News report = news_of(3, {});
+TEST_F(RankEventLogTest, TrustsAHostOnlyForItsOwnRanks) {
+  board_.take(2, updates_of(3, {}, true));
+  EXPECT_FALSE(board_.take(
+      1, updates_of(3, {rank_update(0, RankState::kDied), rank_update(6, RankState::kDied),
+                        rank_update(4'000'000'000, RankState::kDied)})));
+  RankUpdates report = updates_of(3, {});
   report.add_reports()->set_reporter(0);
   EXPECT_FALSE(board_.take(1, report));
   EXPECT_FALSE(board_.next_for(2).has_value());
   report.mutable_reports(0)->set_reporter(2);
   EXPECT_TRUE(board_.take(1, report));
-  EXPECT_TRUE(board_.take(1, news_of(3, {rank_news(2, RankState::kDied)})));
+  EXPECT_TRUE(board_.take(1, updates_of(3, {rank_update(2, RankState::kDied)})));
   EXPECT_EQ(next_for(2), "2=4/0");
 }
 
 TEST_F(RankEventLogTest, SendsLateHostsOnlyTheLatestState) {
-  board_.take(1, news_of(3, {}, true));
-  board_.take(0, news_of(3, {rank_news(5, RankState::kSignalled, 9)}));
+  board_.take(1, updates_of(3, {}, true));
+  board_.take(0, updates_of(3, {rank_update(5, RankState::kSignalled, 9)}));
   for (std::size_t i = 0; i < 4 * RankEventLog::kMaxReports; ++i) {
-    board_.take(0, news_of(3, {rank_news(0, RankState::kLeft)}));
-    board_.take(0, news_of(3, {rank_news(0, RankState::kAlive)}));
+    board_.take(0, updates_of(3, {rank_update(0, RankState::kLeft)}));
+    board_.take(0, updates_of(3, {rank_update(0, RankState::kAlive)}));
     board_.next_for(1);
     board_.mark_all_sent();
   }
-  board_.take(0, news_of(3, {rank_news(0, RankState::kLeft)}));
+  board_.take(0, updates_of(3, {rank_update(0, RankState::kLeft)}));
   EXPECT_EQ(next_for(1), "0=1/0");
-  board_.take(2, news_of(3, {}, true));
+  board_.take(2, updates_of(3, {}, true));
   const auto all = board_.next_for(2);
   ASSERT_TRUE(all);
   EXPECT_LT(all->ranks_size(), static_cast<int>(3 * RankEventLog::kMaxReports));
@@ -149,21 +150,21 @@ TEST_F(RankEventLogTest, SendsLateHostsOnlyTheLatestState) {
             static_cast<std::uint32_t>(RankState::kLeft));
 }
 
-TEST_F(RankEventLogTest, AllReportsArePassedOnAndTheLastAreKept) {
-  board_.take(1, news_of(3, {}, true));
-  std::size_t told = 0;
+TEST_F(RankEventLogTest, ForwardsAllReportsAndKeepsTheLast) {
+  board_.take(1, updates_of(3, {}, true));
+  std::size_t reported = 0;
   for (std::size_t i = 0; i < 5 * RankEventLog::kMaxReports; ++i) {
-    News news = news_of(3, {});
-    news.add_reports()->set_text(std::to_string(i));
-    EXPECT_TRUE(board_.take(0, news));
+    RankUpdates updates = updates_of(3, {});
+    updates.add_reports()->set_text(std::to_string(i));
+    EXPECT_TRUE(board_.take(0, updates));
     const auto next = board_.next_for(1);
     ASSERT_TRUE(next);
     EXPECT_EQ(next->reports(0).text(), std::to_string(i));
-    told += static_cast<std::size_t>(next->reports_size());
+    reported += static_cast<std::size_t>(next->reports_size());
     board_.mark_all_sent();
   }
-  EXPECT_EQ(told, 5 * RankEventLog::kMaxReports);
-  board_.take(2, news_of(3, {}, true));
+  EXPECT_EQ(reported, 5 * RankEventLog::kMaxReports);
+  board_.take(2, updates_of(3, {}, true));
   const auto late = board_.next_for(2);
   ASSERT_TRUE(late);
   EXPECT_GE(late->reports_size(), static_cast<int>(RankEventLog::kMaxReports));

@@ -37,12 +37,12 @@ ctl::StoreDescription two_hosts() {
 }
 
 struct Row {
-  const char* said;
+  const char* printed;
   const char* shown;
 };
 
 void expect_rows(const ctl::StoreDescription& store, const std::vector<Row>& rows) {
-  for (const Row& row : rows) EXPECT_EQ(explain_ranks(row.said, store), row.shown);
+  for (const Row& row : rows) EXPECT_EQ(explain_ranks(row.printed, store), row.shown);
 }
 
 TEST(RankNames, AProcessIsTheRankThatItIsOnItsHost) {
@@ -88,7 +88,7 @@ TEST(RankNames, PretendedHostsShareAnAddressAndNoProcess) {
                 "key 'k': rank 1 (host h1, pid 6), a client at 127.0.0.1:7 have"}});
 }
 
-TEST(RankNames, OnOneHostItIsNotRepeated) {
+TEST(RankNames, OmitsTheHostOnOneHost) {
   expect_rows(job_of({{"here", {}, true, {{0, 5}, {1, 0}}}}),
               {{"key 'k': a client at 127.0.0.1:7 has", "key 'k': a client at 127.0.0.1:7 has"},
                {"key 'k': pid 5 at 127.0.0.1 has", "key 'k': rank 0 (host here, pid 5) has"}});
@@ -117,7 +117,7 @@ TEST(RankNames, NamesUnconnectedRanksIfAllOthersAreKnown) {
                 everybody + "; not connected: ranks 0,3\nrank 2 has exited");
 }
 
-TEST(RankNames, SaysWhoHasEnded) {
+TEST(RankNames, NamesRanksThatHaveExited) {
   ctl::StoreDescription store = two_hosts();
   store.mutable_hosts(0)->mutable_workers(1)->set_ended(true);
   EXPECT_EQ(explain_ranks("store: no blocked requests", store),

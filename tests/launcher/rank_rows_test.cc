@@ -48,7 +48,7 @@ struct Scene {
   ctl::RanksDescription ranks;
 };
 
-TEST(RankRows, SayWhatEachRankDoesAndUses) {
+TEST(RankRows, ShowActivityAndUsageOfEachRank) {
   const Scene scene;
   ASSERT_EQ(scene.ranks.ranks_size(), 2);
   const ctl::RankRow& first = scene.ranks.ranks(0);
@@ -81,7 +81,7 @@ TEST(RankRows, HaveDevicesOnlyWhereARankUsesSome) {
   EXPECT_EQ(metrics_text(job, without.ranks).find("gpu"), std::string::npos);
 }
 
-TEST(MetricsText, IsWhatPrometheusReads) {
+TEST(MetricsText, IsValidPrometheusText) {
   const Scene scene;
   MetricsInputs job{"3f2a", "bert \"large\"", "train.py", 1'500, 1, {}};
   const std::string text = metrics_text(job, scene.ranks);
@@ -99,7 +99,7 @@ TEST(MetricsText, IsWhatPrometheusReads) {
             std::string::npos);
 }
 
-TEST(RankRows, ShowWherePythonRanksAre) {
+TEST(RankRows, ShowPythonStacks) {
   Scene scene;
   HostEvidence evidence;
   const auto add = [&](std::uint32_t rank, const std::string& file, const std::string& rest) {

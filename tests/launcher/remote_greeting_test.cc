@@ -51,22 +51,22 @@ std::string feed_slowly(RemoteGreeting& greeting, std::string_view text) {
 
 struct Case {
   const char* name;
-  RemoteGreeting::Speaker speaker;
+  RemoteGreeting::Sender speaker;
   std::string text;
   std::string events;
 };
 
 class Greetings : public testing::TestWithParam<Case> {};
 
-TEST_P(Greetings, AreReadInOnePieceAndByteByByte) {
+TEST_P(Greetings, AreParsedInOnePieceAndByteByByte) {
   RemoteGreeting at_once(GetParam().speaker);
   EXPECT_EQ(describe_events(at_once.feed(GetParam().text)), GetParam().events);
   RemoteGreeting slowly(GetParam().speaker);
   EXPECT_EQ(feed_slowly(slowly, GetParam().text), GetParam().events);
 }
 
-constexpr auto kShell = RemoteGreeting::Speaker::kShell;
-constexpr auto kRelay = RemoteGreeting::Speaker::kRelay;
+constexpr auto kShell = RemoteGreeting::Sender::kShell;
+constexpr auto kRelay = RemoteGreeting::Sender::kRelay;
 
 INSTANTIATE_TEST_SUITE_P(
     All, Greetings,

@@ -12,10 +12,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-AttemptFacts failure(int restarts, milliseconds lived = seconds(60)) {
+AttemptFacts failure(int restarts, milliseconds run_time = seconds(60)) {
   AttemptFacts facts;
   facts.restarts = restarts;
-  facts.lived = lived;
+  facts.run_time = run_time;
   facts.worker_failed = true;
   return facts;
 }
@@ -33,9 +33,9 @@ TEST(RestartPolicyTest, RestartsAsOftenAsAllowed) {
 }
 
 TEST(RestartPolicyTest, OnlyAWorkersOwnFailureIsTriedAgain) {
-  AttemptFacts ended_well = failure(0);
-  ended_well.worker_failed = false;
-  EXPECT_FALSE(policy(3).decide(ended_well).restarts);
+  AttemptFacts succeeded = failure(0);
+  succeeded.worker_failed = false;
+  EXPECT_FALSE(policy(3).decide(succeeded).restarts);
   AttemptFacts ending = failure(0);
   ending.job_is_ending = true;
   EXPECT_FALSE(policy(3).decide(ending).restarts);
@@ -50,7 +50,7 @@ TEST(RestartPolicyTest, OnlyAWorkersOwnFailureIsTriedAgain) {
   EXPECT_NE(policy(3).decide(leftovers).why_not, "");
 }
 
-TEST(RestartPolicyTest, ThePauseDoublesUntilAnAttemptLives) {
+TEST(RestartPolicyTest, DoublesThePauseUntilAnAttemptSucceeds) {
   RestartLimits limits;
   limits.max_restarts = 100;
   limits.max_quick_failures = 50;
@@ -75,7 +75,7 @@ TEST(RestartPolicyTest, GivesUpWhenNoAttemptMakesProgress) {
             "used");
 }
 
-TEST(RestartPolicyTest, AnAttemptThatLivesBeginsTheCountAgain) {
+TEST(RestartPolicyTest, ResetsTheCountAfterALongAttempt) {
   RestartPolicy many = policy(100);
   for (int restarts = 0; restarts < 40; ++restarts)
     EXPECT_TRUE(many.decide(failure(restarts, seconds(restarts % 5 == 4 ? 10 : 1))).restarts)
@@ -89,10 +89,10 @@ TEST(RestartPolicyTest, ASmallNumberOfRestartsIsMadeInFull) {
   EXPECT_EQ(four.decide(failure(4, seconds(0))).why_not, "");
 }
 
-AttemptFacts loss(int restarts, milliseconds lived = seconds(60)) {
+AttemptFacts loss(int restarts, milliseconds run_time = seconds(60)) {
   AttemptFacts facts;
   facts.restarts = restarts;
-  facts.lived = lived;
+  facts.run_time = run_time;
   facts.host_lost = true;
   return facts;
 }
@@ -130,7 +130,7 @@ TEST(RestartPolicyTest, ALostHostIsNoQuickFailure) {
 }
 
 // A clock that relates badly may say that a worker failed before it was started.
-TEST(RestartPolicyTest, AFailureBeforeTheStartIsAQuickOne) {
+TEST(RestartPolicyTest, CountsAFailureBeforeTheStartAsQuick) {
   EXPECT_EQ(policy(3).decide(failure(0, milliseconds(-5))).pause, seconds(1));
 }
 

@@ -63,7 +63,7 @@ class ScriptedAgent : public agent::v1::Agent::Service {
   int half_closed() const { return half_closed_; }
 
   // ---- for scripts ----
-  static void say_opened(Stream& stream, std::int64_t certificate_expires_at = 0) {
+  static void send_opened(Stream& stream, std::int64_t certificate_expires_at = 0) {
     agent::v1::OpenReply reply;
     reply.mutable_opened()->set_version("test");
     reply.mutable_opened()->set_certificate_expires_at(certificate_expires_at);
@@ -87,7 +87,7 @@ class ScriptedAgent : public agent::v1::Agent::Service {
   }
   // Sends everything back until the requests end.
   grpc::Status echo(Stream& stream) {
-    say_opened(stream);
+    send_opened(stream);
     std::string bytes;
     while (hear(stream, bytes)) say(stream, bytes);
     return grpc::Status::OK;
@@ -124,8 +124,8 @@ class ScriptedAgent : public agent::v1::Agent::Service {
       largest_data_ = std::max<std::size_t>(largest_data_, request.data().size());
       put_bytes_ += request.data();
     }
-    if (crowded_puts > 0) {
-      --crowded_puts;
+    if (busy_puts > 0) {
+      --busy_puts;
       return {grpc::StatusCode::ABORTED, "more than 16 bundles are being received"};
     }
     return put_answer;
@@ -138,7 +138,7 @@ class ScriptedAgent : public agent::v1::Agent::Service {
 
  public:
   grpc::Status put_answer = grpc::Status::OK;
-  std::atomic<int> crowded_puts = 0;  // So many are refused since others are coming in.
+  std::atomic<int> busy_puts = 0;  // Number of uploads to reject because others are in progress.
   agent::v1::ListReply list_answer;
 
  private:

@@ -16,7 +16,8 @@ using std::chrono::milliseconds;
 // Writes down how far its coroutine has come.
 class Walker {
  public:
-  Walker(boost::asio::io_context& loop, std::string& story) : sequence_(loop), story_(story) {}
+  Walker(boost::asio::io_context& loop, std::string& event_text)
+      : sequence_(loop), story_(event_text) {}
   void start() { sequence_.start(walk()); }
   void stop() { sequence_.stop(); }
   void arrive(int value) { arrival_(value); }
@@ -54,17 +55,17 @@ void run_for(boost::asio::io_context& loop, milliseconds time) {
 
 TEST(Sequence, RunsStepByStepAndEndsWhereItIsStopped) {
   boost::asio::io_context loop;
-  std::string story;
-  Walker walker(loop, story);
+  std::string event_text;
+  Walker walker(loop, event_text);
   walker.start();
-  EXPECT_EQ(story, "") << "it must not begin inside start()";
+  EXPECT_EQ(event_text, "") << "it must not begin inside start()";
   run_for(loop, milliseconds(20));
-  EXPECT_EQ(story, "abc");
+  EXPECT_EQ(event_text, "abc");
   walker.arrive(3);
   walker.arrive(4);
-  EXPECT_EQ(story, "abc7d");
+  EXPECT_EQ(event_text, "abc7d");
   run_for(loop, milliseconds(5));
-  EXPECT_EQ(story, "abc7d");
+  EXPECT_EQ(event_text, "abc7d");
 }
 
 TEST(Sequence, AnOldArrivalDoesNotEndALaterWait) {
@@ -86,7 +87,7 @@ TEST(Sequence, AnOldArrivalDoesNotEndALaterWait) {
   EXPECT_EQ(seen, (std::vector<int>{1, 3}));
 }
 
-TEST(Sequence, ALimitEndsAWaitForWhatDoesNotCome) {
+TEST(Sequence, EndsAWaitAtItsLimit) {
   boost::asio::io_context loop;
   Sequence sequence(loop);
   std::optional<int> late = 1, in_time;
@@ -116,27 +117,27 @@ struct Guest {
 TEST(Sequence, NothingRunsAfterItsEnd) {
   for (int turns = 0; turns < 8; ++turns) {
     boost::asio::io_context loop;
-    std::string story;
+    std::string event_text;
     int guests = 0;
     auto sequence = std::make_unique<Sequence>(loop);
     Arrival<int> arrival;
     const auto steps = [&]() -> Awaitable<void> {
       const Guest guest(guests);
-      story += "a";
+      event_text += "a";
       co_await sequence->turn();
-      story += "b";
+      event_text += "b";
       const auto keep = [&](const Arrival<int>& arrive) { arrival = arrive; };
       co_await sequence->wait<int>(keep);
-      story += "c";
+      event_text += "c";
     };
     sequence->start(steps());
     for (int i = 0; i < turns; ++i) loop.poll_one();
-    const std::string before = story;
+    const std::string before = event_text;
     sequence.reset();
     if (arrival) arrival(1);
     loop.restart();
     loop.poll();
-    EXPECT_EQ(story, before) << turns;
+    EXPECT_EQ(event_text, before) << turns;
     EXPECT_EQ(guests, 0) << "its frames are still there";
   }
 }

@@ -62,26 +62,26 @@ class SshLinkTest : public testing::Test {
     link_ = make(probe, attempt);
     link_->open(OpenRequest{kJob, 5, reattach});
     EXPECT_FALSE(probe.up || probe.down) << "a handler was called from inside open()";
-    EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down; })) << probe.story();
+    EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down; })) << probe.event_text();
   }
   void expect_up(LinkProbe& probe, const std::string& transport) {
-    ASSERT_TRUE(probe.up.has_value()) << probe.story();
+    ASSERT_TRUE(probe.up.has_value()) << probe.event_text();
     EXPECT_EQ(transport_name(probe.up->transport), transport);
     EXPECT_EQ(probe.up->peer_address, "127.0.0.1");
     EXPECT_EQ(probe.up->local_address, "127.0.0.1");
     EXPECT_EQ(probe.up->remote_command.find(kJob), std::string::npos);
     const std::string opened = "opened: IVYOPEN 1 new " + kJob + " 5\n";
     ASSERT_TRUE(run_until(loop_, [&] { return probe.bytes.size() >= opened.size(); }))
-        << probe.story();
+        << probe.event_text();
     EXPECT_EQ(probe.bytes, opened);
   }
   void expect_down(const LinkProbe& probe, LinkFailure failure, const std::string& message,
                    const std::string& fix) {
-    ASSERT_TRUE(probe.down.has_value()) << probe.story();
-    EXPECT_EQ(probe.down->failure, failure) << probe.story();
-    EXPECT_NE(probe.down->message.find(message), std::string::npos) << probe.story();
-    EXPECT_EQ(probe.down->message.find("\n"), std::string::npos) << probe.story();
-    EXPECT_NE(probe.down->fix.find(fix), std::string::npos) << probe.story();
+    ASSERT_TRUE(probe.down.has_value()) << probe.event_text();
+    EXPECT_EQ(probe.down->failure, failure) << probe.event_text();
+    EXPECT_NE(probe.down->message.find(message), std::string::npos) << probe.event_text();
+    EXPECT_EQ(probe.down->message.find("\n"), std::string::npos) << probe.event_text();
+    EXPECT_NE(probe.down->fix.find(fix), std::string::npos) << probe.event_text();
   }
   void expect_echo(LinkProbe& probe, std::size_t size) {
     probe.bytes.clear();
@@ -91,7 +91,7 @@ class SshLinkTest : public testing::Test {
     link_->write(sent);
     ASSERT_TRUE(run_until(loop_, [&] {
       return (probe.bytes.size() >= size && probe.drained > before) || probe.down;
-    })) << probe.story();
+    })) << probe.event_text();
     EXPECT_TRUE(probe.bytes == sent);
     EXPECT_EQ(probe.drained, before + 1);
   }
@@ -109,7 +109,7 @@ class SshLinkTest : public testing::Test {
     command.mutable_finish();
     ASSERT_TRUE(session.send(link::FrameType::kCommand, command.SerializeAsString()).ok());
     link_->write(session.take_bytes(0, SIZE_MAX));
-    EXPECT_TRUE(run_until(loop_, [&] { return probe.down && !job_runs(); })) << probe.story();
+    EXPECT_TRUE(run_until(loop_, [&] { return probe.down && !job_runs(); })) << probe.event_text();
     link_.reset();
   }
   // Warden or supervisor of kJob, wherever it has gone to.
@@ -134,16 +134,16 @@ TEST_F(SshLinkTest, SendsTheBundleOnceAndCarriesBytes) {
   LinkProbe first;
   open(first);
   expect_up(first, "ssh");
-  EXPECT_TRUE(first.said("sending ivy-node")) << first.story();
+  EXPECT_TRUE(first.printed("sending ivy-node")) << first.event_text();
   expect_echo(first, 5 << 20);
   LinkProbe second;
   open(second);
   expect_up(second, "ssh");
-  EXPECT_FALSE(second.said("sending ivy-node")) << second.story();
+  EXPECT_FALSE(second.printed("sending ivy-node")) << second.event_text();
   EXPECT_EQ(remote_.bundles_in_home(), 1);
 }
 
-TEST_F(SshLinkTest, ManyHostsOnOneHomeDoNotHurtEachOther) {
+TEST_F(SshLinkTest, SupportsManyHostsWithOneHomeDirectory) {
   ASSERT_TRUE(remote_.start({"", "", "MaxStartups 100\nMaxSessions 100"}));
   std::vector<LinkProbe> probes(16);
   std::vector<std::unique_ptr<HostLink>> links;
@@ -153,12 +153,12 @@ TEST_F(SshLinkTest, ManyHostsOnOneHomeDoNotHurtEachOther) {
   }
   for (LinkProbe& probe : probes) {
     EXPECT_TRUE(run_until(loop_, [&] { return !probe.bytes.empty() || probe.down; }));
-    EXPECT_TRUE(probe.up.has_value()) << probe.story();
+    EXPECT_TRUE(probe.up.has_value()) << probe.event_text();
   }
   EXPECT_EQ(remote_.bundles_in_home(), 1);
 }
 
-TEST_F(SshLinkTest, FewerPlacesThanHostsServeThemAll) {
+TEST_F(SshLinkTest, ServesMoreHostsThanSlots) {
   ASSERT_TRUE(remote_.start({"", "", "MaxStartups 100"}));
   options_.fanout = 2;
   std::vector<LinkProbe> probes(7);
@@ -169,7 +169,7 @@ TEST_F(SshLinkTest, FewerPlacesThanHostsServeThemAll) {
   }
   for (LinkProbe& probe : probes) {
     EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down; }));
-    EXPECT_TRUE(probe.up.has_value()) << probe.story();
+    EXPECT_TRUE(probe.up.has_value()) << probe.event_text();
   }
 }
 
@@ -182,7 +182,7 @@ TEST_F(SshLinkTest, NoiseOfTheLoginShellIsSkipped) {
   expect_up(probe, "ssh");
 }
 
-TEST_F(SshLinkTest, AShellThatEndsIsQuoted) {
+TEST_F(SshLinkTest, QuotesTheOutputOfAShellThatExits) {
   std::ofstream(remote_.home() / ".bashrc") << "echo 'This account is closed.'; exit 1\n";
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
@@ -202,7 +202,7 @@ TEST_F(SshLinkTest, AHomeWithoutProgramsIsPassedOver) {
   LinkProbe again;
   open(again);
   expect_up(again, "ssh");
-  EXPECT_FALSE(again.said("sending ivy-node")) << again.story();
+  EXPECT_FALSE(again.printed("sending ivy-node")) << again.event_text();
 }
 
 TEST_F(SshLinkTest, AFullHomeIsPassedOver) {
@@ -216,7 +216,7 @@ TEST_F(SshLinkTest, AFullHomeIsPassedOver) {
   expect_up(probe, "ssh");
 }
 
-TEST_F(SshLinkTest, NoRoomAnywhereIsSaidWithTheReasons) {
+TEST_F(SshLinkTest, ReportsThatNoDirectoryHasRoom) {
   if (geteuid() != 0) GTEST_SKIP() << "mounting needs root";
   if (!remote_.covers_tmp())
     GTEST_SKIP() << "the files of this test lie below /tmp, which has room";
@@ -248,7 +248,7 @@ TEST_F(SshLinkTest, AChangedHostKeyShowsBothFingerprints) {
   expect_down(probe, LinkFailure::kHostKey, "presented ED25519 SHA256:", "");
 }
 
-TEST_F(SshLinkTest, AHostKeyOfAnotherTypeIsRefused) {
+TEST_F(SshLinkTest, AHostKeyOfAnotherTypeIsRejected) {
   shell("ssh-keygen -q -t ecdsa -N '' -f " + (remote_.root() / "other_key").string());
   remote_.write_known_hosts("[127.0.0.1]:" + std::to_string(remote_.port()) + " " +
                             read_file(remote_.root() / "other_key.pub"));
@@ -258,14 +258,14 @@ TEST_F(SshLinkTest, AHostKeyOfAnotherTypeIsRefused) {
   expect_down(probe, LinkFailure::kHostKey, "the host key has changed", "ssh-keygen -R");
 }
 
-TEST_F(SshLinkTest, AWrongKeyFallsBackToTheClientAndThenSaysSo) {
+TEST_F(SshLinkTest, FallsBackToTheClientAfterAWrongKey) {
   shell("cd " + remote_.root().string() +
         " && ssh-keygen -q -t ed25519 -N '' -f wrong_key && "
         "mv wrong_key user_key");
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
   open(probe);
-  EXPECT_TRUE(probe.said("trying the OpenSSH client")) << probe.story();
+  EXPECT_TRUE(probe.printed("trying the OpenSSH client")) << probe.event_text();
   expect_down(probe, LinkFailure::kAuthentication, "Permission denied (publickey",
               "ssh -o BatchMode=yes -F");
 }
@@ -285,21 +285,21 @@ TEST_F(SshLinkTest, UsesTheClientForItsSpecialOptions) {
   LinkProbe probe;
   open(probe);
   expect_up(probe, "OpenSSH client");
-  EXPECT_TRUE(probe.said("no key was accepted")) << probe.story();
+  EXPECT_TRUE(probe.printed("no key was accepted")) << probe.event_text();
   // The next one does not try libssh again.
   LinkProbe again;
   open(again);
   expect_up(again, "OpenSSH client");
-  EXPECT_FALSE(again.said("no key was accepted")) << again.story();
+  EXPECT_FALSE(again.printed("no key was accepted")) << again.event_text();
 }
 
-TEST_F(SshLinkTest, TheConfigurationCanAskForTheClient) {
+TEST_F(SshLinkTest, UsesTheClientIfTheConfigurationRequiresIt) {
   remote_.write_config("IdentitiesOnly yes");
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
   open(probe);
   expect_up(probe, "OpenSSH client");
-  EXPECT_TRUE(probe.said("sending ivy-node")) << probe.story();
+  EXPECT_TRUE(probe.printed("sending ivy-node")) << probe.event_text();
   expect_echo(probe, 3 << 20);
 }
 
@@ -325,11 +325,12 @@ TEST_F(SshLinkTest, HandsOverToTheClientIfTheServerTakesNoMoreKeys) {
   LinkProbe probe;
   open(probe);
   expect_up(probe, "OpenSSH client");
-  EXPECT_TRUE(probe.said("the server accepted no more authentication attempts")) << probe.story();
+  EXPECT_TRUE(probe.printed("the server accepted no more authentication attempts"))
+      << probe.event_text();
   EXPECT_LT(std::clock() - begin, 10 * CLOCKS_PER_SEC) << "a busy loop";
 }
 
-TEST_F(SshLinkTest, SaysThatTheServerTookNoMoreKeys) {
+TEST_F(SshLinkTest, ReportsThatTheServerAcceptedNoMoreKeys) {
   SshTestAgent agent(remote_.root());
   ASSERT_TRUE(agent.add_foreign_keys(7));
   std::filesystem::remove(remote_.root() / "user_key");
@@ -398,7 +399,7 @@ TEST_F(SshLinkTest, ARevokedKeyNeedsTheClient) {
       << noted.notes;
 }
 
-TEST_F(SshLinkTest, TooFewDescriptorsAreSaid) {
+TEST_F(SshLinkTest, ReportsTooFewDescriptors) {
   ASSERT_TRUE(remote_.start());
   rlimit saved{};
   getrlimit(RLIMIT_NOFILE, &saved);
@@ -416,7 +417,7 @@ TEST_F(SshLinkTest, TooFewDescriptorsAreSaid) {
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
     EXPECT_NO_THROW({
       link_->open(OpenRequest{kJob, 5, false});
-      EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down; })) << probe.story();
+      EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down; })) << probe.event_text();
     }) << more;
     setrlimit(RLIMIT_NOFILE, &saved);
     failures += probe.down ? 1 : 0;
@@ -452,19 +453,19 @@ TEST_F(SshLinkTest, TheClientNamesAChangedHostKey) {
   expect_down(probe, LinkFailure::kHostKey, "Host key verification failed", "ssh");
 }
 
-TEST_F(SshLinkTest, ARefusedConnectionIsNamed) {
+TEST_F(SshLinkTest, ARejectedConnectionIsNamed) {
   LinkProbe probe;
   open(probe);
   expect_down(probe, LinkFailure::kRefused,
               "127.0.0.1 port " + std::to_string(remote_.port()) + ": Connection refused", "sshd");
-  EXPECT_TRUE(probe.said("trying again")) << probe.story();
+  EXPECT_TRUE(probe.printed("trying again")) << probe.event_text();
 }
 
-TEST_F(SshLinkTest, ARedialIsNotRetriedHere) {
+TEST_F(SshLinkTest, DoesNotRetryARedial) {
   LinkProbe probe;
   open(probe, true, 1);
   expect_down(probe, LinkFailure::kRefused, "Connection refused", "");
-  EXPECT_FALSE(probe.said("trying again")) << probe.story();
+  EXPECT_FALSE(probe.printed("trying again")) << probe.event_text();
 }
 
 TEST_F(SshLinkTest, AnUnknownNameIsNamed) {
@@ -474,7 +475,7 @@ TEST_F(SshLinkTest, AnUnknownNameIsNamed) {
   expect_down(probe, LinkFailure::kUnresolved, "no-such-host.invalid", "getent hosts");
 }
 
-TEST_F(SshLinkTest, ReattachingWhereNothingOfOursIsStartsNothing) {
+TEST_F(SshLinkTest, StartsNothingWhenReattachingToAnUnknownJob) {
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
   open(probe, true, 1);
@@ -482,7 +483,7 @@ TEST_F(SshLinkTest, ReattachingWhereNothingOfOursIsStartsNothing) {
   EXPECT_EQ(remote_.bundles_in_home(), 0);
 }
 
-TEST_F(SshLinkTest, ReattachingToAJobThatIsGoneSaysSo) {
+TEST_F(SshLinkTest, ReportsAMissingJobWhenReattaching) {
   remote_.make_bundle(
       "#!/bin/sh\ncase $1 in --version) ;; relay) read -r line; case $line in *reattach*) "
       "printf '\\001ivy:fail no-such-job\\n'; exit 3;; esac; printf 'opened: %s\\n' \"$line\"; "
@@ -493,7 +494,7 @@ TEST_F(SshLinkTest, ReattachingToAJobThatIsGoneSaysSo) {
   expect_up(first, "ssh");
   LinkProbe probe;
   open(probe, true, 1);
-  ASSERT_TRUE(run_until(loop_, [&] { return probe.down.has_value(); })) << probe.story();
+  ASSERT_TRUE(run_until(loop_, [&] { return probe.down.has_value(); })) << probe.event_text();
   EXPECT_EQ(probe.down->failure, LinkFailure::kNoSuchJob);
 }
 
@@ -507,8 +508,8 @@ TEST_F(SshLinkTest, TheRealRelayKnowsNoSuchJob) {
       // Installing is the business of a new job.
       LinkProbe installer;
       open(installer);
-      ASSERT_TRUE(installer.up.has_value()) << installer.story();
-      EXPECT_TRUE(installer.said("sending ivy-node")) << installer.story();
+      ASSERT_TRUE(installer.up.has_value()) << installer.event_text();
+      EXPECT_TRUE(installer.printed("sending ivy-node")) << installer.event_text();
       finish_real_job(installer);
       continue;
     }
@@ -516,8 +517,8 @@ TEST_F(SshLinkTest, TheRealRelayKnowsNoSuchJob) {
     host_.name = "127.0.0.1";
     link_ = make(probe, 1);
     link_->open(OpenRequest{std::string(32, 'd'), 5, true});
-    ASSERT_TRUE(run_until(loop_, [&] { return probe.down.has_value(); })) << probe.story();
-    EXPECT_EQ(probe.down->failure, LinkFailure::kNoSuchJob) << probe.story();
+    ASSERT_TRUE(run_until(loop_, [&] { return probe.down.has_value(); })) << probe.event_text();
+    EXPECT_EQ(probe.down->failure, LinkFailure::kNoSuchJob) << probe.event_text();
   }
 }
 #endif
@@ -527,7 +528,7 @@ TEST_F(SshLinkTest, TheEndOfTheRelayIsBroken) {
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
   open(probe);
-  ASSERT_TRUE(run_until(loop_, [&] { return probe.down.has_value(); })) << probe.story();
+  ASSERT_TRUE(run_until(loop_, [&] { return probe.down.has_value(); })) << probe.event_text();
   expect_down(probe, LinkFailure::kBroken, "oops (exit status 4)", "");
 }
 
@@ -538,7 +539,7 @@ TEST_F(SshLinkTest, ClosingEndsTheRelay) {
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
   open(probe);
-  ASSERT_TRUE(probe.up.has_value()) << probe.story();
+  ASSERT_TRUE(probe.up.has_value()) << probe.event_text();
   link_.reset();
   EXPECT_TRUE(run_until(loop_, [&] { return std::filesystem::exists(mark); }));
   EXPECT_FALSE(probe.down.has_value());
@@ -563,7 +564,7 @@ TEST_F(SshLinkTest, AServerThatHangsUpIsTriedFiveTimes) {
   open(probe);
   expect_down(probe, LinkFailure::kRefused, "closed the connection before", "MaxStartups");
   // What is wrong more often stands first.
-  EXPECT_TRUE(probe.down->fix.starts_with("is it an SSH server")) << probe.story();
+  EXPECT_TRUE(probe.down->fix.starts_with("is it an SSH server")) << probe.event_text();
   EXPECT_EQ(visitors, 5);
 }
 
@@ -627,7 +628,7 @@ TEST_F(SshLinkTest, ASilentAgentStopsNeitherTheLoopNorTheLogin) {
   LinkProbe by_key;
   open(by_key);
   expect_up(by_key, "ssh");
-  EXPECT_FALSE(by_key.said("SSH agent")) << by_key.story();
+  EXPECT_FALSE(by_key.printed("SSH agent")) << by_key.event_text();
   link_.reset();
   // The server takes no key of a file, so only the agent's are left.
   std::filesystem::rename(remote_.root() / "user_key.pub", remote_.root() / "hidden.pub");
@@ -636,14 +637,14 @@ TEST_F(SshLinkTest, ASilentAgentStopsNeitherTheLoopNorTheLogin) {
   link_->open(OpenRequest{kJob, 5, false});
   ASSERT_TRUE(run_until(
       loop_, [&] { return by_agent.up || by_agent.down; }, std::chrono::seconds(40)))
-      << by_agent.story();
+      << by_agent.event_text();
   const std::string name = "the SSH agent at " + (remote_.root() / "agent").string();
-  EXPECT_TRUE(by_agent.said("waiting for " + name)) << by_agent.story();
+  EXPECT_TRUE(by_agent.printed("waiting for " + name)) << by_agent.event_text();
   expect_down(by_agent, LinkFailure::kAuthentication, name + " did not answer for 10 s",
               "ssh-add -l");
   EXPECT_TRUE(noted.notes.starts_with("note: 127.0.0.1 waits for " + name + ", 4 s\n"))
       << noted.notes;
-  EXPECT_LT(watch.longest(), test::stretched(std::chrono::seconds(2)));
+  EXPECT_LT(watch.longest(), test::scaled_time(std::chrono::seconds(2)));
 }
 
 TEST_F(SshLinkTest, AControlMasterThatHangsIsNamed) {
@@ -657,9 +658,10 @@ TEST_F(SshLinkTest, AControlMasterThatHangsIsNamed) {
   LinkProbe probe;
   link_ = make(probe);
   link_->open(OpenRequest{kJob, 5, false});
-  EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.said("ControlMaster at " + path); }))
-      << probe.story();
-  EXPECT_FALSE(probe.up.has_value()) << probe.story();
+  EXPECT_TRUE(run_until(loop_, [&] {
+    return probe.up || probe.printed("ControlMaster at " + path);
+  })) << probe.event_text();
+  EXPECT_FALSE(probe.up.has_value()) << probe.event_text();
 }
 
 TEST_F(SshLinkTest, InvokesNoCallbackAfterCloseDuringASilentAgent) {
@@ -669,13 +671,13 @@ TEST_F(SshLinkTest, InvokesNoCallbackAfterCloseDuringASilentAgent) {
   LinkProbe probe;
   link_ = make(probe);
   link_->open(OpenRequest{kJob, 5, false});
-  ASSERT_TRUE(run_until(loop_, [&] { return probe.said("waiting for the SSH agent"); }))
-      << probe.story();
+  ASSERT_TRUE(run_until(loop_, [&] { return probe.printed("waiting for the SSH agent"); }))
+      << probe.event_text();
   link_.reset();
   context_.reset();
   loop_.restart();
   loop_.run_for(std::chrono::milliseconds(50));
-  EXPECT_FALSE(probe.up || probe.down) << probe.story();
+  EXPECT_FALSE(probe.up || probe.down) << probe.event_text();
 }
 
 // The home may be on a file system that stalls together with the network.
@@ -694,7 +696,7 @@ TEST_F(SshLinkTest, ARedialReadsNoFiles) {
   expect_up(again, "ssh");
 }
 
-TEST_F(SshLinkTest, ARedialRefusesAnotherHostKey) {
+TEST_F(SshLinkTest, ARedialRejectsAnotherHostKey) {
   ASSERT_TRUE(remote_.start());
   LinkProbe first;
   open(first);
@@ -707,7 +709,7 @@ TEST_F(SshLinkTest, ARedialRefusesAnotherHostKey) {
               "another machine");
 }
 
-TEST_F(SshLinkTest, ADamagedCopyIsSentAnew) {
+TEST_F(SshLinkTest, ResendsADamagedBundle) {
   ASSERT_TRUE(remote_.start());
   LinkProbe first;
   open(first);
@@ -719,8 +721,8 @@ TEST_F(SshLinkTest, ADamagedCopyIsSentAnew) {
   LinkProbe cut;
   open(cut);
   expect_up(cut, "ssh");
-  EXPECT_TRUE(cut.said("ivy-node is damaged on the host")) << cut.story();
-  EXPECT_TRUE(cut.said("sending ivy-node")) << cut.story();
+  EXPECT_TRUE(cut.printed("ivy-node is damaged on the host")) << cut.event_text();
+  EXPECT_TRUE(cut.printed("sending ivy-node")) << cut.event_text();
   link_.reset();
   // The right length and wrong content, as after a power cut: only a start shows it.
   shell("for f in " + remote_.home().string() +
@@ -728,12 +730,12 @@ TEST_F(SshLinkTest, ADamagedCopyIsSentAnew) {
         "head -c $n /dev/zero; } | head -c $n > $f.new; chmod 700 $f.new; mv $f.new $f; done");
   LinkProbe wrong;
   open(wrong);
-  ASSERT_TRUE(run_until(loop_, [&] { return wrong.down.has_value(); })) << wrong.story();
+  ASSERT_TRUE(run_until(loop_, [&] { return wrong.down.has_value(); })) << wrong.event_text();
   expect_down(wrong, LinkFailure::kBroken, "exited without any output", ".cache/ivyrun");
   LinkProbe repaired;
   open(repaired, false, 1);
   expect_up(repaired, "ssh");
-  EXPECT_TRUE(repaired.said("sending ivy-node")) << repaired.story();
+  EXPECT_TRUE(repaired.printed("sending ivy-node")) << repaired.event_text();
 }
 
 TEST_F(SshLinkTest, AShellThatStartsSomethingElseIsNamed) {
@@ -742,11 +744,12 @@ TEST_F(SshLinkTest, AShellThatStartsSomethingElseIsNamed) {
   LinkProbe probe;
   link_ = make(probe);
   link_->open(OpenRequest{kJob, 5, false});
-  EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down || probe.said("login shell"); }))
-      << probe.story();
+  EXPECT_TRUE(run_until(loop_, [&] {
+    return probe.up || probe.down || probe.printed("login shell");
+  })) << probe.event_text();
   if (probe.up) GTEST_SKIP() << "the login shell does not read .bashrc";
-  EXPECT_TRUE(probe.said("the login shell there has not started ivyrun's command yet"))
-      << probe.story();
+  EXPECT_TRUE(probe.printed("the login shell there has not started ivyrun's command yet"))
+      << probe.event_text();
 }
 
 // OpenSSH 9.8 and later turns an address away for a while after failed logins.
@@ -775,11 +778,11 @@ TEST_F(SshLinkTest, InvokesNoCallbackAfterClose) {
     loop_.restart();
     loop_.run_for(std::chrono::milliseconds(3));
     EXPECT_EQ(probe.up.has_value(), was_up);
-    EXPECT_FALSE(probe.down.has_value()) << probe.story();
+    EXPECT_FALSE(probe.down.has_value()) << probe.event_text();
   }
 }
 
-TEST(SshClientCommand, ForwardsNothingOfTheUsers) {
+TEST(SshClientCommand, DisablesForwardings) {
   Host host;
   host.name = "node1";
   const std::vector<std::string> words = ssh_client_command({}, host, {}, "", "true");

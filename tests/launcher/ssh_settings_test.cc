@@ -33,12 +33,12 @@ TEST(SshTarget, IsOpenSshsDefaultWithoutConfiguration) {
     EXPECT_EQ(plain.known_hosts, "/home/ada/.ssh/known_hosts");
     ASSERT_EQ(plain.identities.size(), 3u);
     EXPECT_EQ(plain.identities[0], "/home/ada/.ssh/id_ed25519");
-    EXPECT_TRUE(plain.may_ask);
+    EXPECT_TRUE(plain.may_prompt);
     EXPECT_TRUE(plain.pubkey);
   }
 }
 
-TEST(SshTarget, TakesOverWhatLibsshUnderstands) {
+TEST(SshTarget, UsesTheOptionsThatLibsshSupports) {
   const SshTarget found = target(
       "hostname 10.0.0.7\nport 2222\nuser bob\nidentityfile ~/keys/a\nidentityfile %d/.ssh/b\n"
       "identityagent /run/agent\nuserknownhostsfile /k\nstricthostkeychecking true\n"
@@ -50,7 +50,7 @@ TEST(SshTarget, TakesOverWhatLibsshUnderstands) {
   EXPECT_EQ(found.identities, (std::vector<std::string>{"/home/ada/keys/a", "/home/ada/.ssh/b"}));
   EXPECT_EQ(found.identity_agent, "/run/agent");
   EXPECT_EQ(found.known_hosts, "/k");
-  EXPECT_FALSE(found.may_ask);
+  EXPECT_FALSE(found.may_prompt);
   EXPECT_FALSE(found.pubkey);
 }
 
@@ -65,7 +65,7 @@ TEST(SshTarget, NeedsNoClientForHarmlessSettings) {
             "");
 }
 
-TEST(SshTarget, OverridesWhatReplacesOurCommand) {
+TEST(SshTarget, OverridesOptionsThatReplaceTheCommand) {
   const SshTarget found = target("remotecommand tmux new -A\nsessiontype none\nrequesttty force\n");
   EXPECT_EQ(found.client_because, "");
   EXPECT_EQ(found.client_options,
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
                     ClientCase{"identityfile ~/.ssh/%h\n", "IdentityFile ~/.ssh/%h"},
                     ClientCase{"somethingnew on\n", "somethingnew"}));
 
-TEST(MayConfigure, IsFalseForWhatDistributionsShip) {
+TEST(MayConfigure, IsFalseForConfigurationsOfDistributions) {
   const auto nothing = [](const std::string&) { return true; };
   const auto something = [](const std::string&) { return false; };
   const std::string debian =
@@ -115,7 +115,7 @@ TEST(KnownHosts, AuthoritiesNeedTheClient) {
   EXPECT_FALSE(known_hosts_needs_client(""));
 }
 
-TEST(KnownHosts, AreReadWhereverOpensshReadsThem) {
+TEST(KnownHosts, AreReadFromEveryFileOfOpenssh) {
   EXPECT_EQ(known_hosts_files(target("userknownhostsfile /k\n"), kAda),
             (std::vector<std::string>{"/k", "/home/ada/.ssh/known_hosts2",
                                       "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"}));

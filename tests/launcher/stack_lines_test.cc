@@ -81,7 +81,7 @@ TEST(StackText, AnyTextIsHarmless) {
       parse_stack(tool, text);
 }
 
-TEST(CollectiveOf, LibrariesAndWhoCalledThem) {
+TEST(CollectiveOf, NamesTheLibraryAndItsCaller) {
   EXPECT_EQ(collective_of(parse_stack("faulthandler", kInAllReduce).front()),
             "torch's all_reduce at train.py:12");
   EXPECT_EQ(collective_of({"main thread", {"wait (threading.py:3)", "step (train.py:12)"}}), "");
@@ -143,7 +143,7 @@ TEST(StackLines, FoldsEqualStacksOverRanksAndHosts) {
             "ranks 0-2,5 are in torch's all_reduce at train.py:12; rank 3 is in no collective");
 }
 
-TEST(StackLines, EqualThreadsAreCounted) {
+TEST(StackLines, CountEqualThreads) {
   std::string text = kInAllReduce;
   for (int i = 0; i < 99; ++i)
     text += "Thread 0x" + std::to_string(i) +

@@ -9,17 +9,19 @@ namespace {
 
 // A link that writes down what it is told.
 struct FakeLink final : StepClient {
-  void host_connected(std::shared_ptr<DialBackStream>) override { told += "came "; }
-  void host_reconnected() override { told += "again "; }
-  void host_failed(const LinkDown& down) override { told += "failed:" + down.message.line() + " "; }
-  void host_progress(const LinkStep& step) override { told += step.text.line() + " "; }
+  void host_connected(std::shared_ptr<DialBackStream>) override { reported += "came "; }
+  void host_reconnected() override { reported += "again "; }
+  void host_failed(const LinkDown& down) override {
+    reported += "failed:" + down.message.line() + " ";
+  }
+  void host_progress(const LinkStep& step) override { reported += step.text.line() + " "; }
 
-  std::string told;
+  std::string reported;
 };
 
 const LinkDown kLost{LinkFailure::kNoSuchJob, "killed", ""};
 
-TEST(StepHosts, TellsOnlyLinksThatWait) {
+TEST(StepHosts, NotifiesOnlyWaitingLinks) {
   StepHosts hosts;
   FakeLink first, second;
   hosts.add(0, "node1", first);
@@ -27,14 +29,14 @@ TEST(StepHosts, TellsOnlyLinksThatWait) {
   hosts.progress("soon");
   hosts.deliver(0, nullptr);
   hosts.progress("later");
-  EXPECT_EQ(first.told, "soon came ");
-  EXPECT_EQ(second.told, "soon later ");
+  EXPECT_EQ(first.reported, "soon came ");
+  EXPECT_EQ(second.reported, "soon later ");
   ASSERT_EQ(hosts.missing().size(), 1u);
   EXPECT_EQ(hosts.missing().front()->name, "node2");
   EXPECT_EQ(hosts.names(), (std::vector<std::string>{"node1", "node2"}));
 }
 
-TEST(StepHosts, ALinkThatHasLeftIsToldNothing) {
+TEST(StepHosts, DoesNotNotifyARemovedLink) {
   StepHosts hosts;
   FakeLink link;
   hosts.add(0, "node1", link);
@@ -42,19 +44,19 @@ TEST(StepHosts, ALinkThatHasLeftIsToldNothing) {
   hosts.remove(7, link);
   hosts.lose_all(kLost);
   hosts.progress("soon");
-  EXPECT_EQ(link.told, "");
+  EXPECT_EQ(link.reported, "");
 }
 
-TEST(StepHosts, ASecondConnectionIsToldToTheLinkOfTheFirst) {
+TEST(StepHosts, ReportsASecondConnectionToTheSameLink) {
   StepHosts hosts;
   FakeLink link;
   hosts.add(0, "node1", link);
   hosts.deliver(0, nullptr);
   hosts.deliver(0, nullptr);
-  EXPECT_EQ(link.told, "came again ");
+  EXPECT_EQ(link.reported, "came again ");
 }
 
-TEST(StepHosts, ALinkThatComesLateHearsThatItsHostIsLost) {
+TEST(StepHosts, ReportsALostHostToALateLink) {
   StepHosts hosts;
   FakeLink early, late;
   hosts.add(0, "node1", early);
@@ -63,8 +65,8 @@ TEST(StepHosts, ALinkThatComesLateHearsThatItsHostIsLost) {
   hosts.lose(*hosts.find("node1"), kLost);
   hosts.add(0, "node1", late);
   hosts.serve(0);
-  EXPECT_EQ(early.told, "failed:killed ");
-  EXPECT_EQ(late.told, "failed:killed ");
+  EXPECT_EQ(early.reported, "failed:killed ");
+  EXPECT_EQ(late.reported, "failed:killed ");
 }
 
 TEST(StepHosts, ForgetsTheOutputOfAHostWhenItConnects) {

@@ -17,7 +17,7 @@ bool has(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-TEST(SlurmVersion, IsReadFromWhatSrunPrints) {
+TEST(SlurmVersion, IsReadFromTheOutputOfSrun) {
   const struct {
     const char* text;
     std::optional<SlurmVersion> version;
@@ -35,7 +35,7 @@ TEST(SlurmVersion, IsReadFromWhatSrunPrints) {
     EXPECT_EQ(parse_slurm_version(each.text), each.version) << each.text;
 }
 
-TEST(SrunCommand, TakesPartInTheJobWithoutTakingAnything) {
+TEST(SrunCommand, RequestsNoResourcesFromTheAllocation) {
   StepRequest request;
   request.hosts = {"node1", "node2", "node3"};
   request.script = "the script";
@@ -73,10 +73,10 @@ TEST(SrunCommand, NamesHostsThatAreNotTheWholeAllocation) {
   EXPECT_TRUE(has(srun_command(request), "--nodelist=node[3,1]"));
 }
 
-TEST(SrunCommand, TheUsersWordsComeBehindOurs) {
+TEST(SrunCommand, PlacesTheUsersArgumentsLast) {
   StepRequest request;
   request.hosts = {"a"};
-  request.more_words = {"--mpi=pmix", "--time=5"};
+  request.extra_arguments = {"--mpi=pmix", "--time=5"};
   request.script = "s";
   const std::vector<std::string> words = srun_command(request);
   const auto ours = std::find(words.begin(), words.end(), "--mpi=none");
@@ -86,7 +86,7 @@ TEST(SrunCommand, TheUsersWordsComeBehindOurs) {
             (std::vector<std::string>{"--time=5", "/bin/sh", "-c", "s"}));
 }
 
-TEST(SrunEnvironment, LosesWhatWouldBeAnOptionOfTheStep) {
+TEST(SrunEnvironment, OmitsVariablesThatSrunReads) {
   Environment caller;
   for (const char* const name :
        {"SLURM_NTASKS",       "SLURM_NTASKS_PER_NODE", "SLURM_NPROCS",     "SLURM_CPUS_PER_TASK",
@@ -109,7 +109,7 @@ TEST(SrunEnvironment, LosesWhatWouldBeAnOptionOfTheStep) {
   EXPECT_EQ(srun_environment(kept, false), kept);
 }
 
-TEST(SrunEnvironment, DevicesOfThisHostAreNotThoseOfOthers) {
+TEST(SrunEnvironment, OmitsDeviceMasksOfThisHost) {
   const Environment caller = {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"ROCR_VISIBLE_DEVICES", "0"}};
   EXPECT_TRUE(srun_environment(caller, false).empty());
   EXPECT_EQ(srun_environment(caller, true), caller);
@@ -122,7 +122,7 @@ TEST(SrunEnvironment, HidesTheUsersLibrariesFromSrun) {
             (Environment{{"IVY_LD_LIBRARY_PATH", "/opt/x"}, {"IVY_LD_PRELOAD", "/opt/y.so"}}));
 }
 
-TEST(StepScript, QuotesWhatItIsGiven) {
+TEST(StepScript, QuotesArguments) {
   const std::string script = step_script("/opt/it's here/ivy-node", "ivy-node 1 build x", "abc");
   EXPECT_TRUE(
       script.starts_with("p='/opt/it'\\''s here/ivy-node' v='ivy-node 1 build x' h='abc' "));
@@ -172,14 +172,14 @@ TEST(StepShell, RunsOnlyOwnedFilesAndNoLinks) {
   std::filesystem::remove_all(home);
 }
 
-TEST(StepScript, TheHeaderCountsWhatStandsBehindIt) {
+TEST(StepScript, TheHeaderCountsTheBytesAfterIt) {
   const std::string header = bundle_header("x86_64", "cafe", 123, 45);
   const std::size_t newline = header.find('\n');
   EXPECT_EQ(header.substr(0, newline),
             "bundle x86_64 123 cafe " + std::to_string(header.size() - newline - 1));
 }
 
-TEST(StepAnswer, IsFoundAmongWhatHostsPrint) {
+TEST(StepAnswer, IsFoundInTheOutputOfHosts) {
   const std::optional<StepAnswer> need = parse_step_answer("noise\001ivy:need x86_64 node3");
   ASSERT_TRUE(need);
   EXPECT_EQ(need->kind, StepAnswer::Kind::kNeed);
@@ -222,18 +222,18 @@ TEST(SrunWords, TasksThatHaveEnded) {
 }
 
 TEST(SrunWords, ParsesMessagesOfHosts) {
-  const std::optional<HostWords> words =
-      parse_host_words("ivy-node: n3: cannot reach the launcher (10.0.0.1:7: refused)");
+  const std::optional<HostMessage> words =
+      parse_host_message("ivy-node: n3: cannot reach the launcher (10.0.0.1:7: refused)");
   ASSERT_TRUE(words);
   EXPECT_EQ(words->node, "n3");
   EXPECT_EQ(words->text, "cannot reach the launcher (10.0.0.1:7: refused)");
   for (const char* const line : {"", "ivy-node: x", "srun: error: n3: x", "ivy-node"})
-    EXPECT_FALSE(parse_host_words(line)) << line;
+    EXPECT_FALSE(parse_host_message(line)) << line;
 }
 
 TEST(SrunWords, ExplainsFailuresOfSrun) {
   const struct {
-    const char* said;
+    const char* printed;
     const char* message;
     const char* fix;
   } cases[] = {
@@ -257,7 +257,7 @@ TEST(SrunWords, ExplainsFailuresOfSrun) {
       {"", "srun has ended (exit 1)", ""},
   };
   for (const auto& each : cases) {
-    const Error error = srun_failure(each.said, "has ended (exit 1)");
+    const Error error = srun_failure(each.printed, "has ended (exit 1)");
     EXPECT_NE(error.message.find(each.message), std::string::npos) << error.message;
     EXPECT_NE(error.fix.find(each.fix), std::string::npos) << error.fix;
   }

@@ -38,7 +38,7 @@ class SummaryTest : public ::testing::Test {
     inputs.quiet = quiet;
     inputs.head_logs = head_logs;
     inputs.node_logs = node_logs;
-    inputs.complaints = complaints;
+    inputs.output_errors = output_errors;
     inputs.unclean = unclean;
     inputs.attempts = attempts;
     inputs.attempt = attempt;
@@ -52,7 +52,7 @@ class SummaryTest : public ::testing::Test {
   bool quiet = false;
   std::string head_logs;
   std::string node_logs;
-  std::vector<std::string> complaints;
+  std::vector<std::string> output_errors;
   std::vector<std::string> unclean;
   std::vector<FailedAttempt> attempts;
   int attempt = 1;
@@ -88,7 +88,7 @@ TEST_F(SummaryTest, CountsTheAttemptsInTheMiddleOfMany) {
   EXPECT_NE(failed.find("  attempt 20 of 21: a cause\nivyrun: exit code 3"), std::string::npos);
 }
 
-TEST_F(SummaryTest, SaysWhereTheFilesAreWhenEveryRankEndedWell) {
+TEST_F(SummaryTest, PrintsTheLogPathAfterASuccess) {
   add(0, 0);
   head_logs = "runs/j/0";
   EXPECT_EQ(text(), "ivyrun: logs: runs/j/0\n");
@@ -100,7 +100,7 @@ TEST_F(SummaryTest, SaysWhereTheFilesAreWhenEveryRankEndedWell) {
   EXPECT_EQ(text(), "");
 }
 
-TEST_F(SummaryTest, SaysOnWhichHostTheFileOfAFailedRankIs) {
+TEST_F(SummaryTest, PrintsTheHostOfAFailedRanksFile) {
   add(0, 1);
   node_logs = "/data/runs/j/0";
   EXPECT_NE(text().find("  log:   /data/runs/j/0/rank00000.err on node03\nivyrun: exit code 1"),
@@ -112,7 +112,7 @@ TEST_F(SummaryTest, SaysOnWhichHostTheFileOfAFailedRankIs) {
   EXPECT_NE(text().find("  log:   runs/j/0/rank00000.err\nivyrun: exit"), std::string::npos);
 }
 
-TEST_F(SummaryTest, SaysWhereTheFilesAreWhenNoRankIsToBlame) {
+TEST_F(SummaryTest, PrintsTheLogPathIfNoRankIsToBlame) {
   launcher_end.reason = LauncherReason::kInterrupted;
   launcher_end.signal = SIGINT;
   launcher_end.diagnostic = Diagnostic{.id = "IVY-R003", .what = "interrupted by SIGINT"};
@@ -121,15 +121,15 @@ TEST_F(SummaryTest, SaysWhereTheFilesAreWhenNoRankIsToBlame) {
   EXPECT_NE(text().find("  logs:  runs/j/0\nivyrun: exit code 130"), std::string::npos) << text();
 }
 
-TEST_F(SummaryTest, SaysNothingWhenEveryRankEndedWell) {
+TEST_F(SummaryTest, PrintsNothingAfterASuccess) {
   add(0, 0);
   add(1, 0);
   EXPECT_EQ(text(), "");
 }
 
-TEST_F(SummaryTest, ComplainsEvenWhenEveryRankEndedWell) {
+TEST_F(SummaryTest, PrintsOutputErrorsAfterASuccess) {
   add(0, 0);
-  complaints = {"12 lines of rank 0 not shown"};
+  output_errors = {"12 lines of rank 0 not shown"};
   unclean = {"node3: pid 12 (python3) cannot be killed: D in nfs_wait"};
   EXPECT_EQ(text(),
             "ivyrun: warning: 12 lines of rank 0 not shown\n"
@@ -154,16 +154,16 @@ TEST_F(SummaryTest, ShowsTheFirstCauseWithItsTraceback) {
             "ivyrun: exit code 1 (from rank 0)\n");
 }
 
-TEST_F(SummaryTest, RepeatsNoTracebackThatStandsJustAbove) {
+TEST_F(SummaryTest, DoesNotRepeatATracebackThatWasJustPrinted) {
   WorkerEnd& end = add(0, 1);
   end.stderr_tail =
       "Traceback (most recent call last):\n  File \"t.py\", line 1\nValueError: no\n  more\n";
-  end.is_just_shown = true;
-  const std::string said = text();
-  EXPECT_NE(said.find("    ValueError: no\n      more\n    (see the traceback above)\n"),
+  end.was_just_printed = true;
+  const std::string printed = text();
+  EXPECT_NE(printed.find("    ValueError: no\n      more\n    (see the traceback above)\n"),
             std::string::npos)
-      << said;
-  EXPECT_EQ(said.find("Traceback"), std::string::npos) << said;
+      << printed;
+  EXPECT_EQ(printed.find("Traceback"), std::string::npos) << printed;
 }
 
 TEST_F(SummaryTest, ShowsTheLastLinesWithoutATraceback) {
@@ -224,7 +224,7 @@ TEST_F(SummaryTest, ListsAtMostEightCandidates) {
   EXPECT_NE(text().find("         and 1 more: rank 9\n"), std::string::npos) << text();
 }
 
-TEST_F(SummaryTest, SaysWhatCouldNotBeStarted) {
+TEST_F(SummaryTest, ReportsAProgramThatCouldNotBeStarted) {
   add(0, 127);
   const auto fail = [this](const std::string& failure, StartStep step, int error) {
     ends.front().exec_failure = failure;
@@ -306,7 +306,7 @@ TEST_F(SummaryTest, NamesRanksThatHadFinishedBeforeTheFirstFailure) {
 }
 
 TEST_F(SummaryTest, CountsOnlyThoseAsStoppedThatHadStarted) {
-  launcher_end.reason = LauncherReason::kRefused;
+  launcher_end.reason = LauncherReason::kRejected;
   launcher_end.diagnostic = Diagnostic{.id = "IVY-H011", .what = "no store", .exit_code = 122};
   add(0, 1, true).pid = 0;
   add(1, 1, true).pid = 0;
@@ -325,7 +325,7 @@ TEST_F(SummaryTest, ShowsTenthsBelowAMinute) {
   EXPECT_EQ(after(600), "after 00:01:00");
 }
 
-TEST_F(SummaryTest, SaysWhichSignalInterruptedIt) {
+TEST_F(SummaryTest, NamesTheSignalThatInterruptedIt) {
   launcher_end.reason = LauncherReason::kInterrupted;
   launcher_end.signal = SIGINT;
   launcher_end.diagnostic =
@@ -337,7 +337,7 @@ TEST_F(SummaryTest, SaysWhichSignalInterruptedIt) {
             "ivyrun: exit code 130, SIGINT (from ivyrun)\n");
 }
 
-TEST_F(SummaryTest, EscapesWhatWorkersAndPathsContain) {
+TEST_F(SummaryTest, EscapesOutputAndPaths) {
   add(0, 1).stderr_tail = "a\x1b]0;evil\x07\x01z\n";
   log_path = [](int) { return std::string("runs/\x1b[2J.err"); };
   const std::string shown = text();

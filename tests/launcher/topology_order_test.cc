@@ -35,7 +35,7 @@ struct Network {
   }
   // "n0 n2 n1", in rank order.
   std::string hosts() {
-    plan = make_plan(options, "job", answers, refusals).value();
+    plan = make_plan(options, "job", answers, rejections).value();
     std::string text;
     int rank = 0;
     for (const PlannedHost& host : plan.hosts) {
@@ -48,7 +48,7 @@ struct Network {
 
   Options options;
   std::vector<HostAnswer> answers;
-  std::vector<Diagnostic> refusals;
+  std::vector<Diagnostic> rejections;
   JobPlan plan;
 };
 
@@ -66,7 +66,7 @@ TEST(TopologyOrderTest, HostsOfADomainFollowEachOther) {
   EXPECT_EQ(cliques.hosts(), "n0 n3 n1 n2") << "cliques of a cluster are nearer than clusters";
 }
 
-TEST(TopologyOrderTest, SwitchesAreATree) {
+TEST(TopologyOrderTest, FormsATreeOfSwitches) {
   Network tree({"core1.leaf1", "core2.leaf3", "core1.leaf2", "core2.leaf3", "core1.leaf1"},
                MapChoice::kSwitch);
   EXPECT_EQ(tree.hosts(), "n0 n4 n2 n1 n3");
@@ -74,13 +74,13 @@ TEST(TopologyOrderTest, SwitchesAreATree) {
             std::string::npos);
 }
 
-TEST(TopologyOrderTest, TheFirstHostStaysAndNumbersAreOfTheGivenHosts) {
+TEST(TopologyOrderTest, KeepsTheFirstHostAndTheGivenNumbers) {
   Network taken({"b/0", "a/0", "b/0", "a/0"}, MapChoice::kNvlink);
   taken.options.num_nodes = 3;
   EXPECT_EQ(taken.hosts(), "n0 n2 n1") << "the first three of -H";
 }
 
-TEST(TopologyOrderTest, HostsThatDoNotKnowStandAlone) {
+TEST(TopologyOrderTest, PlacesUnknownHostsSeparately) {
   Network some({"a/0", "", "a/0", ""}, MapChoice::kNvlink);
   EXPECT_EQ(some.hosts(), "n0 n2 n1 n3");
   ASSERT_EQ(some.plan.warnings.size(), 1u);
@@ -91,7 +91,7 @@ TEST(TopologyOrderTest, HostsThatDoNotKnowStandAlone) {
   EXPECT_TRUE(one.plan.warnings.empty()) << "a single host has no neighbour";
 }
 
-TEST(TopologyOrderTest, AcceleratorsBehindASwitchFollowEachOther) {
+TEST(TopologyOrderTest, KeepsAcceleratorsOfOneSwitchTogether) {
   HostFacts facts;
   for (const char* pci_switch : {"s1", "s2", "s1", "s2"})
     facts.add_devices()->set_pci_switch(pci_switch);

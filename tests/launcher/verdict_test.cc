@@ -88,7 +88,7 @@ WorkerEnd tolerated(WorkerEnd end) {
   return end;
 }
 
-TEST(VerdictTest, AJobThatEndsWellWithoutARankHasEndedWell) {
+TEST(VerdictTest, SucceedsWithoutRanks) {
   const Outcome outcome =
       judge({code(0, 0, 90), tolerated(killed(1, SIGKILL, 10)), code(2, 0, 91)}, {});
   EXPECT_EQ(outcome.exit_code, 0);
@@ -206,7 +206,7 @@ TEST(VerdictTest, ReturnsTheLaunchersCodeIfNoRankFailedFirst) {
   const LauncherRow rows[] = {
       {LauncherReason::kTimeout, 124},        {LauncherReason::kHostLost, 121},
       {LauncherReason::kSupervisorLost, 121}, {LauncherReason::kOutputClosed, 141},
-      {LauncherReason::kHostsNotUp, 120},     {LauncherReason::kRefused, 122},
+      {LauncherReason::kHostsNotUp, 120},     {LauncherReason::kRejected, 122},
       {LauncherReason::kInternal, 125},       {LauncherReason::kPreempted, 75},
   };
   for (const LauncherRow& row : rows) {
@@ -218,9 +218,9 @@ TEST(VerdictTest, ReturnsTheLaunchersCodeIfNoRankFailedFirst) {
     // A worker that failed long before is the cause; one that failed afterwards is not.
     EXPECT_EQ(judge({code(0, 9, 10)}, because(row.reason, 60'000)).exit_code, 9);
     EXPECT_EQ(judge({code(0, 9, 11)}, because(row.reason, 10)).exit_code, row.exit_code);
-    LauncherEnd told = because(row.reason, 10);
-    told.diagnostic.exit_code = 77;
-    EXPECT_EQ(judge({}, told).exit_code, 77);
+    LauncherEnd reported = because(row.reason, 10);
+    reported.diagnostic.exit_code = 77;
+    EXPECT_EQ(judge({}, reported).exit_code, 77);
   }
 }
 
@@ -234,7 +234,7 @@ TEST(VerdictTest, RaisesTheSignalThatInterruptedIt) {
   }
 }
 
-TEST(VerdictTest, TakesAWorkerKilledByTheSchedulersSignalForInterrupted) {
+TEST(VerdictTest, TreatsAWorkerKilledByTheSchedulerAsInterrupted) {
   const LauncherEnd interrupted = because(LauncherReason::kInterrupted, 1000, SIGTERM);
   EXPECT_EQ(judge({killed(0, SIGTERM, 990)}, interrupted).raise_signal, SIGTERM);
   EXPECT_EQ(judge({killed(0, SIGSEGV, 990)}, interrupted).exit_code, 139);
@@ -244,7 +244,7 @@ TEST(VerdictTest, TakesAWorkerKilledByTheSchedulersSignalForInterrupted) {
   EXPECT_TRUE(judge({killed(0, SIGTERM, 990)}, later).origin_is_worker);
 }
 
-TEST(VerdictTest, TakesAWorkerEndedByTheNoticeForPreempted) {
+TEST(VerdictTest, TreatsAWorkerEndedByTheNoticeAsPreempted) {
   const LauncherEnd preempted = because(LauncherReason::kPreempted, 1000, SIGUSR1);
   EXPECT_EQ(judge({killed(0, SIGUSR1, 990)}, preempted).exit_code, 75);
   EXPECT_EQ(judge({killed(0, SIGSEGV, 990)}, preempted).exit_code, 139);
@@ -253,7 +253,7 @@ TEST(VerdictTest, TakesAWorkerEndedByTheNoticeForPreempted) {
   EXPECT_EQ(judge({victim(killed(1, SIGUSR1, 1000)), code(0, 1, 1010)}, preempted).exit_code, 75);
 }
 
-TEST(VerdictTest, TakesBrokenConnectionsBeforeALostHostForItsConsequence) {
+TEST(VerdictTest, AttributesBrokenConnectionsToALostHost) {
   const LauncherEnd lost = because(LauncherReason::kHostLost, 20'000);
   const Outcome consequence = judge({code(0, 1, 19'000)}, lost);
   EXPECT_EQ(consequence.exit_code, 121);
@@ -285,7 +285,7 @@ TEST(TracebackTest, ReadsThroughPrefixesCarriageReturnsAndCutEnds) {
             "Traceback (most recent call last):\n  File\nE: x\n");
 }
 
-TEST(TracebackTest, BeginsBehindAProgressBar) {
+TEST(TracebackTest, StartsAfterAProgressBar) {
   EXPECT_EQ(last_traceback("x\n\r 45%|####  | 3/7Traceback (most recent call last):\n  File \"a\"\n"
                            "ValueError: v\nbye\n"),
             "Traceback (most recent call last):\n  File \"a\"\nValueError: v\n");
@@ -302,7 +302,7 @@ TEST(TracebackTest, KeepsMessagesOfSeveralLinesAndAWorkersOriginal) {
   EXPECT_EQ(last_traceback(loader), loader);
 }
 
-TEST(TracebackTest, SkipsWhatPythonIgnores) {
+TEST(TracebackTest, SkipsIgnoredExceptions) {
   const std::string cause = "Traceback (most recent call last):\n  File \"a\"\nValueError: cause\n";
   const std::string ignored =
       "Exception ignored in: <function D.__del__ at 0x7f>\n"

@@ -54,8 +54,8 @@ struct Job {
   }
 
   HostPlan host_plan(std::size_t host = 0) {
-    std::vector<Diagnostic> refusals;
-    PlanContext context{options, answers, plan, refusals};
+    std::vector<Diagnostic> rejections;
+    PlanContext context{options, answers, plan, rejections};
     plan_devices(context);
     const Result<HostPlan> made = make_host_plan(inputs(), plan.hosts[host]);
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
@@ -102,7 +102,7 @@ bool is_unset(const HostPlan& plan, const std::string& pattern) {
   return std::find(plan.unset().begin(), plan.unset().end(), pattern) != plan.unset().end();
 }
 
-TEST(WorkerEnvironmentTest, RefusesAVariableThatNoProgramCanBeGiven) {
+TEST(WorkerEnvironmentTest, RejectsAVariableThatNoProgramCanBeGiven) {
   Job job;
   job.caller.push_back({"NCCL_BIG", std::string(131'072 - 10, 'x')});
   const auto made = [&] { return make_host_plan(job.inputs(), job.plan.hosts[1]); };
@@ -114,7 +114,7 @@ TEST(WorkerEnvironmentTest, RefusesAVariableThatNoProgramCanBeGiven) {
       "the variable NCCL_BIG takes 131073 bytes, and Linux passes at most 131072 to a program");
 }
 
-TEST(WorkerEnvironmentTest, GivesTheWorkingDirectoryAsPwdAndNoOldpwd) {
+TEST(WorkerEnvironmentTest, SetsPwdToTheWorkingDirectoryAndNoOldpwd) {
   for (const char* transport : {"local", "ssh", "srun", "agent"}) {
     Job job(transport);
     job.caller.push_back({"PWD", "/elsewhere"});
@@ -299,7 +299,7 @@ TEST(WorkerEnvironmentTest, EveryJobHasALoopbackAddressForNcclsHealth) {
   EXPECT_EQ(value(job.worker(), "NCCL_RAS_ADDR"), "localhost:5");
 }
 
-TEST(WorkerEnvironmentTest, HostsOfOneNameAndBootAreDifferentOnesForNccl) {
+TEST(WorkerEnvironmentTest, DistinguishesHostsOfOneBootForNccl) {
   Job job("ssh", 3);
   for (HostAnswer& answer : job.answers) {
     answer.facts.set_boot_id("b");
@@ -328,7 +328,7 @@ TEST(WorkerEnvironmentTest, NamesTheUserEvenWithoutAnAccount) {
   EXPECT_EQ(value(other.worker(), "USER"), "(unset)") << "the login there has set it";
 }
 
-TEST(WorkerEnvironmentTest, RanksAreToldThatDevicesAreSharedOnPurpose) {
+TEST(WorkerEnvironmentTest, TellsNcclThatDevicesAreSharedOnPurpose) {
   Job job;
   EXPECT_EQ(value(job.worker(), "IVY_OVERSUBSCRIBE"), "(unset)");
   job.options.oversubscribe = true;
@@ -336,7 +336,7 @@ TEST(WorkerEnvironmentTest, RanksAreToldThatDevicesAreSharedOnPurpose) {
   EXPECT_EQ(value(job.worker(1, 1), "IVY_OVERSUBSCRIBE"), "1");
 }
 
-TEST(WorkerEnvironmentTest, SurvivorsShrinkTheirNcclWhereTheJobGoesOnWithThem) {
+TEST(WorkerEnvironmentTest, EnablesNcclShrinkIfTheJobContinues) {
   Job job;
   EXPECT_EQ(value(job.worker(), "IVY_NCCL_SHRINK"), "(unset)");
   job.options.on_failure = OnFailure::kShrink;
@@ -405,7 +405,7 @@ TEST(WorkerEnvironmentTest, EachSeesAllOrItsOwn) {
   EXPECT_EQ(value(worker, "CUDA_DEVICE_ORDER"), "(unset)") << "the caller's travels by itself";
 }
 
-TEST(WorkerEnvironmentTest, TheUsersOwnWordsCount) {
+TEST(WorkerEnvironmentTest, PrefersTheUsersValues) {
   Job job("local", 1);
   give_devices(job.answers[0].facts, 4);
   job.options.visible = VisibleChoice::kOwn;
@@ -438,7 +438,7 @@ TEST(WorkerEnvironmentTest, TheHostPlanBindsItsWorkers) {
   EXPECT_EQ(Job("local", 1).host_plan().workers(0).cores(), "");
 }
 
-TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
+TEST(ExplainEnvTest, NamesTheReaderAndTheReason) {
   Job job("ssh", 1);
   give_devices(job.answers[0].facts, 2);
   job.options.exports = {"MODE=fast", "https_proxy=http://me:secret@proxy:3128"};
@@ -511,7 +511,7 @@ TEST(ExplainEnvTest, HasAReasonForEveryVariableOfAPlan) {
   }
 }
 
-TEST(WorkerEnvironmentTest, WithoutAStoreRankZeroServes) {
+TEST(WorkerEnvironmentTest, LetsRankZeroServeWithoutAStore) {
   Job job;
   job.plan.store_port = 0;
   EXPECT_EQ(value(job.worker(), "TORCHELASTIC_USE_AGENT_STORE"), "False");
@@ -519,7 +519,7 @@ TEST(WorkerEnvironmentTest, WithoutAStoreRankZeroServes) {
   EXPECT_EQ(value(job.worker(), "IVY_STORE"), "(unset)");
 }
 
-TEST(WorkerEnvironmentTest, JaxIsToldItsDeviceOnlyWhereThereIsOneForEach) {
+TEST(WorkerEnvironmentTest, SetsJaxsDeviceOnlyIfEveryRankHasOne) {
   Job job;
   EXPECT_EQ(value(job.worker(0, 1), "JAX_LOCAL_DEVICE_IDS"), "(unset)");
   job.answers[0].facts.set_accelerators(2);
@@ -529,7 +529,7 @@ TEST(WorkerEnvironmentTest, JaxIsToldItsDeviceOnlyWhereThereIsOneForEach) {
   EXPECT_EQ(value(job.worker(), "MASTER_ADDR"), "fd00::1");
 }
 
-TEST(HostPlanTest, HoldsWhatTheSupervisorNeeds) {
+TEST(HostPlanTest, ContainsTheSupervisorsInputs) {
   Job job;
   job.answers[1].facts.set_interpreter("/opt/python3");
   job.options.log_dir = "logs";
@@ -541,7 +541,7 @@ TEST(HostPlanTest, HoldsWhatTheSupervisorNeeds) {
   EXPECT_EQ(plan.arguments(0), "/opt/python3");
   EXPECT_EQ(plan.workers(1).rank(), 3u);
   EXPECT_EQ(plan.workers(1).local_rank(), 1u);
-  job.options.log_to = LogPlace::kNode;
+  job.options.log_to = LogLocation::kNode;
   EXPECT_EQ(job.host_plan(1).log_directory(), "/start/logs");
   job.options.log_dir = "/logs";
   EXPECT_EQ(job.host_plan(1).log_directory(), "/logs");
@@ -576,7 +576,7 @@ TEST(ExportTest, PatternsTakeTheCallersVariables) {
   EXPECT_TRUE(parse_exports({"NONE*"}, caller)->empty());
 }
 
-TEST(ExportTest, RefusalsNameTheVariable) {
+TEST(ExportTest, RejectionsNameTheVariable) {
   const std::pair<std::string, const char*> cases[] = {
       {"RANK=1", "-x: RANK is set by ivyrun for every worker"},
       {"MASTER_ADDR=x", "-x: MASTER_ADDR is set by ivyrun for every worker"},
@@ -600,7 +600,7 @@ TEST(ExportTest, RefusalsNameTheVariable) {
   EXPECT_FALSE(make_host_plan(job.inputs(), job.plan.hosts[0]).ok());
 }
 
-TEST(NotPassedTest, NamesWhatOtherHostsDoNotGet) {
+TEST(NotPassedTest, NamesVariablesThatAreNotPassed) {
   Job job;
   job.caller.push_back({"MY_DATA", "/d"});
   EXPECT_EQ(not_passed_line(job.inputs()),
@@ -635,7 +635,7 @@ TEST(WorkerEnvironmentTest, AProxyOfTheNetworkIsPassedOnAndAPasswordIsNot) {
   EXPECT_EQ(value(job.worker(), "no_proxy"), ".example") << "no proxy, nothing to go around";
 }
 
-TEST(NotPassedTest, NothingToSayOnThisHostAlone) {
+TEST(NotPassedTest, IsEmptyOnOneHost) {
   Job job("local", 1);
   EXPECT_EQ(not_passed_line(job.inputs()), "");
 }

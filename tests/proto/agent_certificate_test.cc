@@ -35,7 +35,7 @@ bool run_openssl(const std::string& arguments) {
 
 bool has_openssl() { return std::system("openssl version >/dev/null 2>&1") == 0; }
 
-TEST_F(AgentCertificateTest, AUserIsWhoTheCertificateSays) {
+TEST_F(AgentCertificateTest, IdentifiesAUserByTheCertificate) {
   const Result<CertificateIdentity> identity = verify_certificate(
       alice_.certificate_pem, authority_.anchor({}), CertificateRole::kUser, kNow);
   ASSERT_TRUE(identity.ok()) << identity.error().message;
@@ -47,7 +47,7 @@ TEST_F(AgentCertificateTest, AUserIsWhoTheCertificateSays) {
   EXPECT_EQ(identity->serial.size(), 32U);
 }
 
-TEST_F(AgentCertificateTest, AHostHasItsNamesAndWhomItServes) {
+TEST_F(AgentCertificateTest, IdentifiesAHostByItsNamesAndUser) {
   const std::string host = pem({.uris = {"ivy://host/node1", "ivy://serves/alice"},
                                 .dns_names = {"Node1.LAN", "node1"},
                                 .addresses = {"10.0.0.1", "FE80::0:1"},
@@ -70,7 +70,7 @@ TEST_F(AgentCertificateTest, TheChainMayCarryTheCaAndEndInAnything) {
   EXPECT_TRUE(identity.ok()) << identity.error().message;
 }
 
-TEST_F(AgentCertificateTest, TwoCasAreBelievedWhileOneReplacesTheOther) {
+TEST_F(AgentCertificateTest, TrustsTwoCasDuringARotation) {
   const TestAuthority next("test CA", kNow);  // Of the same name, as a careless user would make it.
   const KeyAndCertificate bob = next.user("bob");
   const KeyAndCertificate mallory = next.user("mallory");
@@ -82,17 +82,17 @@ TEST_F(AgentCertificateTest, TwoCasAreBelievedWhileOneReplacesTheOther) {
       verify_certificate(mallory.certificate_pem, both, CertificateRole::kUser, kNow).ok());
 }
 
-// Every certificate that must not get in, with the code and the words of its refusal.
-struct Refusal {
+// Every certificate that must not get in, with the code and the text of its rejection.
+struct Rejection {
   std::string what;
   std::string chain;
   Code code;
   std::string words;
 };
 
-void expect_refused(const std::vector<Refusal>& refusals, const TrustAnchor& anchor,
-                    CertificateRole wanted) {
-  for (const auto& [what, chain, code, words] : refusals) {
+void expect_rejected(const std::vector<Rejection>& rejections, const TrustAnchor& anchor,
+                     CertificateRole wanted) {
+  for (const auto& [what, chain, code, words] : rejections) {
     const Result<CertificateIdentity> identity = verify_certificate(chain, anchor, wanted, kNow);
     ASSERT_FALSE(identity.ok()) << what;
     EXPECT_EQ(static_cast<int>(identity.error().code), static_cast<int>(code)) << what;
@@ -103,9 +103,9 @@ void expect_refused(const std::vector<Refusal>& refusals, const TrustAnchor& anc
   }
 }
 
-TEST_F(AgentCertificateTest, ACertificateOutOfItsTimeIsRefusedWithTheDate) {
+TEST_F(AgentCertificateTest, ACertificateOutOfItsTimeIsRejectedWithTheDate) {
   const std::vector<std::string> alice{"ivy://user/alice"};
-  const std::vector<Refusal> refusals{
+  const std::vector<Rejection> rejections{
       {"expired", authority_.expired_user("alice").certificate_pem, Code::kUnauthenticated,
        "certificate user/alice (serial "},
       {"expired", authority_.expired_user("alice").certificate_pem, Code::kUnauthenticated,
@@ -118,10 +118,10 @@ TEST_F(AgentCertificateTest, ACertificateOutOfItsTimeIsRefusedWithTheDate) {
       {"not yet", pem({.uris = alice, .usages = {"clientAuth"}, .from = 3600, .until = kTestDay}),
        Code::kUnauthenticated, "check the clocks of both hosts"},
   };
-  expect_refused(refusals, authority_.anchor({}), CertificateRole::kUser);
+  expect_rejected(rejections, authority_.anchor({}), CertificateRole::kUser);
 }
 
-TEST_F(AgentCertificateTest, AStrangersCertificateIsRefused) {
+TEST_F(AgentCertificateTest, RejectsACertificateOfAnotherCa) {
   const TestAuthority foreign("foreign CA", kNow);
   const TestAuthority namesake("test CA", kNow);
   // Somebody's certificate as a CA: leaves are no CAs, whatever they have signed.
@@ -137,7 +137,7 @@ TEST_F(AgentCertificateTest, AStrangersCertificateIsRefused) {
   std::string flipped = alice_.certificate_pem;
   char& bit = flipped[flipped.find("-----END") - 12];  // In the signature.
   bit = bit == 'A' ? 'B' : 'A';
-  const std::vector<Refusal> refusals{
+  const std::vector<Rejection> rejections{
       {"foreign", foreign.user("alice").certificate_pem, Code::kUnauthenticated,
        "is not signed by this CA (its issuer is CN=foreign CA)"},
       {"foreign with its CA",
@@ -157,13 +157,13 @@ TEST_F(AgentCertificateTest, AStrangersCertificateIsRefused) {
        "is not signed by this CA"},
       {"changed on the way", flipped, Code::kUnauthenticated, "certificate"},
   };
-  expect_refused(refusals, authority_.anchor({}), CertificateRole::kUser);
+  expect_rejected(rejections, authority_.anchor({}), CertificateRole::kUser);
 }
 
-TEST_F(AgentCertificateTest, ACertificateWithoutOneClearRoleIsRefused) {
+TEST_F(AgentCertificateTest, RejectsACertificateWithoutAUniqueRole) {
   const std::vector<std::string> client{"clientAuth"};
   const std::string alice = "ivy://user/alice";
-  const std::vector<Refusal> refusals{
+  const std::vector<Rejection> rejections{
       {"a host", node1_.certificate_pem, Code::kPermissionDenied,
        "certificate host/node1 (serial "},
       {"a host", node1_.certificate_pem, Code::kPermissionDenied,
@@ -204,27 +204,27 @@ TEST_F(AgentCertificateTest, ACertificateWithoutOneClearRoleIsRefused) {
       {"the CA itself", authority_.texts().certificate_pem, Code::kPermissionDenied,
        "it has no role"},
   };
-  expect_refused(refusals, authority_.anchor({}), CertificateRole::kUser);
+  expect_rejected(rejections, authority_.anchor({}), CertificateRole::kUser);
 }
 
 TEST_F(AgentCertificateTest, AUserCannotServe) {
-  expect_refused({{"a user", alice_.certificate_pem, Code::kPermissionDenied,
-                   "is a user's certificate: it cannot serve"},
-                  {"two users served",
-                   pem({.uris = {"ivy://host/n", "ivy://serves/a", "ivy://serves/b"},
-                        .usages = {"serverAuth"}}),
-                   Code::kPermissionDenied, "more than one role"},
-                  {"usage of a user", pem({.uris = {"ivy://host/n"}, .usages = {"clientAuth"}}),
-                   Code::kPermissionDenied, "does not match its role of host"}},
-                 authority_.anchor({}), CertificateRole::kHost);
+  expect_rejected({{"a user", alice_.certificate_pem, Code::kPermissionDenied,
+                    "is a user's certificate: it cannot serve"},
+                   {"two users served",
+                    pem({.uris = {"ivy://host/n", "ivy://serves/a", "ivy://serves/b"},
+                         .usages = {"serverAuth"}}),
+                    Code::kPermissionDenied, "more than one role"},
+                   {"usage of a user", pem({.uris = {"ivy://host/n"}, .usages = {"clientAuth"}}),
+                    Code::kPermissionDenied, "does not match its role of host"}},
+                  authority_.anchor({}), CertificateRole::kHost);
 }
 
-TEST_F(AgentCertificateTest, TextsThatAreNoCertificateAreRefused) {
+TEST_F(AgentCertificateTest, RejectsTextsThatAreNotCertificates) {
   const std::string begin = "-----BEGIN CERTIFICATE-----\n";
   const std::string end = "-----END CERTIFICATE-----\n";
   std::string many;
   for (int i = 0; i < 9; ++i) many += alice_.certificate_pem;
-  const std::vector<Refusal> refusals{
+  const std::vector<Rejection> rejections{
       {"empty", "", Code::kUnauthenticated, "is empty"},
       {"blank", " \n\t\n", Code::kUnauthenticated, "is empty"},
       {"garbage", std::string("\0\x01\xff garbage", 11), Code::kUnauthenticated, "is not PEM text"},
@@ -244,10 +244,10 @@ TEST_F(AgentCertificateTest, TextsThatAreNoCertificateAreRefused) {
       {"huge", alice_.certificate_pem + std::string(kMaxCertificateBytes, ' '),
        Code::kUnauthenticated, "longer than 64 KiB"},
   };
-  expect_refused(refusals, authority_.anchor({}), CertificateRole::kUser);
+  expect_rejected(rejections, authority_.anchor({}), CertificateRole::kUser);
 }
 
-TEST_F(AgentCertificateTest, EveryCutOfACertificateIsRefused) {
+TEST_F(AgentCertificateTest, EveryCutOfACertificateIsRejected) {
   const TrustAnchor anchor = authority_.anchor();
   const std::size_t whole = alice_.certificate_pem.size() - 1;  // Without the last line's end.
   for (std::size_t size = 0; size < whole; size += 7) {
@@ -257,13 +257,15 @@ TEST_F(AgentCertificateTest, EveryCutOfACertificateIsRefused) {
   }
 }
 
-TEST_F(AgentCertificateTest, ARevokedCertificateIsRefusedAndOnlyThat) {
+TEST_F(AgentCertificateTest, ARevokedCertificateIsRejectedAndOnlyThat) {
   const KeyAndCertificate other = authority_.user("alice");
   const TrustAnchor anchor = authority_.anchor({alice_, node1_});
-  expect_refused({{"revoked", alice_.certificate_pem, Code::kPermissionDenied, "has been revoked"}},
-                 anchor, CertificateRole::kUser);
-  expect_refused({{"revoked", node1_.certificate_pem, Code::kPermissionDenied, "has been revoked"}},
-                 anchor, CertificateRole::kHost);
+  expect_rejected(
+      {{"revoked", alice_.certificate_pem, Code::kPermissionDenied, "has been revoked"}}, anchor,
+      CertificateRole::kUser);
+  expect_rejected(
+      {{"revoked", node1_.certificate_pem, Code::kPermissionDenied, "has been revoked"}}, anchor,
+      CertificateRole::kHost);
   EXPECT_TRUE(verify_certificate(other.certificate_pem, anchor, CertificateRole::kUser, kNow).ok());
 }
 
@@ -316,7 +318,7 @@ TEST_F(AgentCertificateTest, ACaThatHasExpiredIsNamed) {
   EXPECT_NE(identity.error().message.find("expired 100 days ago"), std::string::npos);
 }
 
-TEST_F(AgentCertificateTest, CertificatesThatOthersMadeThemselvesAreRefused) {
+TEST_F(AgentCertificateTest, RejectsSelfSignedCertificates) {
   if (!has_openssl()) GTEST_SKIP() << "the openssl command is not installed";
   const TestDirectory directory;
   const std::string names =
@@ -393,10 +395,10 @@ TEST_F(AgentCertificateTest, AHostIsKnownByItsOwnNamesOnly) {
   };
   for (const auto& [asked, known] : cases)
     EXPECT_EQ(check_host_name(identity, asked).ok(), known) << asked;
-  const Result<void> refused = check_host_name(identity, "node2");
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(static_cast<int>(refused.error().code), static_cast<int>(Code::kPermissionDenied));
-  EXPECT_EQ(refused.error().message,
+  const Result<void> rejected = check_host_name(identity, "node2");
+  ASSERT_FALSE(rejected.ok());
+  EXPECT_EQ(static_cast<int>(rejected.error().code), static_cast<int>(Code::kPermissionDenied));
+  EXPECT_EQ(rejected.error().message,
             "certificate host/node1 is not for \"node2\"; its names: node1, node1.lan, a.b.c, "
             "10.0.0.1, 2001:db8::1, fe80::1");
 }
@@ -409,7 +411,7 @@ TEST_F(AgentCertificateTest, ANameWithAStarInACertificateMatchesNothingElse) {
   EXPECT_FALSE(check_host_name(*identity, "node1.lan").ok());
 }
 
-TEST_F(AgentCertificateTest, ReadingProvesNothingButWantsOneOfOurs) {
+TEST_F(AgentCertificateTest, ReadsACertificateWithoutVerifyingIt) {
   const TestAuthority foreign("foreign CA", kNow);
   const Result<CertificateIdentity> read =
       read_certificate(foreign.expired_host("node9").certificate_pem);
@@ -421,7 +423,7 @@ TEST_F(AgentCertificateTest, ReadingProvesNothingButWantsOneOfOurs) {
   EXPECT_NE(none.error().message.find("certificate CN=test CA (serial "), std::string::npos);
 }
 
-TEST_F(AgentCertificateTest, NamesThatBreakNothing) {
+TEST_F(AgentCertificateTest, AcceptsOnlySafeNames) {
   const struct {
     CertificateRole role;
     std::string name;
@@ -460,7 +462,7 @@ TEST_F(AgentCertificateTest, NamesThatBreakNothing) {
     EXPECT_EQ(check_certificate_name(role, name).ok(), fits) << name;
 }
 
-TEST(ExpiryWarningTest, SaysHowLongAndWhen) {
+TEST(ExpiryWarningTest, ReportsTheRemainingTimeAndTheDate) {
   constexpr std::int64_t kHour = 3600;
   const struct {
     std::int64_t left;

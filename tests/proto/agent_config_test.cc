@@ -14,7 +14,7 @@ using test::TestDirectory;
 
 constexpr const char* kPath = "/home/alice/.config/ivyrun/agent.toml";
 
-TEST(AgentConfigTest, RelativePathsAreBesideTheFile) {
+TEST(AgentConfigTest, ResolvesRelativePathsAgainstTheFile) {
   const Result<AgentConfig> config = parse_agent_config(
       "# A comment.\nport = 7500\nca = \"ca.crt\"\nrevoked = 'lists/../ca.crl'\n"
       "certificate = \"/etc/user.crt\"\nkey = \"./user.key\"\n",
@@ -35,7 +35,7 @@ TEST(AgentConfigTest, PortAndListMayBeLeftOut) {
   EXPECT_EQ(config->revoked, "");
 }
 
-TEST(AgentConfigTest, AMistakeIsNamedWithItsPlace) {
+TEST(AgentConfigTest, NamesTheLineOfAMistake) {
   const std::string files = "ca = \"a\"\ncertificate = \"b\"\nkey = \"c\"\n";
   const struct {
     std::string text;
@@ -90,15 +90,14 @@ TEST(AgentConfigTest, FindsTheConfigFile) {
 }
 
 TEST(AgentConfigTest, ReadsThePortOfTheAgent) {
-  using Places = std::vector<std::string>;
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(agent_socket_paths({{"IVY_AGENT_SOCKET", "/s"}, {"XDG_RUNTIME_DIR", "/r"}}, "alice", 7),
+            Paths{"/s"});
   EXPECT_EQ(
-      agent_socket_places({{"IVY_AGENT_SOCKET", "/s"}, {"XDG_RUNTIME_DIR", "/r"}}, "alice", 7),
-      Places{"/s"});
-  EXPECT_EQ(
-      agent_socket_places({{"XDG_RUNTIME_DIR", "/r"}}, "alice", 7),
-      (Places{"/run/ivyrun-alice/agent.sock", "/r/ivyrun/agent.sock", "/tmp/ivyrun-7/agent.sock"}));
-  EXPECT_EQ(agent_socket_places({{"XDG_RUNTIME_DIR", "r"}}, "", 7),
-            Places{"/tmp/ivyrun-7/agent.sock"});
+      agent_socket_paths({{"XDG_RUNTIME_DIR", "/r"}}, "alice", 7),
+      (Paths{"/run/ivyrun-alice/agent.sock", "/r/ivyrun/agent.sock", "/tmp/ivyrun-7/agent.sock"}));
+  EXPECT_EQ(agent_socket_paths({{"XDG_RUNTIME_DIR", "r"}}, "", 7),
+            Paths{"/tmp/ivyrun-7/agent.sock"});
 }
 
 class AgentConfigFileTest : public testing::Test {
@@ -146,7 +145,7 @@ TEST_F(AgentConfigFileTest, AMissingFileIsNamed) {
   }
 }
 
-TEST_F(AgentConfigFileTest, AKeyThatOthersCanReadIsRefused) {
+TEST_F(AgentConfigFileTest, AKeyThatOthersCanReadIsRejected) {
   const std::string path = write_all();
   const struct {
     mode_t mode;

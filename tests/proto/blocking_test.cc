@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kPatience(60);  // Nothing here takes that long.
+constexpr seconds kTimeout(60);  // Nothing here takes that long.
 
 // The owner's loop: runs what was posted, on the test's thread.
 class Loop {
@@ -31,9 +31,9 @@ class Loop {
     changed_.notify_all();
   }
   // Runs one posted function; false if none arrives in time.
-  bool run_one(std::chrono::nanoseconds patience = kPatience) {
+  bool run_one(std::chrono::nanoseconds timeout = kTimeout) {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!changed_.wait_for(lock, patience, [this] { return !posted_.empty(); })) return false;
+    if (!changed_.wait_for(lock, timeout, [this] { return !posted_.empty(); })) return false;
     const std::function<void()> function = std::move(posted_.front());
     posted_.pop_front();
     lock.unlock();
@@ -63,7 +63,7 @@ class Gate {
   }
   bool await(int waiting) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return waiting_ >= waiting; });
+    return changed_.wait_for(lock, kTimeout, [&] { return waiting_ >= waiting; });
   }
 
  private:
@@ -87,7 +87,7 @@ class BlockingPoolTest : public testing::Test {
   }
   // True if the pool reports an overdue task of this name in time.
   static bool reports(const BlockingPool& pool, const std::string& name) {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTimeout;
     while (std::chrono::steady_clock::now() < end) {
       const auto overdue = pool.overdue();
       if (overdue && overdue->name == name) return true;
@@ -106,7 +106,7 @@ TEST_F(BlockingPoolTest, RunsTheCallOnAnotherThreadAndTheAnswerOnTheLoop) {
   std::thread::id worker;
   std::optional<int> answer;
   pool.run(
-      "a file", kPatience,
+      "a file", kTimeout,
       [&worker]() -> Result<int> {
         worker = std::this_thread::get_id();
         return 7;
@@ -123,7 +123,7 @@ TEST_F(BlockingPoolTest, PassesErrorsAndMoveOnlyValues) {
   BlockingPool pool(post());
   std::string text;
   pool.run(
-      "a file", kPatience,
+      "a file", kTimeout,
       [owned = std::make_unique<int>(5)]() -> Result<std::unique_ptr<int>> {
         return std::make_unique<int>(*owned + 1);
       },
@@ -132,7 +132,7 @@ TEST_F(BlockingPoolTest, PassesErrorsAndMoveOnlyValues) {
       });
   ASSERT_TRUE(loop_->run_one());
   pool.run(
-      "a file", kPatience,
+      "a file", kTimeout,
       []() -> Result<void> {
         return Error{Code::kNotFound, "open x"};
       },
@@ -194,7 +194,7 @@ TEST_F(BlockingPoolTest, StartsOneThreadForATaskWithoutDeadline) {
 TEST_F(BlockingPoolTest, TasksRenameThemselvesFromStepToStep) {
   BlockingPool pool(post(), {.overdue = milliseconds(5)});
   pool.run(
-      "the start", kPatience,
+      "the start", kTimeout,
       [gate = gate_](const BlockingPool::Label& label) -> Result<int> {
         label.set("the file system of /data");
         gate->wait();
@@ -213,7 +213,7 @@ TEST_F(BlockingPoolTest, ReplacesStuckThreads) {
     pool.run("a dead server", BlockingPool::kNoDeadline, behind(gate_), ignore);
   bool is_answered = false;
   pool.run(
-      "a local file", kPatience, []() -> Result<int> { return 2; },
+      "a local file", kTimeout, []() -> Result<int> { return 2; },
       [&is_answered](Result<int> result) { is_answered = result.value() == 2; });
   ASSERT_TRUE(loop_->run_one());
   EXPECT_TRUE(is_answered);
@@ -239,11 +239,11 @@ TEST_F(BlockingPoolTest, NamesTheHangingCallIfNoThreadIsLeft) {
 
 TEST_F(BlockingPoolTest, RejectsTasksBeyondTheQueueBound) {
   BlockingPool pool(post(), {.threads = 1, .stuck_threads = 0, .queued = 1});
-  pool.run("first", kPatience, behind(gate_), [](Result<int>) {});
+  pool.run("first", kTimeout, behind(gate_), [](Result<int>) {});
   ASSERT_TRUE(gate_->await(1));
-  pool.run("second", kPatience, behind(gate_), [](Result<int>) {});
+  pool.run("second", kTimeout, behind(gate_), [](Result<int>) {});
   std::optional<Error> error;
-  pool.run("third", kPatience, behind(gate_),
+  pool.run("third", kTimeout, behind(gate_),
            [&error](Result<int> result) { error = result.error(); });
   EXPECT_FALSE(error) << "never inside run()";
   ASSERT_TRUE(loop_->run_one());
@@ -256,7 +256,7 @@ TEST_F(BlockingPoolTest, ForgottenTasksAreNotAnswered) {
   BlockingPool pool(post(), {.overdue = milliseconds(5)});
   const auto held = std::make_shared<int>(0);
   const BlockingPool::TaskId id =
-      pool.run("a file", kPatience, behind(gate_), [held](Result<int>) { ++*held; });
+      pool.run("a file", kTimeout, behind(gate_), [held](Result<int>) { ++*held; });
   ASSERT_TRUE(reports(pool, "a file"));
   pool.forget(id);
   EXPECT_EQ(held.use_count(), 1) << "`done` is destroyed by forget()";
@@ -273,7 +273,7 @@ TEST_F(BlockingPoolTest, DestructionDoesNotWaitForAHangingCall) {
     pool.run("a dead server", BlockingPool::kNoDeadline, behind(gate_),
              [held](Result<int>) { ++*held; });
     pool.run(
-        "a file", kPatience, []() -> Result<int> { return 1; }, [held](Result<int>) { ++*held; });
+        "a file", kTimeout, []() -> Result<int> { return 1; }, [held](Result<int>) { ++*held; });
     ASSERT_TRUE(gate_->await(1));
   }
   EXPECT_EQ(held.use_count(), 1);
@@ -291,7 +291,7 @@ TEST_F(BlockingPoolTest, AnswersEachOfManyTasksOnce) {
   std::atomic<int> most{0};
   for (int i = 0; i < kTasks; ++i)
     pool.run(
-        "task", kPatience,
+        "task", kTimeout,
         [i, &at_once, &most]() -> Result<int> {
           const int now = ++at_once;
           int seen = most.load();

@@ -43,7 +43,7 @@ TEST(CommandPage, HelpKnowsTopicsFlagsAndVerbs) {
 }
 
 TEST(CommandPage, ValuesAreWordsFilesOrFolders) {
-  const ValueWords words = value_words(page().sections[0].options[1]);
+  const ValueChoices words = value_choices(page().sections[0].options[1]);
   EXPECT_EQ(words.words, (std::vector<std::string>{"auto", "none"}));
   EXPECT_TRUE(words.is_file);
   EXPECT_FALSE(words.is_directory);

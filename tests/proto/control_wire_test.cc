@@ -24,13 +24,13 @@ const std::vector<Request> kRequests = {
 const std::vector<Reply> kReplies = {
     Attached{kWireVersion, 3, 1u << 16},
     SegmentReady{1u << 20, "world"},
-    Refused{RequestKind::kSegment, Code::kResourceExhausted, "world", "no memory"},
-    Refused{RequestKind::kAttach, Code::kAlreadyExists, "", std::string(kMaxTextBytes, 't')},
+    Rejected{RequestKind::kSegment, Code::kResourceExhausted, "world", "no memory"},
+    Rejected{RequestKind::kAttach, Code::kAlreadyExists, "", std::string(kMaxTextBytes, 't')},
     Left{},
     Observed{1u << 18},
 };
 
-TEST(ControlWire, EveryRequestComesBackAsItWas) {
+TEST(ControlWire, EveryRequestSurvivesARoundTrip) {
   for (const Request& request : kRequests) {
     const std::string packet = encode(request);
     EXPECT_LE(packet.size(), kMaxPacketBytes);
@@ -40,7 +40,7 @@ TEST(ControlWire, EveryRequestComesBackAsItWas) {
   }
 }
 
-TEST(ControlWire, EveryReplyComesBackAsItWas) {
+TEST(ControlWire, EveryReplySurvivesARoundTrip) {
   for (const Reply& reply : kReplies) {
     const Result<Reply> back = decode_reply(encode(reply));
     ASSERT_TRUE(back.ok()) << back.error().message;
@@ -53,7 +53,7 @@ TEST(ControlWire, ThePacketIsLittleEndianAndHasNoHoles) {
             std::string("\x01\x01\0\0\0\x02\0\0\0\x03\0\0\0\x04\0\0\0", 17));
 }
 
-TEST(ControlWire, APacketThatIsCutOrHasBytesLeftOverIsRefused) {
+TEST(ControlWire, APacketThatIsCutOrHasBytesLeftOverIsRejected) {
   for (const Request& request : kRequests) {
     const std::string packet = encode(request);
     for (std::size_t length = 0; length < packet.size(); ++length)
@@ -73,7 +73,7 @@ TEST(ControlWire, ARequestIsNoReply) {
   for (const Reply& reply : kReplies) EXPECT_FALSE(decode_request(encode(reply)).ok());
 }
 
-TEST(ControlWire, FieldsBeyondTheirLimitsAreRefused) {
+TEST(ControlWire, RejectsFieldsBeyondTheirLimits) {
   EXPECT_FALSE(decode_request(encode(Request(Segment{"a", 0, 1, true}))).ok());
   EXPECT_FALSE(decode_request(encode(Request(Segment{"a", kMaxSegmentBytes + 1, 1, true}))).ok());
   EXPECT_FALSE(decode_request(encode(Request(Segment{"a", 1, 0, true}))).ok());
@@ -101,7 +101,7 @@ TEST(ControlWire, AnotherVersionIsReadAsSuchWhateverFollows) {
 }
 
 // Any bytes: no crash, and what is accepted is what would be written.
-TEST(ControlWire, GarbageIsNeverMoreThanRefused) {
+TEST(ControlWire, GarbageIsNeverMoreThanRejected) {
   std::uint64_t state = 88172645463325252u;
   const auto next = [&state] {
     state ^= state << 13;

@@ -6,7 +6,7 @@
 namespace ivy {
 namespace {
 
-TEST(CoreListTest, ReadsWhatTheKernelWrites) {
+TEST(CoreListTest, ReadsTheKernelsFormat) {
   const std::pair<const char*, CoreList> cases[] = {{"", {}},
                                                     {"\n", {}},
                                                     {"0\n", {0}},

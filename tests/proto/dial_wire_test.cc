@@ -16,7 +16,7 @@ DialOrder an_order() {
   return order;
 }
 
-TEST(DialWire, AnOrderComesBackAsItWas) {
+TEST(DialWire, AnOrderSurvivesARoundTrip) {
   const DialOrder order = an_order();
   const Result<DialOrder> read = parse_dial_order(encode_dial_order(order));
   ASSERT_TRUE(read.ok()) << read.error().message;
@@ -27,7 +27,7 @@ TEST(DialWire, AnOrderComesBackAsItWas) {
   EXPECT_EQ(read->hosts, order.hosts);
 }
 
-TEST(DialWire, AnOrderMaySayWhichHostItIsFor) {
+TEST(DialWire, AnOrderMayNameItsHost) {
   DialOrder order = an_order();
   order.self = 2;
   const Result<DialOrder> read = parse_dial_order(encode_dial_order(order));
@@ -65,7 +65,7 @@ TEST(DialWire, RejectsUnknownLineWithoutPrintingTheKey) {
   };
   const struct {
     std::string text;
-    std::string said;
+    std::string printed;
   } cases[] = {
       {"", "incomplete"},
       {"end\n", "line 1"},
@@ -83,7 +83,7 @@ TEST(DialWire, RejectsUnknownLineWithoutPrintingTheKey) {
   for (const auto& each : cases) {
     const Result<DialOrder> read = parse_dial_order(each.text);
     ASSERT_FALSE(read.ok()) << each.text;
-    EXPECT_NE(read.error().message.find(each.said), std::string::npos) << read.error().message;
+    EXPECT_NE(read.error().message.find(each.printed), std::string::npos) << read.error().message;
     EXPECT_EQ(read.error().message.find("kkk"), std::string::npos);
     EXPECT_EQ(read.error().message.find("6b6b"), std::string::npos);
   }

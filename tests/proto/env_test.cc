@@ -75,7 +75,7 @@ TEST(EnvTest, EveryRuleOfTheTable) {
     EXPECT_EQ(static_cast<int>(env_rule(name)), static_cast<int>(rule)) << name;
 }
 
-TEST(EnvTest, FindsWhatASearchFromTheTopOfTheTableFinds) {
+TEST(EnvTest, MatchesALinearSearchOfTheTable) {
   std::vector<std::string> names = {"", "*", "\xff_NAME", "_", "a"};
   for (const EnvEntry& entry : env_table()) {
     const std::string name(entry.pattern.substr(0, entry.pattern.find('*')));

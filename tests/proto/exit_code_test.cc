@@ -37,7 +37,7 @@ TEST(ExitCodeTest, SignalsHaveNames) {
   EXPECT_EQ(describe(ExitStatus{.code = 0, .signal = SIGBUS}), "SIGBUS");
 }
 
-TEST(ExitCodeTest, SignalsAreReadAsPeopleWriteThem) {
+TEST(ExitCodeTest, ParsesSignalNamesAndNumbers) {
   for (const char* text : {"USR1", "SIGUSR1", "usr1", "sigusr1", "10"})
     EXPECT_EQ(signal_number(text), SIGUSR1) << text;
   for (const char* text : {"", "SIG", "NOPE", "0", "65", "-1", "1O"})

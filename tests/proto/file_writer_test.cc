@@ -18,7 +18,7 @@
 namespace ivy {
 namespace {
 
-constexpr std::chrono::seconds kPatience(60);  // Nothing here takes that long.
+constexpr std::chrono::seconds kTimeout(60);  // Nothing here takes that long.
 
 class FileWriterTest : public testing::Test {
  protected:
@@ -43,7 +43,7 @@ class FileWriterTest : public testing::Test {
   std::atomic<int> calls_{0};
 };
 
-TEST_F(FileWriterTest, WritesEachFileInOrderAndSaysSo) {
+TEST_F(FileWriterTest, WritesEachFileInOrderAndReportsCompletion) {
   FileWriter writer(1 << 20, [this] { ++calls_; });
   const FileWriter::File first = writer.adopt(create("first"));
   const FileWriter::File second = writer.open([this] { return create("second"); });
@@ -56,7 +56,7 @@ TEST_F(FileWriterTest, WritesEachFileInOrderAndSaysSo) {
   }
   writer.close(first);
   writer.close(second);
-  ASSERT_TRUE(writer.wait_idle(kPatience));
+  ASSERT_TRUE(writer.wait_idle(kTimeout));
   EXPECT_EQ(content("first"), expected);
   EXPECT_EQ(content("second"), expected);
   EXPECT_EQ(writer.queued_bytes(), 0u);
@@ -97,7 +97,7 @@ TEST_F(FileWriterTest, AFileThatBlocksHoldsOnlyTheWriter) {
     ASSERT_GT(count, 0);
     received += static_cast<std::size_t>(count);
   }
-  EXPECT_TRUE(writer.wait_idle(kPatience));
+  EXPECT_TRUE(writer.wait_idle(kTimeout));
   EXPECT_TRUE(writer.has_room());
   ::close(ends[0]);
 }
@@ -116,12 +116,12 @@ TEST_F(FileWriterTest, WaitsForADescriptorThatDoesNotBlock) {
     ASSERT_GT(count, 0);
     received += static_cast<std::size_t>(count);
   }
-  EXPECT_TRUE(writer.wait_idle(kPatience));
+  EXPECT_TRUE(writer.wait_idle(kTimeout));
   for (const FileWriter::Done& one : writer.take_done()) EXPECT_EQ(one.errno_value, 0);
   ::close(ends[0]);
 }
 
-TEST_F(FileWriterTest, AFileThatFailedGetsNothingMore) {
+TEST_F(FileWriterTest, WritesNothingToAFailedFile) {
   FileWriter writer(1 << 20, nullptr);
   const FileWriter::File full = writer.open([] { return ::open("/dev/full", O_WRONLY); });
   const FileWriter::File missing = writer.open([] { return -ENOENT; });
@@ -130,7 +130,7 @@ TEST_F(FileWriterTest, AFileThatFailedGetsNothingMore) {
     writer.write(file, "a");
     writer.close(file);
   }
-  ASSERT_TRUE(writer.wait_idle(kPatience));
+  ASSERT_TRUE(writer.wait_idle(kTimeout));
   for (const FileWriter::Done& one : writer.take_done()) {
     const bool was_open = one.file == full && one.step == FileWriter::Step::kOpen;
     const int expected = one.file == full && !was_open ? ENOSPC : one.file == missing ? ENOENT : 0;

@@ -21,7 +21,7 @@ bool await(Condition condition) {
   return condition();
 }
 
-TEST(HeartbeatTest, BeatsThoughTheLoopHangsAndSaysForHowLong) {
+TEST(HeartbeatTest, BeatsDuringAHangingLoopAndReportsItsAge) {
   std::atomic<int> beats{0};
   std::atomic<std::int64_t> silent{0};
   Heartbeat heartbeat(milliseconds(5), [&](nanoseconds loop_silent) {

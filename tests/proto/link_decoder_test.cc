@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder: any cut of the bytes gives the same frames; what is not ours is refused, never
+// The decoder: any cut of the bytes gives the same frames; other bytes are rejected, never
 // waited for.
 #include <gtest/gtest.h>
 
@@ -95,7 +95,7 @@ TEST(FrameDecoderTest, EveryCutInTwoEqualsWhole) {
     expect_same(decode({bytes.substr(0, at), bytes.substr(at)}), whole);
 }
 
-TEST(FrameDecoderTest, NoiseIsWholeBeforeAPreambleComes) {
+TEST(FrameDecoderTest, KeepsTheNoiseBeforeAPreamble) {
   // A far shell that fails says its last words and goes: all of them must reach the message.
   FrameDecoder decoder;
   ASSERT_TRUE(decoder.feed("bash: no").ok());
@@ -130,7 +130,7 @@ TEST(FrameDecoderTest, NoiseIsBoundedWhateverTheCut) {
   }
 }
 
-TEST(FrameDecoderTest, AnOversizedFrameIsRefusedByItsHeader) {
+TEST(FrameDecoderTest, AnOversizedFrameIsRejectedByItsHeader) {
   FrameHeader header;
   header.type = FrameType::kCommand;
   header.sequence = 1;
@@ -158,17 +158,17 @@ TEST(FrameDecoderTest, TheLimitIsExact) {
       1u);
 }
 
-TEST(FrameDecoderTest, MutatedHeadersAreRefusedOrStayWithinTheirBounds) {
+TEST(FrameDecoderTest, MutatedHeadersAreRejectedOrStayWithinTheirBounds) {
   std::mt19937_64 random(20240711);
   const std::string good = frame_bytes(FrameType::kCommand, std::string(100, 'p'), 1);
-  int refused = 0;
+  int rejected = 0;
   for (int round = 0; round < 4000; ++round) {
     std::string bytes = good;
     const std::size_t flips = 1 + random() % 4;
     for (std::size_t i = 0; i < flips; ++i)
       bytes[random() % kHeaderBytes] = static_cast<char>(random());
     const Taken taken = decode({std::string(kPreamble), bytes, good});
-    refused += taken.failed ? 1 : 0;
+    rejected += taken.failed ? 1 : 0;
     for (const Frame& frame : taken.frames) {
       EXPECT_LE(frame.payload.size(), 2 * good.size());
       EXPECT_EQ(frame.payload.size(), frame.header.length);
@@ -176,7 +176,7 @@ TEST(FrameDecoderTest, MutatedHeadersAreRefusedOrStayWithinTheirBounds) {
       EXPECT_LE(static_cast<int>(frame.header.type), 8);
     }
   }
-  EXPECT_GT(refused, 500);
+  EXPECT_GT(rejected, 500);
 }
 
 TEST(FrameDecoderTest, ASlippedStreamIsNoticedAtTheNextFrame) {
@@ -200,7 +200,7 @@ TEST(FrameDecoderTest, ResetForgetsHalfAFrame) {
   EXPECT_FALSE(decoder.next().has_value());
 }
 
-TEST(AttachTest, SurvivesTheWay) {
+TEST(AttachTest, SurvivesARoundTrip) {
   const std::string token("\0\x01\xff token of thirty-two bytes.....", 32);
   const AttachRequest request{std::string(32, 'a'), token, "0123456789abcdef"};
   const std::string bytes = encode_attach(request);
@@ -215,7 +215,7 @@ TEST(AttachTest, SurvivesTheWay) {
   EXPECT_FALSE(decode_attach(bytes + "x").ok());
 }
 
-TEST(OutputChunkTest, SurvivesTheWay) {
+TEST(OutputChunkTest, SurvivesARoundTrip) {
   const std::string text("\0bytes\xff", 7);
   OutputChunk chunk;
   chunk.generation = 3;

@@ -119,7 +119,7 @@ TEST(LinkTest, FirstBytesAreThePreambleAndAttach) {
   EXPECT_EQ(frames[1].payload, "hello");
 }
 
-TEST(LinkTest, ASupervisorSaysNothingBeforeAttach) {
+TEST(LinkTest, ASupervisorSendsNothingBeforeAttach) {
   Pair pair;
   pair.connect();
   ASSERT_TRUE(pair.supervisor.session.send(FrameType::kEvent, "secret").ok());
@@ -145,7 +145,7 @@ TEST(LinkTest, AFrameBeforeAttachDropsTheTransport) {
   }
 }
 
-TEST(LinkTest, CreditOfAStrangerDoesNotCount) {
+TEST(LinkTest, IgnoresCreditFromAnUnattachedTransport) {
   Session supervisor(kWindow);
   supervisor.transport_up();
   FrameHeader header;
@@ -153,7 +153,7 @@ TEST(LinkTest, CreditOfAStrangerDoesNotCount) {
   header.credit = 1u << 30;
   ASSERT_TRUE(supervisor.receive(std::string(kPreamble) + encode_header(header)).ok());
   EXPECT_EQ(supervisor.flow_room(), 0u);
-  // Refused: the next transport is the launcher's, with its own credit.
+  // Rejected: the next transport is the launcher's, with its own credit.
   supervisor.transport_down();
   supervisor.transport_up();
   header.credit = 100;
@@ -251,7 +251,7 @@ TEST(LinkTest, FlowWaitsForCreditAndControlOvertakesIt) {
   EXPECT_TRUE(sender.all_acknowledged());
 }
 
-TEST(LinkTest, RoomForOutputIsWhatTheReceiverHasNotYetGot) {
+TEST(LinkTest, LimitsOutputToTheReceiversCredit) {
   Pair pair;
   pair.connect();
   pair.settle();
@@ -289,7 +289,7 @@ TEST(LinkTest, AnEmptyFlowFrameNeedsNoCredit) {
   EXPECT_EQ(pair.supervisor.flow[1], "");
 }
 
-TEST(LinkTest, ASilentReceiverKeepsNothingBackFromHeartbeats) {
+TEST(LinkTest, SendsHeartbeatsToASilentReceiver) {
   Pair pair;
   pair.connect();
   pair.settle();
@@ -319,7 +319,7 @@ TEST(LinkTest, AHeartbeatCarriesTheSendersDelayAndNoOtherFrameReplacesIt) {
   EXPECT_FALSE(decode_delay("short").ok());
 }
 
-TEST(LinkTest, AliveComesOutAndItsAcknowledgementIsIgnored) {
+TEST(LinkTest, DeliversAliveAndIgnoresItsAcknowledgement) {
   Pair pair;
   pair.connect();
   pair.settle();
@@ -489,8 +489,8 @@ TEST(LinkReplayTest, ATransportLostAfterAnyByteLosesAndDoublesNothing) {
       ASSERT_TRUE(pair.supervisor.receive(std::string_view(down).substr(0, lost_at)));
       const std::string up = pair.supervisor.session.take_bytes(1, 1u << 20);
       length = std::max(down.size(), up.size());
-      const std::string_view heard = std::string_view(up).substr(0, lose_answers ? 0 : lost_at);
-      ASSERT_TRUE(pair.launcher.receive(heard));
+      const std::string_view received = std::string_view(up).substr(0, lose_answers ? 0 : lost_at);
+      ASSERT_TRUE(pair.launcher.receive(received));
       pair.disconnect();
       pair.connect();
       pair.settle();

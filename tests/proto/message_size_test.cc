@@ -41,15 +41,15 @@ class SlowLink {
 constexpr double kModem = 32'000;  // 256 kbit/s.
 constexpr double kBuffer = 200'000;
 
-TEST(MessageSize, ASlowLinkIsHeardEverySecond) {
+TEST(MessageSize, SendsAMessageEverySecondOnASlowLink) {
   MessageSize size;
   SlowLink modem(kModem, kBuffer);
   EXPECT_LT(modem.longest_gap(size, 100), 0.6);
   EXPECT_LT(modem.longest_gap(size, 100), 0.2);
-  EXPECT_GE(size.bytes(), MessageSize::kLeast);
+  EXPECT_GE(size.bytes(), MessageSize::kMin);
 }
 
-TEST(MessageSize, BurstsIntoAnEmptyBufferAreNoQuickLink) {
+TEST(MessageSize, DoesNotMistakeABurstForAFastLink) {
   MessageSize size;
   SlowLink modem(kModem, kBuffer);
   for (int i = 0; i < 20; ++i) {
@@ -62,10 +62,10 @@ TEST(MessageSize, AQuickLinkHasLargeMessages) {
   MessageSize size;
   SlowLink quick(100e6, kBuffer);
   quick.longest_gap(size, 400);
-  EXPECT_EQ(size.bytes(), MessageSize::kMost);
+  EXPECT_EQ(size.bytes(), MessageSize::kMax);
 }
 
-TEST(MessageSize, ALinkThatBecomesSlowIsHeardAgainSoon) {
+TEST(MessageSize, AdaptsToALinkThatSlowsDown) {
   MessageSize size;
   SlowLink link(100e6, kBuffer);
   link.longest_gap(size, 400);

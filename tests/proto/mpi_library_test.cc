@@ -23,7 +23,7 @@ TEST(MpiLibraryTest, IsKnownByItsName) {
   for (const auto& [name, family] : kTable) EXPECT_EQ(mpi_family(name), family) << name;
 }
 
-TEST(MpiLibraryTest, OfSeveralTheOneThatIsKnownCounts) {
+TEST(MpiLibraryTest, PrefersAKnownLibrary) {
   EXPECT_EQ(mpi_family_of("libmpich.so.12 libmpicxx.so.12"), MpiFamily::kMpich);
   EXPECT_EQ(mpi_family_of("libpmpi.so.12 libmpi.so.12"), MpiFamily::kMpich);
   EXPECT_EQ(mpi_family_of("libmpi.so.40 libmpich.so.12"), MpiFamily::kUnknown);

@@ -39,7 +39,7 @@ TEST(MpiServerOptionsTest, ReadsTheSupervisorsLine) {
   EXPECT_EQ(read->token_file, "t");
 }
 
-std::string refusal(const std::string& line) {
+std::string rejection(const std::string& line) {
   const Result<MpiServerOptions> read = parse_mpi_server_options(words(line));
   return read.ok() ? "" : read.error().message;
 }
@@ -67,7 +67,7 @@ TEST(MpiServerOptionsTest, NamesTheWrongOption) {
       {replaced("--listen-fd 3", "--listen-fd -1"), "--listen-fd is negative"},
   };
   for (const auto& [line, expected] : cases)
-    EXPECT_NE(refusal(line).find(expected), std::string::npos) << line << "\n" << refusal(line);
+    EXPECT_NE(rejection(line).find(expected), std::string::npos) << line << "\n" << rejection(line);
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST(OldKernels, AForbiddenPidfdIsExplained) {
   EXPECT_EQ(result, 0);
 }
 
-TEST(OldKernels, ThreadsThatCannotBeStartedAreExplained) {
+TEST(OldKernels, ExplainsThreadsThatCannotBeStarted) {
   EXPECT_EQ(clone_fix(), "");
   const int result = in_old_sandbox([] {
     bool is_explained = false;

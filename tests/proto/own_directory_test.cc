@@ -29,7 +29,7 @@ TEST_F(OwnDirectoryTest, AcceptsADirectoryOfThisUser) {
   EXPECT_TRUE(is_own_directory(path_));
 }
 
-TEST_F(OwnDirectoryTest, RefusesWhatOthersCouldHavePutThere) {
+TEST_F(OwnDirectoryTest, RejectsDirectoriesThatOthersCouldHaveCreated) {
   std::ofstream(path_) << "file";
   EXPECT_EQ(make_own_directory(path_).error().message, path_ + " is not a directory");
   fs::remove(path_);
@@ -53,11 +53,11 @@ TEST_F(OwnDirectoryTest, LocksAnExistingDirectoryOnce) {
   const Descriptor first = lock_directory(path_);
   EXPECT_TRUE(first);
   EXPECT_FALSE(lock_directory(path_));
-  EXPECT_TRUE(is_still_there(first.get(), path_));
+  EXPECT_TRUE(still_exists(first.get(), path_));
   // A sweep has removed it, and another process has made it again.
   fs::rename(path_, root_ + "/removed");
   ASSERT_TRUE(make_own_directory(path_).ok());
-  EXPECT_FALSE(is_still_there(first.get(), path_));
+  EXPECT_FALSE(still_exists(first.get(), path_));
   EXPECT_TRUE(lock_directory(path_));
 }
 

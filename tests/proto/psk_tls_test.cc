@@ -46,8 +46,8 @@ class PskTlsTest : public testing::Test {
   static void shake(PskStream& client, PskStream& server, Step& client_end, Step& server_end) {
     client_end = server_end = Step::kWantRead;
     for (int turn = 0; turn < 10; ++turn) {
-      if (client_end == Step::kWantRead) client_end = client.shake_hands();
-      if (server_end == Step::kWantRead) server_end = server.shake_hands();
+      if (client_end == Step::kWantRead) client_end = client.do_handshake();
+      if (server_end == Step::kWantRead) server_end = server.do_handshake();
     }
   }
 
@@ -69,7 +69,7 @@ TEST_F(PskTlsTest, AServerKnowsWhichOfItsKeysAPeerHas) {
   EXPECT_EQ(server.identity(), "nodes");
 }
 
-TEST_F(PskTlsTest, OneKeyUnderTheOthersName) {
+TEST_F(PskTlsTest, RejectsAKeyUnderAnotherIdentity) {
   const auto server_tls = make(Side::kServer, "hosts", kKey);
   server_tls->add_key("nodes", std::string(32, 'n'));
   const auto client_tls = make(Side::kClient, "hosts", std::string(32, 'n'));
@@ -81,7 +81,7 @@ TEST_F(PskTlsTest, OneKeyUnderTheOthersName) {
   EXPECT_EQ(server_end, Step::kBroken);
 }
 
-TEST_F(PskTlsTest, BothEndsWithTheKeySpeak) {
+TEST_F(PskTlsTest, ExchangesDataBetweenHoldersOfTheKey) {
   const auto client_tls = make(Side::kClient, "job", kKey);
   const auto server_tls = make(Side::kServer, "job", kKey);
   PskStream client = client_tls->stream(ends_[0]);
@@ -108,7 +108,7 @@ TEST_F(PskTlsTest, BothEndsWithTheKeySpeak) {
   EXPECT_EQ(server.read(buffer, sizeof buffer, count), Step::kEnded);
 }
 
-TEST_F(PskTlsTest, AnEndWithoutAFarewellIsAnEnd) {
+TEST_F(PskTlsTest, TreatsAMissingCloseNotifyAsTheEnd) {
   const auto client_tls = make(Side::kClient, "job", kKey);
   const auto server_tls = make(Side::kServer, "job", kKey);
   PskStream client = client_tls->stream(ends_[0]);
@@ -122,7 +122,7 @@ TEST_F(PskTlsTest, AnEndWithoutAFarewellIsAnEnd) {
   EXPECT_EQ(server.read(buffer, sizeof buffer, count), Step::kEnded);
 }
 
-TEST_F(PskTlsTest, AnotherKeyIsRefusedByBoth) {
+TEST_F(PskTlsTest, AnotherKeyIsRejectedByBoth) {
   const auto client_tls = make(Side::kClient, "job", std::string(32, 'x'));
   const auto server_tls = make(Side::kServer, "job", kKey);
   PskStream client = client_tls->stream(ends_[0]);
@@ -135,7 +135,7 @@ TEST_F(PskTlsTest, AnotherKeyIsRefusedByBoth) {
   EXPECT_FALSE(server.failure().empty());
 }
 
-TEST_F(PskTlsTest, AnotherJobIsRefusedByBoth) {
+TEST_F(PskTlsTest, AnotherJobIsRejectedByBoth) {
   const auto client_tls = make(Side::kClient, "another job", kKey);
   const auto server_tls = make(Side::kServer, "job", kKey);
   PskStream client = client_tls->stream(ends_[0]);
@@ -149,7 +149,7 @@ TEST_F(PskTlsTest, AnotherJobIsRefusedByBoth) {
 
 // A server with any certificate, which ignores the key that it is offered: OpenSSL alone is content
 // with that when nothing is verified.
-TEST_F(PskTlsTest, ACertificateDoesNotTakeTheKeysPlace) {
+TEST_F(PskTlsTest, RejectsACertificateInsteadOfTheKey) {
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"),
                                                                 &EVP_PKEY_free);
   const std::unique_ptr<X509, decltype(&X509_free)> certificate(X509_new(), &X509_free);
@@ -170,7 +170,7 @@ TEST_F(PskTlsTest, ACertificateDoesNotTakeTheKeysPlace) {
   PskStream client = client_tls->stream(ends_[0]);
   Step end = Step::kWantRead;
   for (int turn = 0; turn < 10 && end == Step::kWantRead; ++turn) {
-    end = client.shake_hands();
+    end = client.do_handshake();
     SSL_do_handshake(impostor.get());
   }
   EXPECT_EQ(end, Step::kBroken);
@@ -178,7 +178,7 @@ TEST_F(PskTlsTest, ACertificateDoesNotTakeTheKeysPlace) {
 }
 
 // A client that asks for no key gets no further than its first word.
-TEST_F(PskTlsTest, AClientWithoutAKeyIsRefused) {
+TEST_F(PskTlsTest, AClientWithoutAKeyIsRejected) {
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
                                                                   &SSL_CTX_free);
   const std::unique_ptr<SSL, decltype(&SSL_free)> stranger(SSL_new(context.get()), &SSL_free);
@@ -189,17 +189,17 @@ TEST_F(PskTlsTest, AClientWithoutAKeyIsRefused) {
   Step end = Step::kWantRead;
   for (int turn = 0; turn < 10 && end == Step::kWantRead; ++turn) {
     SSL_do_handshake(stranger.get());
-    end = server.shake_hands();
+    end = server.do_handshake();
   }
   EXPECT_EQ(end, Step::kBroken);
 }
 
-TEST_F(PskTlsTest, GarbageIsRefused) {
+TEST_F(PskTlsTest, GarbageIsRejected) {
   const auto server_tls = make(Side::kServer, "job", kKey);
   PskStream server = server_tls->stream(ends_[1]);
-  EXPECT_EQ(server.shake_hands(), Step::kWantRead);
+  EXPECT_EQ(server.do_handshake(), Step::kWantRead);
   EXPECT_EQ(write(ends_[0], "GET / HTTP/1.1\r\n\r\n", 18), 18);
-  EXPECT_EQ(server.shake_hands(), Step::kBroken);
+  EXPECT_EQ(server.do_handshake(), Step::kBroken);
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ std::optional<Seen> slices_after_the_call() {
   return has_answered && status == 0 ? std::optional<Seen>(seen) : std::nullopt;
 }
 
-TEST(ShortSlice, IsAskedForAndNotPassedOnToChildren) {
+TEST(ShortSlice, IsSetAndNotInherited) {
   const std::optional<Attributes> before = attributes_of(0);
   if (!before) GTEST_SKIP() << "this kernel has no sched_getattr";
   if (before->policy != SCHED_OTHER || before->nice < 0)
@@ -82,7 +82,7 @@ TEST(ShortSlice, IsAskedForAndNotPassedOnToChildren) {
   EXPECT_EQ(after->child.nice, before->nice);
 }
 
-TEST(ShortSlice, LeavesAProcessThatIsFavouredAlone) {
+TEST(ShortSlice, SkipsAProcessWithAHigherPriority) {
   errno = 0;
   const int own = getpriority(PRIO_PROCESS, 0);
   const pid_t process = fork();

@@ -35,29 +35,29 @@ TEST(SocketWaits, IsNotTooLateBeforeTheEnd) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const auto end = steady_now() + microseconds(500 + 37 * attempt);
     std::string bytes;
-    EXPECT_FALSE(receive_all(pair.ours.get(), bytes, 1, {end}));
+    EXPECT_FALSE(receive_all(pair.first.get(), bytes, 1, {end}));
     EXPECT_GE(steady_now(), end);
   }
 }
 
-TEST(SocketWaits, EndsWhenItIsCalledOff) {
+TEST(SocketWaits, EndsWhenCancelled) {
   const DescriptorPair pair = make_pair();
-  const std::function<bool()> may_go_on = [] { return false; };
+  const std::function<bool()> may_continue = [] { return false; };
   const auto end = steady_now() + std::chrono::minutes(10);
-  EXPECT_FALSE(wait_for(pair.ours.get(), POLLIN, {end, &may_go_on}));
-  EXPECT_FALSE(pause_for(std::chrono::minutes(5), {end, &may_go_on}));
+  EXPECT_FALSE(wait_for(pair.first.get(), POLLIN, {end, &may_continue}));
+  EXPECT_FALSE(pause_for(std::chrono::minutes(5), {end, &may_continue}));
 }
 
-TEST(SocketWaits, ReceivesWhatWasSentAndSeesTheEnd) {
+TEST(SocketWaits, ReceivesSentBytesAndTheEnd) {
   DescriptorPair pair = make_pair();
-  const Patience patience{steady_now() + std::chrono::minutes(10)};
-  ASSERT_TRUE(send_all(pair.theirs.get(), "hello", patience));
-  pair.theirs.reset();
+  const WaitLimit limit{steady_now() + std::chrono::minutes(10)};
+  ASSERT_TRUE(send_all(pair.second.get(), "hello", limit));
+  pair.second.reset();
   std::string bytes;
-  EXPECT_TRUE(receive_all(pair.ours.get(), bytes, 5, patience));
+  EXPECT_TRUE(receive_all(pair.first.get(), bytes, 5, limit));
   EXPECT_EQ(bytes, "hello");
-  EXPECT_FALSE(receive_all(pair.ours.get(), bytes, 1, patience));
-  EXPECT_FALSE(send_all(pair.ours.get(), "nobody reads this", patience));
+  EXPECT_FALSE(receive_all(pair.first.get(), bytes, 1, limit));
+  EXPECT_FALSE(send_all(pair.first.get(), "nobody reads this", limit));
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ TEST(StatusPage, RejectsAnOverwrittenHeader) {
     writer.add_report({.communicator = "world", .text = "broken"});
     EXPECT_EQ(reader->reports_after(0).back().text, "broken");
     EXPECT_EQ(reader->shape(), kShape);
-    EXPECT_EQ(reader->slot(1).rank(), kNobody);
+    EXPECT_EQ(reader->slot(1).rank(), kNoRank);
     EXPECT_FALSE(StatusPage::open(memory.data, memory.bytes).ok());
   }
 }
@@ -70,9 +70,9 @@ TEST(StatusPage, ReadsBackWrittenValues) {
   writer.name_host(2, "node7");
   const RankStatus dead{RankState::kSignalled, 9, 4711, 2, true, 12345};
   writer.set_rank(5, dead);
-  EXPECT_EQ(reader->news().load(), 0u);
+  EXPECT_EQ(reader->event_count().load(), 0u);
   writer.bump();
-  EXPECT_EQ(reader->news().load(), 1u);
+  EXPECT_EQ(reader->event_count().load(), 1u);
   EXPECT_EQ(reader->rank(5), dead);
   EXPECT_EQ(reader->rank(4).state, RankState::kAlive);
   EXPECT_EQ(reader->host_name(2), "node7");
@@ -91,7 +91,7 @@ TEST(StatusPage, LeavingIsNoDeathAndADeathCountsOnce) {
   EXPECT_EQ(page.rank(2).code, 3);
 }
 
-TEST(StatusPage, ARankThatWasStartedAgainSaysHowItsLastProcessEnded) {
+TEST(StatusPage, ShowsTheLastExitOfARestartedRank) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
   RankStatus again;
@@ -105,18 +105,18 @@ TEST(StatusPage, ARankThatWasStartedAgainSaysHowItsLastProcessEnded) {
   EXPECT_EQ(page.deaths(), 0u);
 }
 
-TEST(StatusPage, ReportsAreToldInOrderAndTheOldestGoFirst) {
+TEST(StatusPage, ReturnsReportsInOrderAndDropsTheOldest) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
   EXPECT_TRUE(page.reports_after(0).empty());
-  const PageReport told{0, 2, 3, 1, 812, "world", "rank 3 did not come"};
-  EXPECT_EQ(page.add_report(told), 1u);
-  PageReport expected = told;
+  const PageReport reported{0, 2, 3, 1, 812, "world", "rank 3 did not come"};
+  EXPECT_EQ(page.add_report(reported), 1u);
+  PageReport expected = reported;
   expected.number = 1;
   ASSERT_EQ(page.reports_after(0).size(), 1u);
   EXPECT_EQ(page.reports_after(0)[0], expected);
   EXPECT_TRUE(page.reports_after(1).empty());
-  for (std::uint32_t i = 0; i < kReports + 30; ++i) page.add_report(told);
+  for (std::uint32_t i = 0; i < kReports + 30; ++i) page.add_report(reported);
   const auto kept = page.reports_after(10);
   ASSERT_EQ(kept.size(), kReports);
   EXPECT_EQ(kept.front().number, 32u);
@@ -133,11 +133,11 @@ TEST(StatusPage, TextsAreCutAtTheirLimits) {
   EXPECT_EQ(page.host_name(0), std::string(kNameBytes, 'h'));
 }
 
-TEST(StatusPage, ASlotTellsWhatItsWorkerDoesAndDid) {
+TEST(StatusPage, ASlotShowsCurrentAndFinishedOperations) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
   SlotView slot = page.slot(1);
-  EXPECT_EQ(slot.rank(), kNobody);
+  EXPECT_EQ(slot.rank(), kNoRank);
   slot.claim(5, 4711);
   slot.name_communicator(3, "world");
   EXPECT_EQ(slot.rank(), 5u);
@@ -168,7 +168,7 @@ TEST(StatusPage, ASlotTellsWhatItsWorkerDoesAndDid) {
   EXPECT_TRUE(slot.finished(9).empty());
 }
 
-TEST(StatusPage, ALibraryOfAnotherLayoutAndGarbageAreRefused) {
+TEST(StatusPage, RejectsOtherLayoutsAndGarbage) {
   Memory memory(kShape);
   EXPECT_FALSE(StatusPage::open(memory.data, memory.bytes).ok()) << "zeros";
   StatusPage::format(memory.data, kShape);
@@ -191,7 +191,7 @@ TEST(StatusPage, ALibraryOfAnotherLayoutAndGarbageAreRefused) {
   EXPECT_TRUE(StatusPage::open(memory.data, memory.bytes).ok());
 }
 
-TEST(StatusPage, ShapesBeyondTheLimitsAreRefused) {
+TEST(StatusPage, RejectsShapesBeyondTheLimits) {
   EXPECT_TRUE(StatusPage::bytes_of({kMaxWorldSize, kMaxLocalSize, kMaxWorldSize, 0}).ok());
   EXPECT_FALSE(StatusPage::bytes_of({0, 0, 0, 0}).ok());
   EXPECT_FALSE(StatusPage::bytes_of({kMaxWorldSize + 1, 1, 1, 0}).ok());
@@ -200,7 +200,7 @@ TEST(StatusPage, ShapesBeyondTheLimitsAreRefused) {
   EXPECT_FALSE(StatusPage::bytes_of({4, 4, 5, 0}).ok());
 }
 
-TEST(StatusPage, NumbersThatAWorkerWroteAreNeverTrusted) {
+TEST(StatusPage, NeverTrustsNumbersOfAWorker) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
   SlotView slot = page.slot(0);
@@ -253,7 +253,7 @@ TEST(StatusPage, ARecordIsNeverReadTorn) {
 
 // Each thread has a communicator of its own and all share the ring: one that is kept from running
 // while it writes comes back when others have gone round.
-TEST(StatusPage, RecordsOfManyThreadsAreNotMixed) {
+TEST(StatusPage, KeepsRecordsOfConcurrentThreadsIntact) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
   SlotView slot = page.slot(0);
@@ -283,7 +283,7 @@ TEST(StatusPage, RecordsOfManyThreadsAreNotMixed) {
 }
 
 // The same moment, made by hand: the first thread is in the middle of its record.
-TEST(StatusPage, APlaceThatAThreadIsWritingIsLeftToIt) {
+TEST(StatusPage, SkipsARowThatAnotherThreadWrites) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
   SlotView slot = page.slot(0);
@@ -298,7 +298,7 @@ TEST(StatusPage, APlaceThatAThreadIsWritingIsLeftToIt) {
   EXPECT_EQ(slot.finished(1)[0].sequence, 6u);
 }
 
-TEST(StatusPage, AProcessThatWasKilledWhileItWroteLeavesNoPlaceShut) {
+TEST(StatusPage, ReusesTheRowOfAProcessKilledWhileWriting) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
   SlotView slot = page.slot(0);
@@ -310,8 +310,8 @@ TEST(StatusPage, AProcessThatWasKilledWhileItWroteLeavesNoPlaceShut) {
   EXPECT_EQ(slot.finished(1)[0].sequence, 9u);
 }
 
-// Whoever has seen the news has seen what it was about.
-TEST(StatusPage, NewsComesBehindTheDeath) {
+// A reader that has seen the count has seen the event.
+TEST(StatusPage, BumpsTheEventCountAfterTheDeath) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
   std::thread supervisor([&] {
@@ -322,7 +322,7 @@ TEST(StatusPage, NewsComesBehindTheDeath) {
   });
   std::uint32_t seen = 0;
   while (seen < 6) {
-    seen = page.news().load(std::memory_order_acquire);
+    seen = page.event_count().load(std::memory_order_acquire);
     for (std::uint32_t rank = 0; rank < seen; ++rank) {
       ASSERT_EQ(page.rank(rank).state, RankState::kSignalled);
       ASSERT_EQ(page.rank(rank).pid, 100 + static_cast<int>(rank));

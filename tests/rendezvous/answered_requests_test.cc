@@ -75,7 +75,7 @@ TEST(AnsweredRequestsTest, ARequestIsNewOnce) {
   }
 }
 
-TEST(AnsweredRequestsTest, ErrorsAreRemembered) {
+TEST(AnsweredRequestsTest, RemembersErrors) {
   Memory memory;
   memory.answered.begin(7);
   ASSERT_EQ(memory.answered.find(7, {1, 1, false}).known, Known::kNew);
@@ -120,7 +120,7 @@ TEST(AnsweredRequestsTest, ForgetsClientsWithoutReplies) {
   EXPECT_EQ(memory.answered.answers(), 0u);
 }
 
-TEST(AnsweredRequestsTest, BeyondTheLimitTheLongestGoneIsForgottenAndThatIsSaid) {
+TEST(AnsweredRequestsTest, DropsTheOldestSessionBeyondTheLimitAndReportsIt) {
   Memory memory({4, 3, 10 * kMinute});
   for (const SessionId session : {7, 8}) {
     memory.answered.begin(session);

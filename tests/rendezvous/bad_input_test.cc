@@ -18,8 +18,8 @@ using test::eventually;
 using test::number;
 using test::opcode;
 using test::RawSocket;
+using test::scaled_time;
 using test::ServerThread;
-using test::stretched;
 using test::text;
 using test::word32;
 
@@ -40,21 +40,21 @@ T or_else(Result<T> result, T otherwise) {
 
 // Waits for a key, natively and as torch, from its beginning to its end; works in
 // between. Its end fails when any of that was disturbed.
-class Bystander {
+class HealthyClient {
  public:
-  explicit Bystander(const ServerThread& server)
+  explicit HealthyClient(const ServerThread& server)
       : works_(server.client(1)),
         waits_(server.client(2)),
         torch_(server.torch_port),
         torch_waits_(server.torch_port) {
     torch_waits_.send(kHelloC + opcode(6) + test::keys({"/at the end"}));
     waiting_ = std::thread([this] {
-      got_ = or_else<std::string>(waits_->wait_get("at the end", stretched(60s)), "nothing");
+      got_ = or_else<std::string>(waits_->wait_get("at the end", scaled_time(60s)), "nothing");
     });
     torch_.send(kHelloC + kPing);
     EXPECT_EQ(torch_.receive(4), word32(7));
   }
-  ~Bystander() {
+  ~HealthyClient() {
     work();
     EXPECT_TRUE(works_->set("at the end", "value").ok());
     torch_.send(opcode(1) + text("/at the end") + text("value"));
@@ -62,8 +62,8 @@ class Bystander {
     EXPECT_EQ(got_, "value");
     EXPECT_EQ(torch_waits_.receive(1), std::string(1, '\0'));
   }
-  Bystander(const Bystander&) = delete;
-  Bystander& operator=(const Bystander&) = delete;
+  HealthyClient(const HealthyClient&) = delete;
+  HealthyClient& operator=(const HealthyClient&) = delete;
 
   // add is never repeated by the client, so each answer is from the first connection.
   void work() {
@@ -97,10 +97,10 @@ class BadInputTest : public testing::Test {
 
 // ---- Who comes ----------------------------------------------------------------------------------
 
-TEST_F(BadInputTest, PortScannersAreForgotten) {
+TEST_F(BadInputTest, ClosesConnectionsOfPortScanners) {
   ServerThread server;
   {
-    Bystander bystander(server);
+    HealthyClient healthy_client(server);
     const std::size_t before = server.connections();
     for (int i = 0; i < 300; ++i) {
       const RawSocket scanner(i % 2 == 0 ? server.native_port : server.torch_port);
@@ -108,7 +108,7 @@ TEST_F(BadInputTest, PortScannersAreForgotten) {
       if (i % 3 == 0) scanner.send(i % 2 == 0 ? "IV" : std::string("\0", 1));
       const linger reset{1, 0};
       if (i % 5 == 0) setsockopt(scanner.fd(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-      if (i % 50 == 0) bystander.work();
+      if (i % 50 == 0) healthy_client.work();
     }
     EXPECT_TRUE(eventually([&] { return server.connections() == before; }));
   }
@@ -119,7 +119,7 @@ TEST_F(BadInputTest, PortScannersAreForgotten) {
 // Slowloris: a byte now and then, of a greeting, of a frame and of a request of torch's.
 TEST_F(BadInputTest, ServesOthersDuringByteByByteSenders) {
   ServerThread server;
-  Bystander bystander(server);
+  HealthyClient healthy_client(server);
   constexpr int kCrowd = 60;
   std::vector<std::unique_ptr<RawSocket>> greeting;
   std::vector<std::unique_ptr<RawSocket>> native;
@@ -138,12 +138,12 @@ TEST_F(BadInputTest, ServesOthersDuringByteByByteSenders) {
   const std::string hello = "IVYS\2";
   for (std::size_t at = 0; at < std::max(frame.size(), request.size()); ++at) {
     for (int i = 0; i < kCrowd; ++i) {
-      const auto who = static_cast<std::size_t>(i);
-      if (at < hello.size()) greeting[who]->send(hello.substr(at, 1));
-      if (at < frame.size()) native[who]->send(frame.substr(at, 1));
-      if (at < request.size()) torch[who]->send(request.substr(at, 1));
+      const auto client_index = static_cast<std::size_t>(i);
+      if (at < hello.size()) greeting[client_index]->send(hello.substr(at, 1));
+      if (at < frame.size()) native[client_index]->send(frame.substr(at, 1));
+      if (at < request.size()) torch[client_index]->send(request.substr(at, 1));
     }
-    bystander.work();
+    healthy_client.work();
   }
   // Slow is not wrong: each of them is served, once its last byte is there.
   for (const auto& one : native) EXPECT_EQ(one->receive(9).size(), 9u);
@@ -151,9 +151,9 @@ TEST_F(BadInputTest, ServesOthersDuringByteByByteSenders) {
   EXPECT_EQ(or_else<std::string>(server.client()->get("slow key"), ""), "slow value");
 }
 
-TEST_F(BadInputTest, TokensOfOthersAreUnauthenticated) {
+TEST_F(BadInputTest, RejectsTokensOfOtherJobs) {
   ServerThread server;
-  const Bystander bystander(server);
+  const HealthyClient healthy_client(server);
   const std::string other_job(32, '9');
   const std::string other_token(32, '9');
   for (const auto& [job, token] : std::vector<std::pair<std::string, std::string>>{
@@ -165,9 +165,9 @@ TEST_F(BadInputTest, TokensOfOthersAreUnauthenticated) {
     ClientOptions options = server.options();
     options.job_id = job;
     options.token = token;
-    const auto refused = Client::connect(options);
-    ASSERT_FALSE(refused.ok()) << job;
-    EXPECT_EQ(refused.error().code, Code::kUnauthenticated) << refused.error().message;
+    const auto rejected = Client::connect(options);
+    ASSERT_FALSE(rejected.ok()) << job;
+    EXPECT_EQ(rejected.error().code, Code::kUnauthenticated) << rejected.error().message;
   }
 }
 
@@ -175,7 +175,7 @@ TEST_F(BadInputTest, TokensOfOthersAreUnauthenticated) {
 // may the store's own answer be sent back to it.
 TEST_F(BadInputTest, AGreetingIsGoodOnce) {
   ServerThread server;
-  const Bystander bystander(server);
+  const HealthyClient healthy_client(server);
   HandshakeHello hello;
   hello.purpose = "store";
   hello.job_id = test::kJobId;
@@ -208,7 +208,7 @@ TEST_F(BadInputTest, AGreetingIsGoodOnce) {
 
 TEST_F(BadInputTest, ImpossibleLengthsCostNothing) {
   ServerThread server;
-  Bystander bystander(server);
+  HealthyClient healthy_client(server);
   const auto huge = number(static_cast<std::int64_t>(kAlmostAll));
   const auto all = number(std::numeric_limits<std::int64_t>::max());
   const std::string most(8, '\xff');
@@ -238,7 +238,7 @@ TEST_F(BadInputTest, ImpossibleLengthsCostNothing) {
     EXPECT_TRUE(one.is_hung_up());
   }
   EXPECT_LT(resident_bytes(), before + (64u << 20));
-  bystander.work();
+  healthy_client.work();
   EXPECT_EQ(server.client()->get("a").error().code, Code::kNotFound) << "nothing was half done";
 }
 
@@ -246,7 +246,7 @@ TEST_F(BadInputTest, ImpossibleLengthsCostNothing) {
 // goes on.
 TEST_F(BadInputTest, LimitsAreTypedErrorsNatively) {
   ServerThread server;
-  Bystander bystander(server);
+  HealthyClient healthy_client(server);
   const auto client = server.client();
   const std::string key(kMaxKeyBytes, 'k');
   const std::string value(kMaxValueBytes, 'v');
@@ -254,36 +254,36 @@ TEST_F(BadInputTest, LimitsAreTypedErrorsNatively) {
   const std::string too_long_value = value + "v";
   EXPECT_TRUE(client->set(key, value).ok());
   EXPECT_EQ(or_else<std::string>(client->get(key), ""), value);
-  const auto expect_refused = [&](const auto& result) {
+  const auto expect_rejected = [&](const auto& result) {
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().code, Code::kInvalidArgument) << result.error().message;
-    bystander.work();
+    healthy_client.work();
   };
-  expect_refused(client->set(too_long_key, ""));
-  expect_refused(client->set("k", too_long_value));
-  expect_refused(client->set_once(too_long_key, ""));
+  expect_rejected(client->set(too_long_key, ""));
+  expect_rejected(client->set("k", too_long_value));
+  expect_rejected(client->set_once(too_long_key, ""));
   // No such key can exist.
   EXPECT_EQ(client->get(too_long_key).error().code, Code::kNotFound);
   EXPECT_FALSE(or_else(client->remove(too_long_key), true));
-  expect_refused(client->wait({"k", too_long_key}, 100ms));
-  expect_refused(client->wait_get(too_long_key, 100ms));
-  expect_refused(client->check({too_long_key}));
-  expect_refused(client->add(too_long_key, 1));
-  expect_refused(client->compare_set("k", std::nullopt, too_long_value));
-  expect_refused(client->append(key, "v"));
-  expect_refused(client->multi_get({"k", too_long_key}));
-  expect_refused(client->multi_set({{"fine", "1"}, {"k", too_long_value}}));
-  expect_refused(client->push(too_long_key, ""));
-  expect_refused(client->push("q", too_long_value));
-  expect_refused(client->pop(too_long_key, 100ms));
-  expect_refused(client->barrier(too_long_key, 2, 0, 100ms));
+  expect_rejected(client->wait({"k", too_long_key}, 100ms));
+  expect_rejected(client->wait_get(too_long_key, 100ms));
+  expect_rejected(client->check({too_long_key}));
+  expect_rejected(client->add(too_long_key, 1));
+  expect_rejected(client->compare_set("k", std::nullopt, too_long_value));
+  expect_rejected(client->append(key, "v"));
+  expect_rejected(client->multi_get({"k", too_long_key}));
+  expect_rejected(client->multi_set({{"fine", "1"}, {"k", too_long_value}}));
+  expect_rejected(client->push(too_long_key, ""));
+  expect_rejected(client->push("q", too_long_value));
+  expect_rejected(client->pop(too_long_key, 100ms));
+  expect_rejected(client->barrier(too_long_key, 2, 0, 100ms));
   const std::vector<std::string> most(kMaxKeysPerRequest, "none");
   std::vector<std::string> too_many = most;
   too_many.emplace_back("none");
   EXPECT_FALSE(or_else(client->check(most), true));
-  expect_refused(client->check(too_many));
-  // Beyond a frame: refused before a byte is sent.
-  expect_refused(
+  expect_rejected(client->check(too_many));
+  // Beyond a frame: rejected before a byte is sent.
+  expect_rejected(
       client->multi_set(std::vector<std::pair<std::string, std::string>>(9, {"k", value})));
   EXPECT_EQ(client->get("k").error().code, Code::kNotFound);
   EXPECT_EQ(client->get("fine").error().code, Code::kNotFound) << "all or nothing";
@@ -309,7 +309,7 @@ TEST_F(BadInputTest, LimitsEndTheConnectionInTorchsDialect) {
     const std::string& reason = why;  // Clang 14 captures no structured binding.
     // A store of its own for each: a log says so many lines in a quarter of a second.
     ServerThread other;
-    const Bystander not_concerned(other);
+    const HealthyClient not_concerned(other);
     const RawSocket one(other.torch_port);
     one.send(kHelloC + opcode(1) + text(key) + text(value) + bytes);
     EXPECT_TRUE(one.is_hung_up()) << reason;
@@ -321,7 +321,7 @@ TEST_F(BadInputTest, LimitsEndTheConnectionInTorchsDialect) {
 
 TEST_F(BadInputTest, NumbersMustBeNumbers) {
   ServerThread server;
-  Bystander bystander(server);
+  HealthyClient healthy_client(server);
   const auto client = server.client();
   for (const char* text_of_key :
        {"x", "", "1.5", "0x10", " 1", "1 ", "+1", "9223372036854775808"}) {

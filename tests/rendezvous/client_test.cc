@@ -21,9 +21,9 @@ namespace {
 using namespace std::chrono_literals;
 using test::eventually;
 using test::RawSocket;
+using test::scaled_time;
 using test::ServerThread;
 using test::StoreProxy;
-using test::stretched;
 
 class StoreClientTest : public testing::Test {
  protected:
@@ -91,7 +91,7 @@ TEST_F(StoreClientTest, ManyThreadsShareOneConnection) {
         if (!client->set(mine + "/" + number, std::string(static_cast<std::size_t>(round), 'x'))
                  .ok())
           ++wrong;
-        const auto value = client->wait_get(next + "/" + number, stretched(20s));
+        const auto value = client->wait_get(next + "/" + number, scaled_time(20s));
         if (!value.ok() || value->size() != static_cast<std::size_t>(round)) ++wrong;
         if (!client->add("sum", 1).ok()) ++wrong;
       }
@@ -190,7 +190,7 @@ TEST_F(StoreClientTest, OptionsAreChecked) {
 
 // ---- Connections that are lost ------------------------------------------------------------------
 
-TEST_F(StoreClientTest, RepeatsWhatMayBeRepeated) {
+TEST_F(StoreClientTest, RepeatsIdempotentRequests) {
   ServerThread server;
   StoreProxy proxy(server.native_port);
   ClientOptions options = server.options();
@@ -201,7 +201,7 @@ TEST_F(StoreClientTest, RepeatsWhatMayBeRepeated) {
   proxy.cut();
   EXPECT_EQ(*client->get("k"), "v");
   std::thread waiting([&] {
-    const auto value = client->wait_get("late", stretched(20s));
+    const auto value = client->wait_get("late", scaled_time(20s));
     EXPECT_TRUE(value.ok()) << value.error().message;
   });
   EXPECT_TRUE(eventually([&] {
@@ -213,7 +213,7 @@ TEST_F(StoreClientTest, RepeatsWhatMayBeRepeated) {
   waiting.join();
 }
 
-TEST_F(StoreClientTest, NeverRepeatsWhatMustNotBe) {
+TEST_F(StoreClientTest, NeverRepeatsOtherRequests) {
   ServerThread server;
   StoreProxy proxy(server.native_port);
   ClientOptions options = server.options();
@@ -247,11 +247,11 @@ TEST_F(StoreClientTest, AMemberOfABarrierCountsOnceAcrossConnections) {
   for (std::uint64_t round = 1; round <= 3; ++round) {
     proxy.hold_replies(true);
     std::thread arriving([&] {
-      const auto mine = client->barrier("b", 2, 0, stretched(20s));
+      const auto mine = client->barrier("b", 2, 0, scaled_time(20s));
       ASSERT_TRUE(mine.ok()) << mine.error().message;
       EXPECT_EQ(*mine, round);
     });
-    const auto theirs = other->barrier("b", 2, 1, stretched(20s));
+    const auto theirs = other->barrier("b", 2, 1, scaled_time(20s));
     EXPECT_EQ(*theirs, round);
     proxy.cut();  // The answer was on its way.
     proxy.hold_replies(false);
@@ -260,7 +260,7 @@ TEST_F(StoreClientTest, AMemberOfABarrierCountsOnceAcrossConnections) {
 }
 
 // A turn that has ended before its answer was heard, and the next.
-TEST_F(StoreClientTest, TurnsOfOneWaitAtABarrierAreOneArrival) {
+TEST_F(StoreClientTest, CountsRepeatedWaitsAtABarrierAsOneArrival) {
   ServerThread server;
   StoreProxy proxy(server.native_port);
   ClientOptions options = server.options();
@@ -274,7 +274,7 @@ TEST_F(StoreClientTest, TurnsOfOneWaitAtABarrierAreOneArrival) {
     ASSERT_FALSE(mine.ok());
     EXPECT_EQ(mine.error().code, Code::kDeadlineExceeded);
   });
-  const auto theirs = other->barrier("b", 2, 1, stretched(20s));
+  const auto theirs = other->barrier("b", 2, 1, scaled_time(20s));
   arriving.join();
   proxy.hold_replies(false);
   ASSERT_TRUE(theirs.ok()) << theirs.error().message;
@@ -283,13 +283,13 @@ TEST_F(StoreClientTest, TurnsOfOneWaitAtABarrierAreOneArrival) {
   EXPECT_EQ(*again, *theirs);
 }
 
-TEST_F(StoreClientTest, ALostStoreIsNotTakenForTheOldOne) {
+TEST_F(StoreClientTest, DetectsANewStoreAtTheOldAddress) {
   auto server = std::make_unique<ServerThread>();
   const std::uint16_t port = server->native_port;
   const auto client = server->client();
   ASSERT_TRUE(client->set("k", "v").ok());
   std::thread waiting([&] {
-    const auto value = client->wait_get("never", stretched(20s));
+    const auto value = client->wait_get("never", scaled_time(20s));
     ASSERT_FALSE(value.ok());
     EXPECT_EQ(value.error().code, Code::kAborted);
     EXPECT_TRUE(value.error().message.starts_with("EpochLost")) << value.error().message;
@@ -315,7 +315,7 @@ TEST_F(StoreClientTest, GivesUpOnAStoreThatIsNotRestarted) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(client->get("a").error().code, Code::kUnavailable);
     EXPECT_EQ(client->compare_set("a", "b", "c").error().code, Code::kUnavailable);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, stretched(1s));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, scaled_time(1s));
   }
 }
 
@@ -331,7 +331,7 @@ TEST_F(StoreClientTest, AServerThatStopsListeningKeepsItsClients) {
   EXPECT_EQ(*client->get("a"), "b");
 }
 
-TEST_F(StoreClientTest, AStoreThatIsGoneIsUnavailable) {
+TEST_F(StoreClientTest, ReportsAStoppedStoreAsUnavailable) {
   auto server = std::make_unique<ServerThread>();
   ClientOptions options = server->options();
   options.request_timeout = 300ms;
@@ -340,7 +340,7 @@ TEST_F(StoreClientTest, AStoreThatIsGoneIsUnavailable) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(client->get("k").error().code, Code::kUnavailable);
   EXPECT_EQ(client->wait({"k"}, 200ms).error().code, Code::kUnavailable);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(3s));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, scaled_time(3s));
   options.connect_timeout = 100ms;
   const auto refused = Client::connect(options);
   EXPECT_EQ(refused.error().code, Code::kUnavailable);
@@ -401,7 +401,7 @@ TEST_F(StoreClientRepeatTest, AMultiSetDoesNotOverwriteANewerValue) {
   EXPECT_EQ(*other_->multi_get({"a", "b"}), (std::vector<std::string>{"2", "1"}));
 }
 
-TEST_F(StoreClientRepeatTest, ARemoveDoesNotTakeAKeyThatWasCreatedAnew) {
+TEST_F(StoreClientRepeatTest, DoesNotRemoveARecreatedKey) {
   ASSERT_TRUE(other_->set("k", "1").ok());
   lose_the_answer(
       [&] {
@@ -419,7 +419,7 @@ TEST_F(StoreClientRepeatTest, ASetOnceDoesNotBringBackAKeyThatWasRemoved) {
   EXPECT_FALSE(*other_->check({"k"}));
 }
 
-TEST_F(StoreClientRepeatTest, EveryOneOfManyIsKnownAgain) {
+TEST_F(StoreClientRepeatTest, RecognizesEveryRepeatedRequest) {
   constexpr int kWriters = 24;
   const auto key = [](int i) { return "k" + std::to_string(i); };
   lose_the_answer(
@@ -455,7 +455,7 @@ TEST_F(StoreClientRepeatTest, DoesNotRepeatOldRequests) {
 
 // ---- Watches ------------------------------------------------------------------------------------
 
-TEST_F(StoreClientTest, AWatchTellsChangesInTheirOrder) {
+TEST_F(StoreClientTest, AWatchReportsChangesInOrder) {
   ServerThread server;
   const auto client = server.client();
   const auto other = server.client(1);
@@ -465,14 +465,14 @@ TEST_F(StoreClientTest, AWatchTellsChangesInTheirOrder) {
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(other->set("w/k", std::to_string(i)).ok());
   ASSERT_TRUE(*other->remove("w/k"));
   for (int i = 0; i < 100; ++i) {
-    const Changed change = client->next_change(watch, stretched(20s)).value();
-    EXPECT_EQ(change.what, Changed::What::kSet);
+    const Changed change = client->next_change(watch, scaled_time(20s)).value();
+    EXPECT_EQ(change.kind, Changed::Kind::kSet);
     EXPECT_EQ(change.key, "w/k");
     EXPECT_EQ(change.value, std::to_string(i));
   }
-  EXPECT_EQ(client->next_change(watch, stretched(20s)).value().what, Changed::What::kDeleted);
+  EXPECT_EQ(client->next_change(watch, scaled_time(20s)).value().kind, Changed::Kind::kDeleted);
   std::thread waiting([&] {
-    EXPECT_EQ(client->next_change(watch, stretched(20s)).error().code, Code::kCancelled);
+    EXPECT_EQ(client->next_change(watch, scaled_time(20s)).error().code, Code::kCancelled);
   });
   std::this_thread::sleep_for(20ms);
   client->end_watch(watch);
@@ -486,7 +486,7 @@ TEST_F(StoreClientTest, AWatchTellsChangesInTheirOrder) {
 }
 
 // What was told before the loss comes first, then that something may be missing, then the rest.
-TEST_F(StoreClientTest, AWatchGoesOnOverALostConnection) {
+TEST_F(StoreClientTest, AWatchContinuesAfterALostConnection) {
   ServerThread server;
   StoreProxy proxy(server.native_port);
   ClientOptions options = server.options();
@@ -495,13 +495,13 @@ TEST_F(StoreClientTest, AWatchGoesOnOverALostConnection) {
   const auto other = server.client(1);
   const std::uint32_t watch = client->watch("w/").value();
   ASSERT_TRUE(other->set("w/before", "1").ok());
-  ASSERT_EQ(*client->wait_get("w/before", stretched(20s)), "1");  // The change came before it.
+  ASSERT_EQ(*client->wait_get("w/before", scaled_time(20s)), "1");  // The change came before it.
   proxy.cut();
   ASSERT_TRUE(other->set("w/lost", "2").ok());
-  EXPECT_EQ(client->next_change(watch, stretched(20s)).value().key, "w/before");
-  EXPECT_EQ(client->next_change(watch, stretched(20s)).value().what, Changed::What::kOverflow);
+  EXPECT_EQ(client->next_change(watch, scaled_time(20s)).value().key, "w/before");
+  EXPECT_EQ(client->next_change(watch, scaled_time(20s)).value().kind, Changed::Kind::kOverflow);
   ASSERT_TRUE(other->set("w/after", "3").ok());
-  EXPECT_EQ(client->next_change(watch, stretched(20s)).value().key, "w/after");
+  EXPECT_EQ(client->next_change(watch, scaled_time(20s)).value().key, "w/after");
 }
 
 // Changes of which there are too many are missed all together, and so are those that the store
@@ -514,14 +514,14 @@ TEST_F(StoreClientTest, BoundsAnUnreadWatch) {
   const std::string value(1 << 20, 'x');
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(other->set("w/k", value).ok());
   bool is_missed = false;
-  for (int told = 0; !is_missed && told < 200; ++told) {
-    const auto change = client->next_change(watch, stretched(20s));
+  for (int reported = 0; !is_missed && reported < 200; ++reported) {
+    const auto change = client->next_change(watch, scaled_time(20s));
     ASSERT_TRUE(change.ok()) << change.error().message;
-    is_missed = change->what == Changed::What::kOverflow;
+    is_missed = change->kind == Changed::Kind::kOverflow;
   }
   EXPECT_TRUE(is_missed);
   ASSERT_TRUE(other->set("w/last", "end").ok());
-  while (client->next_change(watch, stretched(20s)).value().key != "w/last") continue;
+  while (client->next_change(watch, scaled_time(20s)).value().key != "w/last") continue;
 }
 
 // ---- Servers that misbehave ---------------------------------------------------------------------
@@ -603,12 +603,12 @@ TEST_F(StoreClientTest, HostileGreetingsAreTypedErrors) {
   for (std::size_t i = 0; i + 1 < table.size(); ++i) {
     HostileServer server(table[i].first);
     ClientOptions options = server.options();
-    if (table[i].second == Code::kUnauthenticated) options.connect_timeout = stretched(5s);
+    if (table[i].second == Code::kUnauthenticated) options.connect_timeout = scaled_time(5s);
     const auto begin = std::chrono::steady_clock::now();
     const auto client = Client::connect(options);
     ASSERT_FALSE(client.ok()) << i;
     EXPECT_EQ(client.error().code, table[i].second) << i << " " << client.error().message;
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(4s)) << i;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, scaled_time(4s)) << i;
   }
 }
 
@@ -642,11 +642,11 @@ TEST_F(StoreClientTest, HostileRepliesAreTypedErrors) {
     const auto value = (*client)->get("k");
     ASSERT_FALSE(value.ok()) << i;
     EXPECT_EQ(value.error().code, table[i].second) << i << " " << value.error().message;
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(3s)) << i;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, scaled_time(3s)) << i;
   }
 }
 
-TEST_F(StoreClientTest, AListWithoutEndEnds) {
+TEST_F(StoreClientTest, StopsListingAfterTheLimit) {
   std::string page;
   put_u8(page, 1);
   put_u32(page, 1);

@@ -92,7 +92,7 @@ class EngineScript {
       return text + (keys->more ? "..." : ".");
     }
     if (const auto* change = std::get_if<store::Changed>(&reply.body))
-      return std::to_string(static_cast<int>(change->what)) + ":" + change->key + "=" +
+      return std::to_string(static_cast<int>(change->kind)) + ":" + change->key + "=" +
              change->value;
     return "done";
   }

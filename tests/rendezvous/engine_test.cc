@@ -38,7 +38,7 @@ TEST(EngineTest, SetsAndGetsBytes) {
        {Get{"", {}}, "=empty key"}});
 }
 
-TEST(EngineTest, SetOnceRefusesAnotherValueOnly) {
+TEST(EngineTest, SetOnceRejectsAnotherValueOnly) {
   run({{Set{"a", "1", true}, "done"},
        {Set{"a", "1", true}, "done"},
        {Set{"a", "2", true}, "!6"},
@@ -84,7 +84,7 @@ TEST(EngineTest, AppendsAndDeletes) {
        {Check{{"a"}}, "#0"}});
 }
 
-TEST(EngineTest, ManyKeysAtOnceAreAllOrNothing) {
+TEST(EngineTest, SetsManyKeysAtomically) {
   run({{MultiSet{{{"a", "1"}, {"b", "2"}, {"a", "3"}}}, "done"},
        {MultiGet{{"a", "b", "a"}}, "=3=2=3"},
        {MultiSet{{{"a", "9"}, {text(kMaxKeyBytes + 1), "9"}}}, "!3"},
@@ -140,7 +140,7 @@ TEST(EngineTest, LimitsHoldExactly) {
        {MultiGet{more}, "!3"}});
 }
 
-TEST(EngineTest, OneReplyIsNeverLongerThanAFrame) {
+TEST(EngineTest, LimitsAReplyToOneFrame) {
   EngineScript script;
   const ClientId client = script.join(0);
   script.ask(client, Set{"big", text(kMaxValueBytes)});
@@ -163,7 +163,7 @@ TEST(EngineTest, OneReplyIsNeverLongerThanAFrame) {
   EXPECT_EQ(first_page + rest->keys.size(), 9001u);
 }
 
-TEST(EngineTest, AFullStoreRefusesAndKeepsWhatItHas) {
+TEST(EngineTest, AFullStoreRejectsAndKeepsWhatItHas) {
   EngineLimits limits;
   limits.keys = 3;
   run({{MultiSet{{{"a", ""}, {"b", ""}}}, "done"},
@@ -260,7 +260,7 @@ TEST(EngineWaitTest, GetWaitsForItsValue) {
   EXPECT_EQ(script.word(get), "=v");
 }
 
-TEST(EngineWaitTest, WritersAreAnsweredBeforeThoseThatWaited) {
+TEST(EngineWaitTest, AnswersWritersBeforeWaiters) {
   EngineScript script;
   const RequestId first = script.ask(script.join(0), Get{"k", kNever});
   const RequestId second = script.ask(script.join(1), Get{"k", kNever});
@@ -289,7 +289,7 @@ TEST(EngineWaitTest, NamesTheMissingKeysAtTheDeadline) {
   EXPECT_EQ(script.next_due_ns, kNever);
 }
 
-TEST(EngineWaitTest, TheDeadlineNamesWhoHasNotWrittenAndHowLongEachIsSilent) {
+TEST(EngineWaitTest, NamesMissingWritersAndTheirSilenceAtTheDeadline) {
   EngineScript script;
   const ClientId first = script.join(0);
   const ClientId second = script.join(1);
@@ -315,7 +315,7 @@ TEST(EngineWaitTest, TheDeadlineNamesWhoHasNotWrittenAndHowLongEachIsSilent) {
   EXPECT_TRUE(script.waits(other));
 }
 
-TEST(EngineWaitTest, ThousandsThatAreDueAtOnceCostABoundedExplanation) {
+TEST(EngineWaitTest, BoundsTheExplanationOfManyExpiredWaits) {
   EngineScript script;
   std::vector<RequestId> waits;
   for (std::uint32_t rank = 0; rank < 2000; ++rank)
@@ -381,7 +381,7 @@ TEST(EngineWaitTest, TorchsWaitsLeaveRoomForOthers) {
   EXPECT_EQ(script.answer(script.join(std::nullopt, Space::kTorch), Wait{many, kNever}), "-");
 }
 
-TEST(EngineWaitTest, OneNumberWaitsOnce) {
+TEST(EngineWaitTest, AllowsOneWaitPerRequestNumber) {
   Engine engine;
   const ClientId client = *engine.join({}, 0);
   Replies replies;
@@ -407,7 +407,7 @@ TEST(EngineQueueTest, FirstInFirstOut) {
        {Check{{"q"}}, "#0"}});
 }
 
-TEST(EngineQueueTest, OneItemGoesToTheOneThatWaitedLongest) {
+TEST(EngineQueueTest, GivesAnItemToTheLongestWaiter) {
   EngineScript script;
   const RequestId first = script.ask(script.join(0), QueuePop{"q", kNever});
   const RequestId second = script.ask(script.join(1), QueuePop{"q", kNever});
@@ -476,7 +476,7 @@ TEST(EngineBarrierTest, DoesNotCountMembersThatLeftOrGaveUp) {
   EXPECT_TRUE(script.waits(again));
 }
 
-TEST(EngineBarrierTest, ALossEndsOneThatIsAskedSoForAllAndForGood) {
+TEST(EngineBarrierTest, ALossEndsABarrierThatRequestsIt) {
   EngineScript script;
   const ClientId gone = script.join(0);
   const ClientId b = script.join(1);
@@ -529,7 +529,7 @@ TEST(EngineBarrierTest, TorchsCounterReleasesAllAtTheNumber) {
 
 // ---- Watches ------------------------------------------------------------------------------------
 
-TEST(EngineWatchTest, TellsEveryChangeBelowItsPrefix) {
+TEST(EngineWatchTest, ReportsEveryChangeBelowItsPrefix) {
   EngineScript script;
   const ClientId watcher = script.join(0);
   const RequestId watch = script.ask(watcher, Watch{"a/"});
@@ -547,7 +547,7 @@ TEST(EngineWatchTest, TellsEveryChangeBelowItsPrefix) {
   EXPECT_EQ(script.all_words(exact), "kept=(missing) 1:a/1=x 2:a/1=");
 }
 
-TEST(EngineWatchTest, ThereIsALimit) {
+TEST(EngineWatchTest, LimitsTheNumberOfWatches) {
   EngineLimits limits;
   limits.watches_per_client = 1;
   EngineScript script(limits);
@@ -560,7 +560,7 @@ TEST(EngineWatchTest, ThereIsALimit) {
 
 // ---- Spaces, generations, pictures --------------------------------------------------------------
 
-TEST(EngineSpaceTest, KeysOfDialectsDoNotMeet) {
+TEST(EngineSpaceTest, SeparatesTheKeysOfDialects) {
   EngineScript script;
   const ClientId native = script.join(0);
   const ClientId torch = script.join(1, Space::kTorch);
@@ -572,7 +572,7 @@ TEST(EngineSpaceTest, KeysOfDialectsDoNotMeet) {
   EXPECT_EQ(script.answer(torch, Count{}), "#0");
 }
 
-TEST(EngineGenerationTest, NothingOfTheLastOneIsLeft) {
+TEST(EngineGenerationTest, ClearsThePreviousGeneration) {
   EngineScript script;
   const ClientId old = script.join(0);
   script.ask(old, Set{"k", "v"});
@@ -595,7 +595,7 @@ TEST(EngineGenerationTest, NothingOfTheLastOneIsLeft) {
   EXPECT_FALSE(script.engine.join({}, 0).ok()) << "generation 0 is not served any more";
 }
 
-TEST(EngineGenerationTest, ChangesTellWhetherTheJobGetsOn) {
+TEST(EngineGenerationTest, CountsChangesAsProgress) {
   EngineScript script;
   const ClientId client = script.join(0);
   script.ask(client, Set{"k", "v"});

@@ -41,7 +41,7 @@ TEST(ExplanationTest, NamesTheMembersOfABarrier) {
       "barrier 'start' of 3: rank 4 has waited for 2.0 s; these members have not arrived: 0, 2");
 }
 
-TEST(ExplanationTest, CountsWhatItDoesNotName) {
+TEST(ExplanationTest, CountsUnnamedClients) {
   EngineScript script;
   script.ask(script.join(0), Barrier{"big", 1000, 0, 0, kNever});
   EXPECT_NE(explain(script.engine.wait_graph(), script.now_ns).find("7, 8 and 991 more"),
@@ -54,7 +54,7 @@ TEST(ExplanationTest, CountsWhatItDoesNotName) {
   EXPECT_TRUE(text.ends_with("and 38 more")) << text.substr(text.size() - 80);
 }
 
-TEST(ExplanationTest, KnowsClientsWithoutARankByTheirProcess) {
+TEST(ExplanationTest, NamesClientsWithoutARankByProcess) {
   EngineScript script;
   const ClientId torch = script.join(std::nullopt, Space::kTorch);
   script.engine.describe(torch, 4321);
@@ -66,7 +66,7 @@ TEST(ExplanationTest, KnowsClientsWithoutARankByTheirProcess) {
             "connected clients are blocked on it");
 }
 
-TEST(ExplanationTest, LeavesOutWhoOnlyAsks) {
+TEST(ExplanationTest, OmitsTheRequestingClient) {
   EngineScript script;
   const ClientId asker = script.join(std::nullopt);
   EXPECT_EQ(explain(script.engine.wait_graph(asker), script.now_ns),
@@ -79,7 +79,7 @@ TEST(ExplanationTest, LeavesOutWhoOnlyAsks) {
             std::string::npos);
 }
 
-TEST(ExplanationTest, ShowsNothingThatATerminalObeys) {
+TEST(ExplanationTest, EscapesTerminalCommands) {
   EXPECT_EQ(shown_key("a\x1b]0;x\x07\n\xc2\x9b"), "a?]0;x????");
   EXPECT_EQ(shown_key(std::string(200, 'k')), std::string(120, 'k') + "...");
   EXPECT_EQ(tenths_text(0), "0.0 s");

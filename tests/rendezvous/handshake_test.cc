@@ -59,7 +59,7 @@ TEST(HandshakeTest, GreetingsKeepTheirFields) {
   EXPECT_EQ(decoded->session, 0x1122334455667788u);
 }
 
-TEST(HandshakeTest, DamagedGreetingsAreRefused) {
+TEST(HandshakeTest, RejectsDamagedGreetings) {
   const std::string good = hello();
   std::string other_version = good;
   other_version[4] = 9;
@@ -77,7 +77,7 @@ TEST(HandshakeTest, DamagedGreetingsAreRefused) {
     EXPECT_EQ(decode_hello(bytes).error().code, Code::kInvalidArgument);
 }
 
-TEST(HandshakeTest, WithoutTheTokenNothingIsProved) {
+TEST(HandshakeTest, RejectsProofsWithoutTheToken) {
   const std::string greeting = hello();
   const std::string other(32, 'x');
   const std::string challenge = make_challenge(greeting, kToken, random_bytes(kNonceBytes), kEpoch);
@@ -88,7 +88,7 @@ TEST(HandshakeTest, WithoutTheTokenNothingIsProved) {
   EXPECT_FALSE(check_proof(greeting, challenge, std::string(kMacBytes, '\0'), kToken).ok());
 }
 
-TEST(HandshakeTest, NothingCanBeReplayedReflectedOrCut) {
+TEST(HandshakeTest, RejectsReplayedReflectedAndTruncatedProofs) {
   const std::string greeting = hello();
   const std::string challenge = make_challenge(greeting, kToken, random_bytes(kNonceBytes), kEpoch);
   const std::string proof = make_proof(greeting, challenge, kToken);
@@ -160,7 +160,7 @@ class GreetingTest : public testing::Test {
   std::unique_ptr<store::Connection> connection;
 };
 
-TEST_F(GreetingTest, WelcomesInAnyCutWithWhatFollows) {
+TEST_F(GreetingTest, ParsesAGreetingInAnyFragments) {
   for (const std::size_t cut : {1, 7, 1000}) {
     std::string ping;
     std::string text;
@@ -175,7 +175,7 @@ TEST_F(GreetingTest, WelcomesInAnyCutWithWhatFollows) {
   }
 }
 
-TEST_F(GreetingTest, RefusesWithAReasonWhereItMay) {
+TEST_F(GreetingTest, RejectsWithAReasonWhereItMay) {
   const Result<void> other_token = greet(greeting(), 1000, std::string(32, 'x'));
   EXPECT_EQ(other_token.error().code, Code::kUnauthenticated);
   EXPECT_TRUE(connection->unsent.empty()) << "a stranger is told nothing";
@@ -189,7 +189,7 @@ TEST_F(GreetingTest, RefusesWithAReasonWhereItMay) {
   EXPECT_TRUE(engine.wait_graph().clients.empty());
 }
 
-TEST_F(GreetingTest, StrangersAreRefusedAtTheirFirstWrongByte) {
+TEST_F(GreetingTest, RejectsOtherProtocolsAtTheFirstByte) {
   connection = store::make_native_connection(engine, identity, "10.0.0.1:9");
   store::Replies replies;
   EXPECT_TRUE(connection->receive("IV", 1, replies).ok());

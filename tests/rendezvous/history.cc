@@ -17,7 +17,7 @@ std::optional<std::int64_t> number_of(const std::string& text) {
   return number;
 }
 
-bool all_there(const Operation& operation, const Object& object) {
+bool all_exist(const Operation& operation, const Object& object) {
   return std::all_of(operation.keys.begin(), operation.keys.end(), [&](std::size_t key) {
     return key == 3 ? !object.queue.empty() : object.values[key].has_value();
   });
@@ -55,7 +55,7 @@ bool pops(const Operation& operation, Object& object, bool answered) {
 
 bool reads_many(const Operation& operation, const Object& object, bool answered) {
   if (!answered) return true;
-  if (!all_there(operation, object)) return operation.missing;
+  if (!all_exist(operation, object)) return operation.missing;
   if (operation.missing || operation.many.size() != operation.keys.size()) return false;
   for (std::size_t i = 0; i < operation.keys.size(); ++i)
     if (object.values[operation.keys[i]] != operation.many[i]) return false;
@@ -64,9 +64,9 @@ bool reads_many(const Operation& operation, const Object& object, bool answered)
 
 bool sets_once(const Operation& operation, Object& object, bool answered) {
   std::optional<std::string>& value = object.values[operation.keys[0]];
-  const bool refused = value && *value != operation.value;
+  const bool rejected = value && *value != operation.value;
   if (!value) value = operation.value;
-  return !answered || operation.missing == refused;
+  return !answered || operation.missing == rejected;
 }
 
 class Search {
@@ -122,9 +122,9 @@ bool happens(const Operation& operation, Object& object) {
     case Kind::kWaitGet:
       return !answered || (object.values[key] && object.values[key] == operation.got);
     case Kind::kWait:
-      return !answered || all_there(operation, object);
+      return !answered || all_exist(operation, object);
     case Kind::kCheck:
-      return !answered || all_there(operation, object) == !operation.missing;
+      return !answered || all_exist(operation, object) == !operation.missing;
     case Kind::kAdd:
       return adds(operation, object, answered);
     case Kind::kCompareSet:
@@ -134,9 +134,9 @@ bool happens(const Operation& operation, Object& object) {
       return !answered || operation.number < 0 ||
              operation.number == static_cast<std::int64_t>(object.values[key]->size());
     case Kind::kDelete: {
-      const bool was_there = object.values[key].has_value();
+      const bool existed = object.values[key].has_value();
       object.values[key].reset();
-      return !answered || operation.number == (was_there ? 1 : 0);
+      return !answered || operation.number == (existed ? 1 : 0);
     }
     case Kind::kMultiGet:
       return reads_many(operation, object, answered);

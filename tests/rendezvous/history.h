@@ -45,9 +45,9 @@ struct Operation {
 
   std::uint64_t invoked = 0;
   std::uint64_t returned = kOpen;
-  // How it ended. kNothing: refused, cancelled or too late, so it changed nothing.
+  // How it ended. kNothing: rejected, cancelled or too late, so it changed nothing.
   enum class End { kUnknown, kAnswered, kNothing } end = End::kUnknown;
-  // The answer. `missing`: NotFound (get, pop, multi-get), not all there (check), or a refusal
+  // The answer. `missing`: NotFound (get, pop, multi-get), not all there (check), or a rejection
   // because of what was there (set-once, add to a text).
   bool missing = false;
   bool stored = false;

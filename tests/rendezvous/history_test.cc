@@ -38,7 +38,7 @@ Operation pop(const std::string& value, std::uint64_t invoked, std::uint64_t ret
   return operation;
 }
 
-TEST(HistoryTest, AcceptsWhatOneOrderExplains) {
+TEST(HistoryTest, AcceptsLinearizableHistories) {
   EXPECT_TRUE(is_linearizable({set("1", 0, 10), get("1", 5, 6), get("1", 20, 21)}));
   EXPECT_TRUE(is_linearizable({set("1", 0, 10), set("2", 0, 10), get("2", 11, 12)}));
   EXPECT_TRUE(is_linearizable({add(2, 0, 10), add(1, 0, 10), get("2", 11, 12)}));
@@ -65,7 +65,7 @@ TEST(HistoryTest, RejectsAnItemTakenTwice) {
   EXPECT_FALSE(is_linearizable({push, pop("a", 2, 3), pop("a", 4, 5)}));
 }
 
-TEST(HistoryTest, AllowsUnansweredRequestsEitherWay) {
+TEST(HistoryTest, AllowsUnansweredRequestsWithAnyEffect) {
   Operation lost = set("1", 0, kOpen);
   lost.end = Operation::End::kUnknown;
   Operation missing = answered(Kind::kGet, 10, 11);

@@ -37,7 +37,7 @@ class HostFenceTest : public testing::Test {
   ServerThread server_;
 };
 
-TEST_F(HostFenceTest, GivesEveryHostTheBlobsOfAllInHostOrder) {
+TEST_F(HostFenceTest, ReturnsAllBlobsInHostOrder) {
   constexpr std::uint32_t kHosts = 5;
   constexpr int kRounds = 20;
   on_hosts(kHosts, [](std::uint32_t host, HostFence& fence) {
@@ -69,7 +69,7 @@ TEST_F(HostFenceTest, SubsetsHaveRoundsOfTheirOwn) {
   });
 }
 
-TEST_F(HostFenceTest, AGroupThatIsForgottenLeavesNothingAndMayBeginAnew) {
+TEST_F(HostFenceTest, RemovesTheKeysOfAForgottenGroup) {
   on_hosts(3, [](std::uint32_t, HostFence& fence) {
     for (int turn = 0; turn < 200; ++turn) {
       for (const char* phase : {"begin ", "end "}) {
@@ -97,7 +97,7 @@ TEST_F(HostFenceTest, CarriesMoreThanOneReplyHolds) {
   });
 }
 
-TEST_F(HostFenceTest, AHostThatNeverComesIsWaitedForUntilTheClientIsCancelled) {
+TEST_F(HostFenceTest, WaitsForAMissingHostUntilCancelled) {
   const auto client = server_.client(std::nullopt);
   HostFence fence(*client, "pmi", {0, 2});
   std::thread canceller([&] {

@@ -68,7 +68,7 @@ TEST(HttpDialectTest, TheLastMemberEmptiesAScope) {
   EXPECT_EQ(client.get("/global/0"), kNone);
 }
 
-TEST(HttpDialectTest, TakesARequestInAnyCut) {
+TEST(HttpDialectTest, ParsesARequestInAnyFragments) {
   Engine engine;
   const std::unique_ptr<Connection> connection = make_torch_connection(engine, "10.0.0.1:9");
   Replies replies;

@@ -205,7 +205,7 @@ TEST(NativeDialectTest, DamagedRequestsEndTheConnection) {
   }
 }
 
-TEST(NativeDialectTest, ANumberedRequestIsDoneOnce) {
+TEST(NativeDialectTest, ExecutesANumberedRequestOnce) {
   struct Row {
     Op op;
     std::string request;

@@ -88,7 +88,7 @@ TEST(PmiHostTest, ReadsStreamsInAnyPieces) {
                        "cmd=spawn_result rc=-1 msg=not_served\ncmd=finalize_ack rc=0\n");
 }
 
-TEST(PmiHostTest, SeveralProgramsToSpawnGetOneAnswer) {
+TEST(PmiHostTest, AnswersASpawnOfSeveralProgramsOnce) {
   Host host({1});
   host.come(0);
   EXPECT_EQ(host.say(0, "mcmd=spawn\ntotspawns=2\nspawnssofar=1\nendcmd\n"), "");
@@ -125,7 +125,7 @@ TEST(PmiHostTest, ExchangesOnlyNewValuesInABarrier) {
   EXPECT_EQ(b.effects.fence, "") << "nothing is new";
 }
 
-TEST(PmiHostTest, ARankThatIsRefusedIsInNoBarrier) {
+TEST(PmiHostTest, ARankThatIsRejectedIsInNoBarrier) {
   Host host({2});
   host.come(0);
   host.come(1);
@@ -147,7 +147,7 @@ TEST(PmiHostTest, ADamagedBlobIsAnError) {
   }
 }
 
-TEST(PmiHostTest, SaysHowARankHasGone) {
+TEST(PmiHostTest, ReportsHowARankExited) {
   Host host({4});
   for (std::uint32_t rank = 0; rank < 4; ++rank) host.come(rank);
   for (std::uint32_t rank = 1; rank < 4; ++rank) host.say(rank, kInit);

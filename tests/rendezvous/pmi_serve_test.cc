@@ -54,7 +54,7 @@ class PmiServeTest : public testing::Test {
                                             directory_ + "/token"};
     // It serves until the process exits.
     std::thread([words] {
-      run_pmi(static_cast<int>(words.size()), exec_words(words).data());
+      run_pmi(static_cast<int>(words.size()), exec_array(words).data());
     }).detach();
     // Once it serves, it changes no limits of the process any more.
     const Descriptor stranger = new_socket();

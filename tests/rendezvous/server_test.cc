@@ -66,7 +66,7 @@ TEST_F(StoreServerTest, ClosesGarbageConnectionsWithoutDisturbingOthers) {
   expect_served(server);
 }
 
-TEST_F(StoreServerTest, WrongProofsAreHungUpOn) {
+TEST_F(StoreServerTest, ClosesConnectionsWithWrongProofs) {
   ServerThread server;
   const RawSocket stranger(server.native_port);
   EXPECT_FALSE(stranger.greet(std::string(32, 'x')));
@@ -115,20 +115,20 @@ TEST_F(StoreServerTest, SilentAndSlowGreetingsEndAtTheDeadline) {
 }
 
 // A greeting of the version before is shorter: nobody waits for the rest of it.
-TEST_F(StoreServerTest, AnotherVersionIsToldApartAtOnce) {
+TEST_F(StoreServerTest, DetectsAnotherVersionImmediately) {
   ServerThread server;
   const auto begin = std::chrono::steady_clock::now();
   const RawSocket older(server.native_port);
   older.send(std::string("IVYS\1\0store", 11) + std::string(71, '\0'));
   EXPECT_TRUE(older.is_hung_up());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, test::stretched(2s)) << "and not after 5 s";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, test::scaled_time(2s)) << "and not after 5 s";
   EXPECT_NE(server.log().find(
                 "the peer uses version 1 of the handshake, but this program uses version 2"),
             std::string::npos)
       << server.log();
 }
 
-TEST_F(StoreServerTest, TheOldestStrangerGoesWhenThereAreTooMany) {
+TEST_F(StoreServerTest, ClosesTheOldestUnauthenticatedConnection) {
   ServerLimits limits;
   limits.unauthenticated = 10;
   ServerThread server(limits);
@@ -225,7 +225,7 @@ TEST_F(StoreServerTest, RecoversWhenDescriptorsRunOut) {
   for (const auto& socket : waiting) EXPECT_EQ(socket->receive(4), test::word32(1));
 }
 
-TEST_F(StoreServerTest, FiveHundredClientsMeet) {
+TEST_F(StoreServerTest, SynchronizesFiveHundredClients) {
   ServerThread server;
   constexpr std::uint32_t kClients = 500;
   std::vector<std::unique_ptr<Client>> clients;
@@ -235,7 +235,7 @@ TEST_F(StoreServerTest, FiveHundredClientsMeet) {
   std::atomic<int> met = 0;
   for (std::uint32_t rank = 0; rank < kClients; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto round = clients[rank]->barrier("all", kClients, rank, test::stretched(20s));
+      const auto round = clients[rank]->barrier("all", kClients, rank, test::scaled_time(20s));
       if (round.ok() && *round == 1) ++met;
     });
   }
@@ -245,7 +245,7 @@ TEST_F(StoreServerTest, FiveHundredClientsMeet) {
   EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
 }
 
-TEST_F(StoreServerTest, AWaitEndsAtItsDeadlineNotAtTheNextTick) {
+TEST_F(StoreServerTest, EndsAWaitExactlyAtItsDeadline) {
   ServerThread server;
   const auto client = server.client();
   std::vector<std::chrono::steady_clock::duration> took;
@@ -258,7 +258,7 @@ TEST_F(StoreServerTest, AWaitEndsAtItsDeadlineNotAtTheNextTick) {
   EXPECT_LT(*std::min_element(took.begin(), took.end()), 120ms);
 }
 
-TEST_F(StoreServerTest, AGenerationEndsWithItsClients) {
+TEST_F(StoreServerTest, ClosesTheClientsOfAGeneration) {
   ServerThread server;
   const auto old = server.client();
   ASSERT_TRUE(old->set("k", "v").ok());
@@ -266,7 +266,7 @@ TEST_F(StoreServerTest, AGenerationEndsWithItsClients) {
   torch.send(kHello + test::opcode(1) + test::text("/k") + test::text("v") + ping(1));
   EXPECT_EQ(torch.receive(4), test::word32(1));
   std::thread waiting([&] {
-    const Result<void> waited = old->wait({"never"}, test::stretched(20s));
+    const Result<void> waited = old->wait({"never"}, test::scaled_time(20s));
     ASSERT_FALSE(waited.ok());
     EXPECT_TRUE(waited.error().code == Code::kAborted ||
                 waited.error().code == Code::kFailedPrecondition)
@@ -305,7 +305,7 @@ TEST_F(StoreServerTest, AssignsEarlyConnectionsToThePreviousGeneration) {
   EXPECT_EQ(fresh.receive(8), test::number(0));
 }
 
-TEST_F(StoreServerTest, ProgressIsWhatChangesSomething) {
+TEST_F(StoreServerTest, CountsOnlyChangesAsProgress) {
   ServerThread server;
   const auto client = server.client();
   ASSERT_TRUE(client->set("k", "v").ok());
@@ -347,7 +347,7 @@ TEST_F(StoreServerTest, OnlyTheJobsHostsMaySpeakTorch) {
   EXPECT_EQ(host.receive(4), test::word32(7));
 }
 
-TEST_F(StoreServerTest, ManyConnectionsAreRefusedByNumber) {
+TEST_F(StoreServerTest, RejectsTooManyConnections) {
   ServerLimits limits;
   limits.connections = 3;
   ServerThread server(limits);
@@ -357,8 +357,8 @@ TEST_F(StoreServerTest, ManyConnectionsAreRefusedByNumber) {
     sockets.back()->send(kHello + ping(1));
     EXPECT_EQ(sockets.back()->receive(4), test::word32(1));
   }
-  const RawSocket refused(server.torch_port);
-  EXPECT_TRUE(refused.is_hung_up());
+  const RawSocket rejected(server.torch_port);
+  EXPECT_TRUE(rejected.is_hung_up());
   sockets.resize(1);
   EXPECT_TRUE(eventually([&] { return server.connections() == 1; }));
   expect_served(server);
@@ -371,8 +371,8 @@ TEST_F(StoreServerTest, TorchHasConnectionsOfItsOwn) {
   auto first = std::make_unique<RawSocket>(server.torch_port);
   const RawSocket second(server.torch_port);
   EXPECT_TRUE(eventually([&] { return server.connections() == 2; }));
-  const RawSocket refused(server.torch_port);
-  EXPECT_TRUE(refused.is_hung_up());
+  const RawSocket rejected(server.torch_port);
+  EXPECT_TRUE(rejected.is_hung_up());
   EXPECT_NE(server.log().find("torch's clients have 2 connections, their limit"), std::string::npos)
       << server.log();
   EXPECT_TRUE(server.client()->set("k", "v").ok()) << "who has proved itself has a place";
@@ -441,7 +441,7 @@ TEST_F(StoreServerTest, OnlyTheJobsUserMaySpeakTorch) {
 }
 
 // The kernel forgets whose a closed socket was, and a store that served it would serve every user.
-TEST_F(StoreServerTest, AClientOfTorchThatWasGoneBeforeItWasAcceptedIsNotServed) {
+TEST_F(StoreServerTest, DoesNotServeAClientThatClosedBeforeAccept) {
   ServerThread server;
   server.on_loop([&](store::Server&) {
     RawSocket hasty(server.torch_port);
@@ -456,7 +456,7 @@ TEST_F(StoreServerTest, AClientOfTorchThatWasGoneBeforeItWasAcceptedIsNotServed)
 
 // ---- Whose the other end is ---------------------------------------------------------------------
 
-TEST(PeerOwnersTest, TellsTheUserOfASocketOfThisHost) {
+TEST(PeerOwnersTest, FindsTheUserOfALocalSocket) {
   for (const char* listening : {"127.0.0.1", "::", "::1"}) {
     const Result<int> listener = listen_tcp(listening, 0);
     if (!listener.ok()) continue;  // This machine has no IPv6.
@@ -479,12 +479,13 @@ TEST(PeerOwnersTest, TellsTheUserOfASocketOfThisHost) {
     ASSERT_GE(accepted, 0);
     PeerOwners owners;
     const PeerOwners::Owner owner = owners.of(accepted);
-    EXPECT_EQ(owner.where, PeerOwners::Where::kHere) << owners.why_unknown();
+    EXPECT_EQ(owner.location, PeerOwners::Location::kThisHost) << owners.why_unknown();
     EXPECT_EQ(owner.user, geteuid());
-    EXPECT_EQ(owners.of(client).where, PeerOwners::Where::kHere);
+    EXPECT_EQ(owners.of(client).location, PeerOwners::Location::kThisHost);
     // The kernel calls it root's from now on.
     ::close(client);
-    EXPECT_TRUE(eventually([&] { return owners.of(accepted).where == PeerOwners::Where::kGone; }));
+    EXPECT_TRUE(
+        eventually([&] { return owners.of(accepted).location == PeerOwners::Location::kClosed; }));
     ::close(accepted);
     ::close(*listener);
   }

@@ -68,10 +68,10 @@ class ServerThread {
     thread_.join();
   }
   // Runs it where the server lives, and waits for that.
-  template <class What>
-  auto on_loop(What what) -> decltype(what(std::declval<store::Server&>())) {
-    std::packaged_task<decltype(what(std::declval<store::Server&>()))()> task(
-        [&] { return what(*server_); });
+  template <class Body>
+  auto on_loop(Body body) -> decltype(body(std::declval<store::Server&>())) {
+    std::packaged_task<decltype(body(std::declval<store::Server&>()))()> task(
+        [&] { return body(*server_); });
     auto done = task.get_future();
     boost::asio::post(loop_, [&] { task(); });
     return done.get();
@@ -89,8 +89,8 @@ class ServerThread {
     options.job_id = kJobId;
     options.token = kToken;
     options.rank = 0;
-    options.connect_timeout = stretched(std::chrono::seconds(5));
-    options.request_timeout = stretched(std::chrono::seconds(10));
+    options.connect_timeout = scaled_time(std::chrono::seconds(5));
+    options.request_timeout = scaled_time(std::chrono::seconds(10));
     return options;
   }
   std::unique_ptr<store::Client> client(std::optional<std::uint32_t> rank = 0) const {
@@ -148,7 +148,7 @@ class RawSocket {
   // So many bytes, or what came within the time.
   std::string receive(std::size_t bytes,
                       std::chrono::milliseconds within = std::chrono::seconds(5)) const {
-    const auto end = std::chrono::steady_clock::now() + stretched(within);
+    const auto end = std::chrono::steady_clock::now() + scaled_time(within);
     std::string received;
     std::array<char, 65536> buffer;
     while (received.size() < bytes) {

@@ -74,19 +74,19 @@ std::vector<std::string> SimulatedClient::all_keys() {
   return keys;
 }
 
-SimulatedClient::SimulatedClient(Network& network, Speech speech, std::uint32_t member)
+SimulatedClient::SimulatedClient(Network& network, Protocol protocol, std::uint32_t member)
     : network_(network),
-      speech_(speech),
+      protocol_(protocol),
       member_(member),
       generation_(network.engine().generation()),
-      session_(speech == Speech::kNative ? 1 + network.pick(~std::uint64_t{0} - 1) : 0) {
-  if (speech == Speech::kEngine) {
+      session_(protocol == Protocol::kNative ? 1 + network.pick(~std::uint64_t{0} - 1) : 0) {
+  if (protocol == Protocol::kEngine) {
     store::ClientInfo info;
     info.generation = generation_;
     info.rank = member;
     engine_client_ = *network.engine().join(info, network.now());
     network.joined(engine_client_, *this);
-  } else if (speech == Speech::kNative) {
+  } else if (protocol == Protocol::kNative) {
     dial();
   } else {
     torch_ = std::make_unique<store::TorchDialect>(network.engine(), generation_, "10.0.0.1");
@@ -102,18 +102,18 @@ std::string SimulatedClient::key(std::uint32_t object, std::size_t index) const 
 
 // ---- Asking -------------------------------------------------------------------------------------
 
-Operation* SimulatedClient::invent(std::uint32_t& object, bool& is_barrier) {
-  is_barrier = speech_ != Speech::kTorch && network_.pick(12) == 0;
+Operation* SimulatedClient::make_operation(std::uint32_t& object, bool& is_barrier) {
+  is_barrier = protocol_ != Protocol::kTorch && network_.pick(12) == 0;
   object = static_cast<std::uint32_t>(network_.pick(kObjects));
   if (is_barrier) return nullptr;
   const std::string where = std::to_string(generation_) +
-                            (speech_ == Speech::kTorch ? " torch " : " native ") +
+                            (protocol_ == Protocol::kTorch ? " torch " : " native ") +
                             std::to_string(object);
   std::list<Operation>& all = network_.history().objects[where];
   if (all.size() >= kPerObject) return nullptr;
   Operation& operation = all.emplace_back();
   fill(operation);
-  operation.is_torch = speech_ == Speech::kTorch;
+  operation.is_torch = protocol_ == Protocol::kTorch;
   operation.invoked = network_.now();
   return &operation;
 }
@@ -123,7 +123,7 @@ void SimulatedClient::fill(Operation& operation) {
     operation.kind = static_cast<Kind>(network_.pick(15));
     // What torch's protocol lacks, and its get of many, which ends the connection when one is
     // missing.
-  } while (speech_ == Speech::kTorch &&
+  } while (protocol_ == Protocol::kTorch &&
            (operation.kind == Kind::kSetOnce || operation.kind == Kind::kWaitGet ||
             operation.kind == Kind::kMultiGet));
   operation.keys = {network_.pick(3)};
@@ -136,11 +136,11 @@ void SimulatedClient::fill(Operation& operation) {
   operation.value = std::to_string(network_.pick(1'000'000));
   if (operation.kind == Kind::kSet && network_.pick(2) == 0) operation.value += "x";
   operation.delta = static_cast<std::int64_t>(network_.pick(20)) - 10;
-  if (operation.kind == Kind::kAdd && speech_ == Speech::kTorch) operation.keys = {2};
+  if (operation.kind == Kind::kAdd && protocol_ == Protocol::kTorch) operation.keys = {2};
   // There an add to a text ends the connection: key 2 of torch's objects holds numbers only.
   const bool may_be_text = operation.kind == Kind::kSet || operation.kind == Kind::kAppend ||
                            operation.kind == Kind::kCompareSet || operation.kind == Kind::kMultiSet;
-  if (may_be_text && speech_ == Speech::kTorch) operation.keys = {network_.pick(2)};
+  if (may_be_text && protocol_ == Protocol::kTorch) operation.keys = {network_.pick(2)};
   if (operation.kind == Kind::kCompareSet && network_.pick(3) > 0) {
     operation.expected = std::to_string(network_.pick(4));
   }
@@ -148,30 +148,30 @@ void SimulatedClient::fill(Operation& operation) {
     operation.value = std::to_string(network_.pick(4));
 }
 
-void SimulatedClient::ask() {
-  if (gone_) return;
+void SimulatedClient::send_request() {
+  if (closed_) return;
   std::uint32_t object = 0;
   bool is_barrier = false;
-  Operation* operation = invent(object, is_barrier);
+  Operation* operation = make_operation(object, is_barrier);
   if (operation == nullptr && !is_barrier) return;
   // A torch client has one request open; it says no more until it is answered.
   const auto loud = [](const auto& entry) {
     return entry.second.is_cancel || !is_silent(entry.second.operation->kind);
   };
-  if (speech_ == Speech::kTorch && std::any_of(asked_.begin(), asked_.end(), loud)) {
+  if (protocol_ == Protocol::kTorch && std::any_of(pending_.begin(), pending_.end(), loud)) {
     operation->end = Operation::End::kNothing;
     return;
   }
   const RequestId id = next_request_++;
-  Asked& asked = asked_[id];
-  asked = {operation, is_barrier, false, network_.now(), object, 0};
-  if (speech_ == Speech::kNative && operation != nullptr && is_numbered(operation->kind))
-    asked.number = next_number_++;
-  if (speech_ == Speech::kTorch) {
-    ask_torch(*operation, object);
+  Pending& pending = pending_[id];
+  pending = {operation, is_barrier, false, network_.now(), object, 0};
+  if (protocol_ == Protocol::kNative && operation != nullptr && is_numbered(operation->kind))
+    pending.number = next_number_++;
+  if (protocol_ == Protocol::kTorch) {
+    send_to_torch(*operation, object);
   } else if (!is_barrier) {
-    const std::string frame = speech_ == Speech::kNative
-                                  ? frame_of(asked, static_cast<std::uint32_t>(id))
+    const std::string frame = protocol_ == Protocol::kNative
+                                  ? frame_of(pending, static_cast<std::uint32_t>(id))
                                   : std::string();
     send(frame, request_of(*operation, object), id);
   } else {
@@ -236,9 +236,9 @@ store::Request SimulatedClient::request_of(const Operation& operation, std::uint
   return store::Check{};
 }
 
-std::string SimulatedClient::frame_of(const Asked& asked, std::uint32_t id, bool again) {
-  const Operation& operation = *asked.operation;
-  const std::uint32_t object = asked.object;
+std::string SimulatedClient::frame_of(const Pending& pending, std::uint32_t id, bool again) {
+  const Operation& operation = *pending.operation;
+  const std::uint32_t object = pending.object;
   static constexpr std::array<Op, 15> kOps = {
       Op::kSet,      Op::kSetOnce,  Op::kGet,        Op::kWaitGet,  Op::kWait,
       Op::kCheck,    Op::kAdd,      Op::kCompareSet, Op::kAppend,   Op::kDelete,
@@ -246,12 +246,12 @@ std::string SimulatedClient::frame_of(const Asked& asked, std::uint32_t id, bool
   const Op op = kOps[static_cast<std::size_t>(operation.kind)];
   auto kind = static_cast<std::uint8_t>(op);
   std::string payload;
-  if (asked.number != 0) {
+  if (pending.number != 0) {
     kind |= store::kNumberedOp;
-    std::uint64_t lowest = asked.number;
-    for (const auto& [other_id, other] : asked_)
+    std::uint64_t lowest = pending.number;
+    for (const auto& [other_id, other] : pending_)
       if (other.number != 0) lowest = std::min(lowest, other.number);
-    store::put_u64(payload, asked.number);
+    store::put_u64(payload, pending.number);
     store::put_u64(payload, lowest);
     store::put_u8(payload, again ? 1 : 0);
   }
@@ -283,7 +283,7 @@ std::string SimulatedClient::frame_of(const Asked& asked, std::uint32_t id, bool
   return frame;
 }
 
-void SimulatedClient::ask_torch(Operation& operation, std::uint32_t object) {
+void SimulatedClient::send_to_torch(Operation& operation, std::uint32_t object) {
   static constexpr std::array<int, 15> kOpcodes = {1, -1, 3,  -1, 6,  5,  4, 2,
                                                    9, 8,  -1, 11, 14, 15, 16};
   const auto kind = static_cast<std::size_t>(operation.kind);
@@ -326,17 +326,17 @@ void SimulatedClient::ask_torch(Operation& operation, std::uint32_t object) {
 }
 
 void SimulatedClient::cancel() {
-  if (gone_ || asked_.empty()) return;
-  if (speech_ == Speech::kTorch) {
+  if (closed_ || pending_.empty()) return;
+  if (protocol_ == Protocol::kTorch) {
     // Only while it waits, and once.
-    const Asked& last = asked_.rbegin()->second;
+    const Pending& last = pending_.rbegin()->second;
     if (last.is_cancel || !is_wait(last.operation->kind)) return;
-    asked_[next_request_++] = {nullptr, false, true, network_.now(), 0, 0};
+    pending_[next_request_++] = {nullptr, false, true, network_.now(), 0, 0};
     return send(opcode(12), store::Check{}, 0);
   }
   const RequestId target = 1 + network_.pick(next_request_ - 1);
   const RequestId id = next_request_++;
-  asked_[id] = {nullptr, false, true, network_.now(), 0, 0};
+  pending_[id] = {nullptr, false, true, network_.now(), 0, 0};
   std::string payload;
   store::put_u32(payload, static_cast<std::uint32_t>(target));
   std::string frame;
@@ -351,9 +351,9 @@ void SimulatedClient::send(std::string bytes, store::Request request, RequestId 
     next_arrival_ns_ = std::max(next_arrival_ns_, network_.now() + network_.pick(5) * kMilli / 2);
     return next_arrival_ns_;
   };
-  if (speech_ == Speech::kEngine) {
+  if (protocol_ == Protocol::kEngine) {
     network_.later(delay(), [this, id, request = std::move(request)] {
-      if (gone_) return;
+      if (closed_) return;
       store::Replies replies;
       network_.engine().apply(engine_client_, id, request, network_.now(), replies);
       network_.deliver(replies);
@@ -373,7 +373,7 @@ void SimulatedClient::send(std::string bytes, store::Request request, RequestId 
 }
 
 void SimulatedClient::arrive(const std::string& bytes) {
-  if (gone_) return;
+  if (closed_) return;
   store::Replies replies;
   const Result<void> taken = torch_->receive(bytes, network_.now(), replies);
   // A torch client of the last generation is hung up on.
@@ -409,8 +409,8 @@ void SimulatedClient::end(Line& line) {
 }
 
 bool SimulatedClient::may_dial_again() const {
-  return line_ != nullptr && !gone_ &&
-         std::all_of(asked_.begin(), asked_.end(), [](const auto& one) {
+  return line_ != nullptr && !closed_ &&
+         std::all_of(pending_.begin(), pending_.end(), [](const auto& one) {
            const Operation* operation = one.second.operation;
            return operation == nullptr || one.second.number != 0 || only_reads(operation->kind);
          });
@@ -422,32 +422,32 @@ void SimulatedClient::lose_connection(std::uint64_t late_ns) {
   const std::uint64_t end_ns = std::max(next_arrival_ns_, network_.now()) + late_ns + 1;
   network_.later(end_ns, [this, line = line_] { end(*line); });
   decoder_ = store::WireDecoder(store::kMaxFrameBytes);
-  for (auto asked = asked_.begin(); asked != asked_.end();) {
-    Operation* operation = asked->second.operation;
-    if (asked->second.is_barrier) give_up_barrier(asked->second, end_ns);
+  for (auto pending = pending_.begin(); pending != pending_.end();) {
+    Operation* operation = pending->second.operation;
+    if (pending->second.is_barrier) give_up_barrier(pending->second, end_ns);
     if (operation != nullptr && only_reads(operation->kind))
-      end(asked->second, Operation::End::kNothing);
-    asked = asked->second.number == 0 ? asked_.erase(asked) : std::next(asked);
+      end(pending->second, Operation::End::kNothing);
+    pending = pending->second.number == 0 ? pending_.erase(pending) : std::next(pending);
   }
   next_arrival_ns_ = 0;
   dial();
-  for (const auto& [id, asked] : asked_)
-    send(frame_of(asked, static_cast<std::uint32_t>(id), true), store::Check{}, id);
+  for (const auto& [id, pending] : pending_)
+    send(frame_of(pending, static_cast<std::uint32_t>(id), true), store::Check{}, id);
 }
 
-void SimulatedClient::go_on() {
-  if (!gone_ && torch_ != nullptr && torch_->has_more()) arrive({});
+void SimulatedClient::continue_turn() {
+  if (!closed_ && torch_ != nullptr && torch_->has_more()) arrive({});
 }
 
-void SimulatedClient::give_up_barrier(const Asked& asked, std::uint64_t until_ns) {
-  network_.history().given_up[generation_].push_back({member_, asked.invoked, until_ns});
+void SimulatedClient::give_up_barrier(const Pending& pending, std::uint64_t until_ns) {
+  network_.history().given_up[generation_].push_back({member_, pending.invoked, until_ns});
 }
 
 void SimulatedClient::hang_up() {
-  if (gone_) return;
-  gone_ = true;
-  for (const auto& [id, asked] : asked_)
-    if (asked.is_barrier) give_up_barrier(asked, network_.now());
+  if (closed_) return;
+  closed_ = true;
+  for (const auto& [id, pending] : pending_)
+    if (pending.is_barrier) give_up_barrier(pending, network_.now());
   if (engine_client_ != 0) {
     network_.left(engine_client_);
     network_.engine().leave(engine_client_);
@@ -461,11 +461,11 @@ void SimulatedClient::hang_up() {
 // ---- Hearing ------------------------------------------------------------------------------------
 
 void SimulatedClient::take(const store::Reply& reply) {
-  if (gone_) return;
-  next_hearing_ns_ = std::max(next_hearing_ns_, network_.now() + network_.pick(5) * kMilli / 2);
-  if (speech_ == Speech::kEngine) {
-    network_.later(next_hearing_ns_, [this, reply] {
-      if (!gone_) hear(reply);
+  if (closed_) return;
+  next_reply_ns_ = std::max(next_reply_ns_, network_.now() + network_.pick(5) * kMilli / 2);
+  if (protocol_ == Protocol::kEngine) {
+    network_.later(next_reply_ns_, [this, reply] {
+      if (!closed_) handle_reply(reply);
     });
     return;
   }
@@ -474,41 +474,41 @@ void SimulatedClient::take(const store::Reply& reply) {
     if (line_->dialect->client() != reply.client) return;  // It was lost.
     line_->dialect->reply(reply, bytes);
   } else {
-    const Result<void> said = torch_->reply(reply, bytes);
-    if (!said.ok() && generation_ == network_.engine().generation())
-      network_.fail("torch: " + said.error().message);
+    const Result<void> printed = torch_->reply(reply, bytes);
+    if (!printed.ok() && generation_ == network_.engine().generation())
+      network_.fail("torch: " + printed.error().message);
   }
-  network_.later(next_hearing_ns_, [this, line = line_, bytes] {
-    if (!gone_ && line == line_) hear_bytes(bytes);
+  network_.later(next_reply_ns_, [this, line = line_, bytes] {
+    if (!closed_ && line == line_) handle_bytes(bytes);
   });
 }
 
-void SimulatedClient::end(Asked& asked, Operation::End how) {
-  asked.operation->end = how;
-  asked.operation->returned = network_.now();
+void SimulatedClient::end(Pending& pending, Operation::End how) {
+  pending.operation->end = how;
+  pending.operation->returned = network_.now();
 }
 
-void SimulatedClient::hear(const store::Reply& reply) {
-  const auto found = asked_.find(reply.request);
-  if (found == asked_.end()) return network_.fail("an answer to nothing");
-  Asked asked = found->second;
-  asked_.erase(found);
-  if (asked.is_cancel) return;
+void SimulatedClient::handle_reply(const store::Reply& reply) {
+  const auto found = pending_.find(reply.request);
+  if (found == pending_.end()) return network_.fail("an answer to nothing");
+  Pending pending = found->second;
+  pending_.erase(found);
+  if (pending.is_cancel) return;
   const auto* error = std::get_if<Error>(&reply.body);
-  if (asked.is_barrier) {
+  if (pending.is_barrier) {
     const auto* round = std::get_if<store::Number>(&reply.body);
-    if (round == nullptr) return give_up_barrier(asked, network_.now());
+    if (round == nullptr) return give_up_barrier(pending, network_.now());
     network_.history().rounds[{generation_, round->value}].push_back(
-        {member_, asked.invoked, network_.now()});
+        {member_, pending.invoked, network_.now()});
     return;
   }
-  Operation& operation = *asked.operation;
+  Operation& operation = *pending.operation;
   if (error != nullptr) {
     const bool about_contents = error->code == Code::kNotFound ||
                                 error->code == Code::kAlreadyExists ||
                                 error->code == Code::kInvalidArgument;
     operation.missing = about_contents;
-    return end(asked, about_contents ? Operation::End::kAnswered : Operation::End::kNothing);
+    return end(pending, about_contents ? Operation::End::kAnswered : Operation::End::kNothing);
   }
   if (const auto* value = std::get_if<store::Value>(&reply.body)) operation.got = value->bytes;
   if (const auto* values = std::get_if<store::Values>(&reply.body)) operation.many = values->bytes;
@@ -520,36 +520,36 @@ void SimulatedClient::hear(const store::Reply& reply) {
     operation.stored = compared->stored;
     operation.got = compared->current;
   }
-  end(asked, Operation::End::kAnswered);
+  end(pending, Operation::End::kAnswered);
 }
 
-void SimulatedClient::hear_bytes(const std::string& bytes) {
-  if (speech_ == Speech::kNative) {
+void SimulatedClient::handle_bytes(const std::string& bytes) {
+  if (protocol_ == Protocol::kNative) {
     decoder_.feed(bytes);
-    while (auto frame = *decoder_.next()) hear_frame(*frame);
+    while (auto frame = *decoder_.next()) handle_frame(*frame);
     return;
   }
-  heard_ += bytes;
-  while (!heard_.empty() && hear_torch()) {
+  received_ += bytes;
+  while (!received_.empty() && handle_torch()) {
   }
 }
 
 // Turns a frame back into a reply.
-void SimulatedClient::hear_frame(const store::WireFrame& frame) {
+void SimulatedClient::handle_frame(const store::WireFrame& frame) {
   store::Reply reply;
   reply.request = frame.head.id;
   store::PayloadReader in(frame.payload);
-  const auto found = asked_.find(frame.head.id);
-  if (found == asked_.end()) return network_.fail("an answer to nothing");
+  const auto found = pending_.find(frame.head.id);
+  if (found == pending_.end()) return network_.fail("an answer to nothing");
   if (frame.head.kind != 0) {
     reply.body = Error{static_cast<Code>(frame.head.kind), std::string(in.text())};
-    return hear(reply);
+    return handle_reply(reply);
   }
   if (found->second.is_barrier) {
     reply.body = store::Number{in.i64()};
-    return hear(reply);
+    return handle_reply(reply);
   }
-  if (found->second.is_cancel) return hear(reply);
+  if (found->second.is_cancel) return handle_reply(reply);
   const Operation& operation = *found->second.operation;
   switch (operation.kind) {
     case Kind::kGet:
@@ -586,93 +586,93 @@ void SimulatedClient::hear_frame(const store::WireFrame& frame) {
       break;
   }
   if (!in.done()) network_.fail("a reply of another shape");
-  hear(reply);
+  handle_reply(reply);
 }
 
 // One answer, when it is whole. What torch was silent about has happened before it.
-bool SimulatedClient::hear_torch() {
-  while (!asked_.empty()) {
-    Asked& first = asked_.begin()->second;
+bool SimulatedClient::handle_torch() {
+  while (!pending_.empty()) {
+    Pending& first = pending_.begin()->second;
     if (first.is_cancel || !is_silent(first.operation->kind)) break;
     first.operation->number = -1;
     end(first, Operation::End::kAnswered);
-    asked_.erase(asked_.begin());
+    pending_.erase(pending_.begin());
   }
-  if (asked_.empty()) {
+  if (pending_.empty()) {
     network_.fail("torch: an answer to nothing");
     return false;
   }
-  Asked& asked = asked_.begin()->second;
-  if (asked.is_cancel) {  // Its wait was answered before.
-    if (heard_[0] != 1) network_.fail("torch: a cancel that is answered by something else");
-    heard_.erase(0, 1);
-    asked_.erase(asked_.begin());
+  Pending& pending = pending_.begin()->second;
+  if (pending.is_cancel) {  // Its wait was answered before.
+    if (received_[0] != 1) network_.fail("torch: a cancel that is answered by something else");
+    received_.erase(0, 1);
+    pending_.erase(pending_.begin());
     return true;
   }
-  Operation& operation = *asked.operation;
+  Operation& operation = *pending.operation;
   switch (operation.kind) {
     case Kind::kWait:
     case Kind::kCheck:
-      hear_torch_wait();
+      handle_torch_wait();
       break;
     case Kind::kAdd:
     case Kind::kDelete:
     case Kind::kLength:
-      if (!hear_torch_number(operation)) return false;
-      end(asked, Operation::End::kAnswered);
-      asked_.erase(asked_.begin());
+      if (!handle_torch_number(operation)) return false;
+      end(pending, Operation::End::kAnswered);
+      pending_.erase(pending_.begin());
       break;
     default:
-      if (!hear_torch_text(operation)) return false;
-      end(asked, Operation::End::kAnswered);
-      asked_.erase(asked_.begin());
+      if (!handle_torch_text(operation)) return false;
+      end(pending, Operation::End::kAnswered);
+      pending_.erase(pending_.begin());
       break;
   }
   return true;
 }
 
-void SimulatedClient::hear_torch_wait() {
-  Asked& asked = asked_.begin()->second;
-  Operation& operation = *asked.operation;
-  const bool was_cancelled = asked_.size() > 1 && std::next(asked_.begin())->second.is_cancel;
-  if (operation.kind == Kind::kWait && heard_[0] == 1) {
+void SimulatedClient::handle_torch_wait() {
+  Pending& pending = pending_.begin()->second;
+  Operation& operation = *pending.operation;
+  const bool was_cancelled = pending_.size() > 1 && std::next(pending_.begin())->second.is_cancel;
+  if (operation.kind == Kind::kWait && received_[0] == 1) {
     // Cancelled: the byte is the cancel's.
     if (!was_cancelled) network_.fail("torch: a wait that nobody cancelled was");
-    end(asked, Operation::End::kNothing);
-    asked_.erase(asked_.begin());
+    end(pending, Operation::End::kNothing);
+    pending_.erase(pending_.begin());
     return;
   }
-  operation.missing = operation.kind == Kind::kCheck && heard_[0] == 1;
-  heard_.erase(0, 1);
-  end(asked, Operation::End::kAnswered);
-  asked_.erase(asked_.begin());
+  operation.missing = operation.kind == Kind::kCheck && received_[0] == 1;
+  received_.erase(0, 1);
+  end(pending, Operation::End::kAnswered);
+  pending_.erase(pending_.begin());
 }
 
-bool SimulatedClient::hear_torch_number(Operation& operation) {
-  if (heard_.size() < 8) return false;
-  operation.number = static_cast<std::int64_t>(read_number(heard_, 0));
-  heard_.erase(0, 8);
+bool SimulatedClient::handle_torch_number(Operation& operation) {
+  if (received_.size() < 8) return false;
+  operation.number = static_cast<std::int64_t>(read_number(received_, 0));
+  received_.erase(0, 8);
   return true;
 }
 
-bool SimulatedClient::hear_torch_text(Operation& operation) {
+bool SimulatedClient::handle_torch_text(Operation& operation) {
   std::size_t at = 0;
-  if (heard_.size() < 8) return false;
+  if (received_.size() < 8) return false;
   if (operation.kind == Kind::kPop) {
-    operation.missing = read_number(heard_, 0) == 0;
+    operation.missing = read_number(received_, 0) == 0;
     if (operation.missing) {
-      heard_.erase(0, 8);
+      received_.erase(0, 8);
       return true;
     }
     at = 8;
-    if (heard_.size() < 16) return false;
+    if (received_.size() < 16) return false;
   }
-  const std::size_t length = read_number(heard_, at);
-  if (heard_.size() < at + 8 + length) return false;
-  operation.got = heard_.substr(at + 8, length);
+  const std::size_t length = read_number(received_, at);
+  if (received_.size() < at + 8 + length) return false;
+  operation.got = received_.substr(at + 8, length);
   // Nobody here stores an empty value.
   if (operation.kind == Kind::kGet) operation.missing = length == 0;
-  heard_.erase(0, at + 8 + length);
+  received_.erase(0, at + 8 + length);
   return true;
 }
 

@@ -54,11 +54,11 @@ class Network {
 
 class SimulatedClient {
  public:
-  enum class Speech { kEngine, kNative, kTorch };
-  SimulatedClient(Network& network, Speech speech, std::uint32_t member);
+  enum class Protocol { kEngine, kNative, kTorch };
+  SimulatedClient(Network& network, Protocol protocol, std::uint32_t member);
   ~SimulatedClient();
 
-  void ask();
+  void send_request();
   // Of something that it has asked, perhaps answered already.
   void cancel();
   void hang_up();
@@ -69,11 +69,11 @@ class SimulatedClient {
   // for an order grows with those.
   bool may_dial_again() const;
   void take(const store::Reply& reply);  // From the engine.
-  void go_on();                          // What had to wait for another turn.
+  void continue_turn();                  // What had to wait for another turn.
   static std::vector<std::string> all_keys();
 
  private:
-  struct Asked {
+  struct Pending {
     Operation* operation = nullptr;  // Null: a barrier, or a cancel.
     bool is_barrier = false;
     bool is_cancel = false;
@@ -86,45 +86,45 @@ class SimulatedClient {
     std::unique_ptr<store::NativeDialect> dialect;
     std::uint64_t late_ns = 0;
   };
-  Operation* invent(std::uint32_t& object, bool& is_barrier);
+  Operation* make_operation(std::uint32_t& object, bool& is_barrier);
   void fill(Operation& operation);
   void send(std::string bytes, store::Request request, store::RequestId id);
   void arrive(const std::string& bytes);
   void arrive(Line& line, const std::string& bytes);
   void dial();
   void end(Line& line);
-  void ask_engine(Operation& operation, std::uint32_t object);
-  void ask_torch(Operation& operation, std::uint32_t object);
+  void send_to_engine(Operation& operation, std::uint32_t object);
+  void send_to_torch(Operation& operation, std::uint32_t object);
   store::Request request_of(const Operation& operation, std::uint32_t object);
-  std::string frame_of(const Asked& asked, std::uint32_t id, bool again = false);
-  void hear(const store::Reply& reply);
-  void hear_bytes(const std::string& bytes);
-  bool hear_torch();
-  void hear_torch_wait();
-  bool hear_torch_number(Operation& operation);
-  bool hear_torch_text(Operation& operation);
-  void hear_frame(const store::WireFrame& frame);
-  void end(Asked& asked, Operation::End how);
-  void give_up_barrier(const Asked& asked, std::uint64_t until_ns);
+  std::string frame_of(const Pending& pending, std::uint32_t id, bool again = false);
+  void handle_reply(const store::Reply& reply);
+  void handle_bytes(const std::string& bytes);
+  bool handle_torch();
+  void handle_torch_wait();
+  bool handle_torch_number(Operation& operation);
+  bool handle_torch_text(Operation& operation);
+  void handle_frame(const store::WireFrame& frame);
+  void end(Pending& pending, Operation::End how);
+  void give_up_barrier(const Pending& pending, std::uint64_t until_ns);
   std::string key(std::uint32_t object, std::size_t index) const;
 
   Network& network_;
-  const Speech speech_;
+  const Protocol protocol_;
   const std::uint32_t member_;
   const std::uint32_t generation_;
-  bool gone_ = false;
+  bool closed_ = false;
   store::ClientId engine_client_ = 0;
   const std::uint64_t session_;
   std::uint64_t next_number_ = 1;
   std::shared_ptr<Line> line_;
   std::vector<std::shared_ptr<Line>> lost_;
   std::unique_ptr<store::TorchDialect> torch_;
-  std::map<store::RequestId, Asked> asked_;  // By number; for torch in the order of sending.
+  std::map<store::RequestId, Pending> pending_;  // By number; for torch in the order of sending.
   store::RequestId next_request_ = 1;
   std::uint64_t next_arrival_ns_ = 0;  // Requests arrive in the order of sending,
-  std::uint64_t next_hearing_ns_ = 0;  // and so do replies.
+  std::uint64_t next_reply_ns_ = 0;    // and so do replies.
   store::WireDecoder decoder_{store::kMaxFrameBytes};
-  std::string heard_;  // Of torch: what is not yet understood.
+  std::string received_;  // Of torch: what is not yet understood.
 };
 
 }  // namespace ivy::test

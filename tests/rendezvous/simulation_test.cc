@@ -61,7 +61,7 @@ class Life : public Network {
       if (client != by_id_.end()) client->second->take(reply);
     }
     replies.clear();
-    for (const auto& client : clients_) client->go_on();
+    for (const auto& client : clients_) client->continue_turn();
   }
   void joined(ClientId id, SimulatedClient& client) override { by_id_[id] = &client; }
   void left(ClientId id) override { by_id_.erase(id); }
@@ -74,7 +74,7 @@ class Life : public Network {
 
  private:
   void connect() {
-    const auto kind = static_cast<SimulatedClient::Speech>(pick(3));
+    const auto kind = static_cast<SimulatedClient::Protocol>(pick(3));
     clients_.push_back(std::make_unique<SimulatedClient>(*this, kind, next_rank_++ % 3));
   }
 
@@ -83,7 +83,7 @@ class Life : public Network {
     if (clients_.empty() || what < 2) {
       connect();
     } else if (what < 60) {
-      clients_[pick(clients_.size())]->ask();
+      clients_[pick(clients_.size())]->send_request();
     } else if (what < 64) {
       clients_[pick(clients_.size())]->cancel();
     } else if (what < 66) {
@@ -112,7 +112,7 @@ class Life : public Network {
     deliver(replies);
     if (engine_.key_count() != 0 || engine_.bytes() != 0) fail("a generation began with something");
     for (std::size_t i = 0; i < clients_.size(); ++i) {
-      if (pick(2) == 0) clients_[i]->ask();
+      if (pick(2) == 0) clients_[i]->send_request();
     }
     pass(pick(3) * kMilli);
     const std::size_t count = clients_.size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames and fields: any cut gives the same frames; lengths are refused before anything is kept.
+// Frames and fields: any cut gives the same frames; lengths are rejected before anything is kept.
 #include "proto/wire/store_wire.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(StoreWireTest, AnyCutGivesTheSameFrames) {
   for (const std::size_t cut : {1, 2, 5, 4096, 65537}) EXPECT_TRUE(decoded(bytes, cut) == whole);
 }
 
-TEST(StoreWireTest, LengthsAreRefusedAtOnce) {
+TEST(StoreWireTest, RejectsLengthsImmediately) {
   const std::vector<std::pair<std::uint32_t, bool>> table = {
       {0, false}, {4, false}, {5, true}, {100, true}, {101, false}, {0xffffffff, false}};
   for (const auto& [length, allowed] : table) {

@@ -28,7 +28,7 @@ int complain(const char* what, const Error& error) {
 }
 
 int run(int rounds, std::chrono::milliseconds pause) {
-  constexpr std::chrono::seconds kPatience{120};
+  constexpr std::chrono::seconds kTimeout{120};
   const auto rank = static_cast<std::uint32_t>(std::stoul(variable("IVY_RANK")));
   const auto size = static_cast<std::uint32_t>(std::stoul(variable("IVY_WORLD_SIZE")));
   ClientOptions options;
@@ -38,7 +38,7 @@ int run(int rounds, std::chrono::milliseconds pause) {
   options.token.assign(std::istreambuf_iterator<char>(token), {});
   options.generation = static_cast<std::uint32_t>(std::stoul(variable("IVY_GENERATION")));
   options.rank = rank;
-  options.request_timeout = kPatience;
+  options.request_timeout = kTimeout;
   const Result<std::unique_ptr<Client>> client = Client::connect(options);
   if (!client.ok()) return complain("connect", client.error());
   int unknown = 0;
@@ -50,7 +50,7 @@ int run(int rounds, std::chrono::milliseconds pause) {
     if (!added.ok() && added.error().code != Code::kUnavailable)
       return complain("add", added.error());
     unknown += added.ok() ? 0 : 1;
-    const Result<std::uint64_t> met = (*client)->barrier("round", size, rank, kPatience);
+    const Result<std::uint64_t> met = (*client)->barrier("round", size, rank, kTimeout);
     if (!met.ok()) return complain("barrier", met.error());
     for (std::uint32_t peer = 0; peer < size; ++peer) {
       const Result<std::string> theirs = (*client)->get("of" + std::to_string(peer));
@@ -60,7 +60,7 @@ int run(int rounds, std::chrono::milliseconds pause) {
         return 1;
       }
     }
-    const Result<std::uint64_t> read = (*client)->barrier("read", size, rank, kPatience);
+    const Result<std::uint64_t> read = (*client)->barrier("read", size, rank, kTimeout);
     if (!read.ok()) return complain("barrier", read.error());
     std::printf("round %d\n", round);
     std::fflush(stdout);

@@ -166,7 +166,7 @@ std::vector<Case> cancels_in_c() {
   };
 }
 
-std::vector<Case> refusals_in_c() {
+std::vector<Case> rejections_in_c() {
   return {
       {"SecondGreeting", {{0, kHello}}, {}, {0}},
       {"UnknownOpcode", {{0, opcode(19)}}, {}, {0}},
@@ -253,7 +253,7 @@ void run(const Case& test, std::size_t cut, bool greets) {
 
 TEST(TorchDialectTest, ConformsInDialectC) {
   for (const auto& cases :
-       {values_in_c(), waits_in_c(), counts_in_c(), cancels_in_c(), refusals_in_c()}) {
+       {values_in_c(), waits_in_c(), counts_in_c(), cancels_in_c(), rejections_in_c()}) {
     for (const Case& test : cases)
       for (const std::size_t cut : {0, 1, 3, 13}) run(test, cut, true);
   }
@@ -264,7 +264,7 @@ TEST(TorchDialectTest, ConformsInDialectA) {
     for (const std::size_t cut : {0, 1, 3, 13}) run(test, cut, false);
 }
 
-TEST(TorchDialectTest, SaysInOneLineWhoIsRefused) {
+TEST(TorchDialectTest, LogsARejectedClientInOneLine) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {opcode(9) + text("a"), "torch store: the client is torch 2.1"},
       {word32(0x3C85F7CE) + opcode(3),
@@ -312,7 +312,7 @@ TEST(TorchDialectTest, RejectsTorch21ByName) {
   }
 }
 
-TEST(TorchDialectTest, TakesAValueAtTheLimitInPieces) {
+TEST(TorchDialectTest, AcceptsAValueAtTheLimitInPieces) {
   TorchScript script(4096);
   const std::string value(kMaxValueBytes, 'v');
   script.feed(0, kHello + set("/a", value) + opcode(7));
@@ -359,7 +359,7 @@ TEST(TorchDialectTest, HasNoMoreThanWholeRequests) {
   EXPECT_FALSE(dialect.has_more()) << "or a server would turn for ever";
 }
 
-TEST(TorchDialectTest, AnAnswerAndItsCancelMeetInOneTurn) {
+TEST(TorchDialectTest, HandlesAnAnswerThatCrossesItsCancel) {
   // The key comes; before its byte has left, the client's cancel is read.
   TorchScript script;
   script.feed(1, kHello + wait({"/a"}));
@@ -371,16 +371,16 @@ TEST(TorchDialectTest, AnAnswerAndItsCancelMeetInOneTurn) {
 }
 
 // torch sends nothing but its cancel while it waits.
-TEST(TorchDialectTest, KeepsLittleBehindAWait) {
+TEST(TorchDialectTest, BoundsTheBytesAfterAWait) {
   for (const std::string& waits : {wait({"/a"}), opcode(18) + text("/a") + number(2)}) {
     for (const bool is_too_much : {false, true}) {
       Engine engine;
       TorchDialect dialect(engine, 0, "10.0.0.1");
       Replies replies;
-      const std::size_t room = kMaxBehindTorchWait - set("/b", "").size();
+      const std::size_t room = kMaxAfterTorchWait - set("/b", "").size();
       const std::string behind = set("/b", std::string(room + (is_too_much ? 1 : 0), 'v'));
       EXPECT_EQ(dialect.receive(kHello + waits + behind, 1, replies).ok(), !is_too_much);
-      EXPECT_GE(dialect.kept_bytes(), kMaxBehindTorchWait);
+      EXPECT_GE(dialect.kept_bytes(), kMaxAfterTorchWait);
     }
   }
 }
@@ -394,7 +394,7 @@ TEST(TorchDialectTest, DropsWaitsOfClosedConnections) {
   EXPECT_EQ(script.engine.waiting_bytes(), 0u);
 }
 
-TEST(TorchDialectTest, PingTellsThePid) {
+TEST(TorchDialectTest, PingReturnsThePid) {
   TorchScript script;
   script.feed(0, kHello + opcode(13) + word32(4321) + wait({"/a"}));
   EXPECT_EQ(script.engine.wait_graph().waiting.at(0).client.pid, 4321u);

@@ -59,9 +59,9 @@ class TorchScript {
     // Whoever has more to be served is served.
     for (bool again = true; again;) {
       again = false;
-      for (const auto& [who, dialect] : connections_) {
-        if (closed.contains(who) || !dialect->has_more()) continue;
-        turn(who, {});
+      for (const auto& [name, dialect] : connections_) {
+        if (closed.contains(name) || !dialect->has_more()) continue;
+        turn(name, {});
         again = true;
       }
     }
@@ -78,10 +78,10 @@ class TorchScript {
     store::Replies replies;
     const Result<void> taken = connections_.at(client)->receive(bytes, now_ns, replies);
     for (const store::Reply& reply : replies) {
-      for (const auto& [who, dialect] : connections_) {
-        if (dialect->client() != reply.client || closed.contains(who)) continue;
-        const Result<void> said = dialect->reply(reply, out[who]);
-        if (!said.ok()) closed[who] = said.error().message;
+      for (const auto& [name, dialect] : connections_) {
+        if (dialect->client() != reply.client || closed.contains(name)) continue;
+        const Result<void> printed = dialect->reply(reply, out[name]);
+        if (!printed.ok()) closed[name] = printed.error().message;
       }
     }
     if (!taken.ok()) closed[client] = taken.error().message;

@@ -48,7 +48,7 @@ TEST(WaitersTest, ListMissingKeys) {
   EXPECT_EQ(waiters.missing(Space::kNative, "here"), (std::vector<WaiterId>{id}));
 }
 
-TEST(WaitersTest, LeaveNothingBehind) {
+TEST(WaitersTest, LeaveNothingAfterRemoval) {
   Waiters waiters;
   std::vector<WaiterId> ids;
   for (RequestId request = 0; request < 100; ++request) {

@@ -60,7 +60,7 @@ def test_a_release_commits_and_tags_what_its_check_accepts(checkout):
 
 
 @pytest.mark.parametrize("version, why", [("1.2", "is not MAJOR.MINOR.PATCH"), ("0.2.0", "has changes")])
-def test_a_release_that_cannot_be_made_is_refused_with_its_reason(checkout, version, why):
+def test_an_impossible_release_is_rejected_with_its_reason(checkout, version, why):
     with open(checkout / "CHANGELOG.md", "a", encoding="utf-8") as changelog:
         changelog.write("more\n")
     done = release(checkout, "--dry-run", version)

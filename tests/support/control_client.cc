@@ -57,7 +57,7 @@ int ControlClient::take_descriptor() { return std::exchange(received_fd_, -1); }
 
 Result<control::Reply> ControlClient::receive(std::chrono::milliseconds deadline) {
   pollfd waiting{fd_, POLLIN, 0};
-  if (poll(&waiting, 1, static_cast<int>(stretched(deadline).count())) != 1)
+  if (poll(&waiting, 1, static_cast<int>(scaled_time(deadline).count())) != 1)
     return Error{Code::kDeadlineExceeded, "no reply"};
   std::array<char, control::kMaxPacketBytes> buffer;
   iovec part{buffer.data(), buffer.size()};
@@ -80,8 +80,8 @@ Result<control::Attached> ControlClient::attach(std::uint32_t rank, std::uint32_
   send_packet(control::encode(
       control::Request(control::Attach{control::kWireVersion, rank, generation, getpid()})));
   const control::Reply reply = IVY_TRY(receive());
-  if (const auto* refused = std::get_if<control::Refused>(&reply))
-    return Error{refused->code, refused->text};
+  if (const auto* rejected = std::get_if<control::Rejected>(&reply))
+    return Error{rejected->code, rejected->text};
   const auto* attached = std::get_if<control::Attached>(&reply);
   if (attached == nullptr) return Error{Code::kDataLoss, "another reply"};
   const int fd = take_descriptor();
@@ -101,8 +101,8 @@ Result<control::Attached> ControlClient::attach(std::uint32_t rank, std::uint32_
 Result<int> ControlClient::segment(const control::Segment& segment) {
   send_packet(control::encode(control::Request(segment)));
   const control::Reply reply = IVY_TRY(receive());
-  if (const auto* refused = std::get_if<control::Refused>(&reply))
-    return Error{refused->code, refused->text};
+  if (const auto* rejected = std::get_if<control::Rejected>(&reply))
+    return Error{rejected->code, rejected->text};
   if (!std::holds_alternative<control::SegmentReady>(reply))
     return Error{Code::kDataLoss, "another reply"};
   return take_descriptor();
@@ -120,7 +120,7 @@ Result<void> ControlClient::leave() {
 }
 
 bool ControlClient::wait_for_end(std::chrono::milliseconds deadline) {
-  const auto end = std::chrono::steady_clock::now() + stretched(deadline);
+  const auto end = std::chrono::steady_clock::now() + scaled_time(deadline);
   while (std::chrono::steady_clock::now() < end) {
     const Result<control::Reply> reply = receive(std::chrono::milliseconds(50));
     if (!reply.ok() && reply.error().code == Code::kUnavailable) return true;
@@ -128,15 +128,15 @@ bool ControlClient::wait_for_end(std::chrono::milliseconds deadline) {
   return false;
 }
 
-bool ControlClient::wait_news(const std::function<bool()>& condition,
-                              std::chrono::milliseconds deadline) {
-  const auto end = std::chrono::steady_clock::now() + stretched(deadline);
+bool ControlClient::wait_for_event(const std::function<bool()>& condition,
+                                   std::chrono::milliseconds deadline) {
+  const auto end = std::chrono::steady_clock::now() + scaled_time(deadline);
   for (;;) {
-    const std::uint32_t seen = page_->news().load(std::memory_order_acquire);
+    const std::uint32_t seen = page_->event_count().load(std::memory_order_acquire);
     if (condition()) return true;
     if (std::chrono::steady_clock::now() >= end) return false;
     const timespec slice{0, 100'000'000};
-    syscall(SYS_futex, &page_->news(), FUTEX_WAIT, seen, &slice, nullptr, 0);
+    syscall(SYS_futex, &page_->event_count(), FUTEX_WAIT, seen, &slice, nullptr, 0);
   }
 }
 

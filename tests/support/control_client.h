@@ -41,8 +41,8 @@ class ControlClient {
   comm_status::StatusPage& page() { return *page_; }
   comm_status::SlotView slot() { return page_->slot(slot_); }
   // Sleeps on the futex until the condition holds. Returns false on a timeout.
-  bool wait_news(const std::function<bool()>& condition,
-                 std::chrono::milliseconds deadline = std::chrono::seconds(10));
+  bool wait_for_event(const std::function<bool()>& condition,
+                      std::chrono::milliseconds deadline = std::chrono::seconds(10));
 
  private:
   explicit ControlClient(int fd) : fd_(fd) {}

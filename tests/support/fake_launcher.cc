@@ -117,7 +117,7 @@ void FakeLauncher::attach(int fd) {
   fcntl(fd, F_SETFL, O_NONBLOCK);
   fd_ = fd;
   out_.clear();
-  refusal_.clear();
+  rejection_.clear();
   session_.transport_up();
   const std::string build = options_.build.empty() ? std::string(build_name()) : options_.build;
   session_.send_handshake(link::FrameType::kAttach, link::encode_attach({job_id_, token_, build}));
@@ -145,7 +145,7 @@ Hello FakeLauncher::hello() const {
   return hello;
 }
 
-HostFacts FakeLauncher::say_hello(const Hello& hello) {
+HostFacts FakeLauncher::send_hello(const Hello& hello) {
   Command command;
   *command.mutable_hello() = hello;
   send(command);
@@ -249,7 +249,7 @@ void FakeLauncher::resume_granting() {
 
 bool FakeLauncher::wait(const std::function<bool()>& condition,
                         std::chrono::milliseconds deadline) {
-  const Clock::time_point end = Clock::now() + stretched(deadline);
+  const Clock::time_point end = Clock::now() + scaled_time(deadline);
   while (!condition()) {
     if (Clock::now() >= end) return false;
     serve_once(std::chrono::milliseconds(20));
@@ -301,8 +301,8 @@ void FakeLauncher::read_some() {
     for (const link::Frame& frame : *frames) {
       if (frame.header.type == link::FrameType::kAttached) {
         again = true;
-        refusal_ = frame.payload;
-        if (refusal_.empty()) {
+        rejection_ = frame.payload;
+        if (rejection_.empty()) {
           EXPECT_TRUE(session_.attached(frame.header.acknowledged).ok());
         }
       }

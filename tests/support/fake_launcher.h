@@ -56,8 +56,8 @@ class FakeLauncher {
   // Returns a Hello for /bin/sh in "/", which the caller may change before sending it.
   Hello hello() const;
   // Sends the Hello and waits for the answer.
-  HostFacts say_hello(const Hello& hello);
-  HostFacts say_hello() { return say_hello(hello()); }
+  HostFacts send_hello(const Hello& hello);
+  HostFacts send_hello() { return send_hello(hello()); }
   // Returns a plan of `count` workers, with ranks from 0, that run /bin/sh -c SCRIPT; $RANK is the
   // rank.
   HostPlan shell_plan(int count, const std::string& script) const;
@@ -78,8 +78,8 @@ class FakeLauncher {
   // it.
   int copy_of_transport() const;
   // Stops heartbeats; bytes are still read.
-  void fall_silent() { is_silent_ = true; }
-  void speak_again() { is_silent_ = false; }
+  void stop_responding() { is_silent_ = true; }
+  void resume_sending() { is_silent_ = false; }
   // Stops reading, and thereby acknowledging.
   void stop_reading() { is_reading_ = false; }
   void read_again() { is_reading_ = true; }
@@ -111,7 +111,7 @@ class FakeLauncher {
   // Returns true if the supervisor has acknowledged every command and every byte of input.
   bool everything_acknowledged() const { return session_.all_acknowledged(); }
   // The text of a rejected Attach.
-  const std::string& refusal() const { return refusal_; }
+  const std::string& rejection() const { return rejection_; }
 
   const std::string& job_id() const { return job_id_; }
   const std::string& token() const { return token_; }
@@ -150,7 +150,7 @@ class FakeLauncher {
   std::uint32_t generation_ = 0;  // The generation of the last output.
   std::map<StreamKey, std::string> output_;
   std::set<StreamKey> ended_;
-  std::string refusal_;
+  std::string rejection_;
 };
 
 }  // namespace ivy::test

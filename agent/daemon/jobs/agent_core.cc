@@ -24,11 +24,12 @@ std::string user_name() {
   return entry == nullptr ? std::to_string(geteuid()) : std::string(entry->pw_name);
 }
 
-std::vector<std::string> bundle_places(const AgentServiceOptions& options) {
-  if (!options.other_bundle_directories) return BundleCache::places_after(options.bundle_directory);
-  std::vector<std::string> places = *options.other_bundle_directories;
-  places.insert(places.begin(), options.bundle_directory);
-  return places;
+std::vector<std::string> bundle_directories(const AgentServiceOptions& options) {
+  if (!options.other_bundle_directories)
+    return BundleCache::directories_after(options.bundle_directory);
+  std::vector<std::string> directories = *options.other_bundle_directories;
+  directories.insert(directories.begin(), options.bundle_directory);
+  return directories;
 }
 
 }  // namespace
@@ -49,7 +50,7 @@ Result<std::shared_ptr<AgentCore>> AgentCore::make(boost::asio::io_context& loop
 AgentCore::AgentCore(boost::asio::io_context& loop, AgentServiceOptions options)
     : loop_(loop),
       options_(std::move(options)),
-      bundles_(bundle_places(options_)),
+      bundles_(bundle_directories(options_)),
       jobs_environment_(environment_for_jobs(options_.environment)),
       user_(user_name()),
       started_at_(static_cast<std::int64_t>(std::time(nullptr))),
@@ -131,14 +132,14 @@ void AgentCore::stop(const agent::v1::StopRequest& request, const std::string& c
                      agent::v1::StopReply& reply) {
   std::optional<std::chrono::milliseconds> grace;
   if (request.has_grace_ms()) grace = std::chrono::milliseconds(request.grace_ms());
-  std::uint32_t asked = 0;
+  std::uint32_t signalled = 0;
   for (const JobKey& key : registry_->jobs()) {
     if (key.job_id != request.job_id()) continue;
     if (registry_->stop(key, grace)) reply.set_with_grace(reply.with_grace() + 1);
-    ++asked;
+    ++signalled;
   }
-  reply.set_supervisors(asked);
-  if (asked > 0)
+  reply.set_supervisors(signalled);
+  if (signalled > 0)
     agent_log::notice("stop: job " + request.job_id() + " is being stopped, requested by " +
                       caller);
 }

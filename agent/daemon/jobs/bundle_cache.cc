@@ -62,17 +62,17 @@ Result<void> make_directories(const std::string& path) {
 
 // Returns true if the directory belongs to our user and is not a link; in /tmp, another user could
 // have made it.
-bool is_ours(const std::string& place) {
+bool is_owned(const std::string& parent) {
   struct stat status {};
-  return lstat(place.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+  return lstat(parent.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
          status.st_uid == geteuid();
 }
 
-Result<void> prepare_place(const std::string& place) {
-  IVY_CHECK(make_directories(place));
-  if (!is_ours(place)) return Error{Code::kPermissionDenied, place + " belongs to another user"};
-  if (chmod(place.c_str(), 0700) != 0)
-    return errno_error(Code::kUnavailable, "chmod " + place, errno);
+Result<void> prepare_directory(const std::string& parent) {
+  IVY_CHECK(make_directories(parent));
+  if (!is_owned(parent)) return Error{Code::kPermissionDenied, parent + " belongs to another user"};
+  if (chmod(parent.c_str(), 0700) != 0)
+    return errno_error(Code::kUnavailable, "chmod " + parent, errno);
   return {};
 }
 
@@ -123,7 +123,7 @@ Result<void> try_program(const std::string& program) {
 
 // Renames the directory. If another upload has put the same bundle there first, keeps that copy, or
 // refills it if its ivy-node is missing.
-Result<void> move_into_place(const std::string& fresh, const std::string& final_directory) {
+Result<void> move_into_cache(const std::string& fresh, const std::string& final_directory) {
   if (rename(fresh.c_str(), final_directory.c_str()) == 0) return {};
   if (errno != EEXIST && errno != ENOTEMPTY) return write_error(final_directory, errno);
   if (!holds_program(final_directory)) {
@@ -143,9 +143,10 @@ bool is_bundle_name(std::string_view text) {
   return text.size() >= kMinNameDigits && text.size() <= kSha256Digits && is_hexadecimal(text);
 }
 
-BundleCache::BundleCache(std::vector<std::string> places) : places_(std::move(places)) {}
+BundleCache::BundleCache(std::vector<std::string> directories)
+    : directories_(std::move(directories)) {}
 
-std::string BundleCache::usual_place(const Environment& environment) {
+std::string BundleCache::default_directory(const Environment& environment) {
   const std::string* const cache = find_variable(environment, "XDG_CACHE_HOME");
   // The XDG specification says that a relative path counts as unset.
   if (cache != nullptr && cache->starts_with('/')) return *cache + "/ivyrun";
@@ -153,7 +154,7 @@ std::string BundleCache::usual_place(const Environment& environment) {
   return (home == nullptr ? std::string() : *home) + "/.cache/ivyrun";
 }
 
-std::vector<std::string> BundleCache::places_after(const std::string& best) {
+std::vector<std::string> BundleCache::directories_after(const std::string& best) {
   const std::string name = "/ivyrun-cache-" + std::to_string(geteuid());
   return {best, "/tmp" + name, "/dev/shm" + name};
 }
@@ -162,9 +163,9 @@ Result<std::string> BundleCache::find(const std::string& bundle,
                                       const std::string& architecture) const {
   if (!is_bundle_name(bundle) || !is_architecture(architecture))
     return Error{Code::kInvalidArgument, "not a valid bundle name: " + bundle.substr(0, 80)};
-  for (const std::string& place : places_) {
-    const std::string directory = place + "/" + bundle + "-" + architecture;
-    if (is_ours(place) && holds_program(directory)) return directory;
+  for (const std::string& parent : directories_) {
+    const std::string directory = parent + "/" + bundle + "-" + architecture;
+    if (is_owned(parent) && holds_program(directory)) return directory;
   }
   return Error{Code::kNotFound, "bundle " + bundle + "-" + architecture + " is not on this host"};
 }
@@ -190,16 +191,16 @@ BundleCache::Arrival::~Arrival() = default;
 
 // Opens the file for the tar and unlinks it immediately, so that it disappears however this process
 // exits.
-Result<void> BundleCache::Arrival::open_in(const std::string& place) {
-  IVY_CHECK(prepare_place(place));
-  file_ = place + "/.bundle.XXXXXX";
+Result<void> BundleCache::Arrival::open_in(const std::string& parent) {
+  IVY_CHECK(prepare_directory(parent));
+  file_ = parent + "/.bundle.XXXXXX";
   fd_.reset(mkostemp(file_.data(), O_CLOEXEC));
-  if (!fd_) return write_error(place, errno);
+  if (!fd_) return write_error(parent, errno);
   unlink(file_.c_str());
   const int error = reserve_space(fd_.get(), 0, offer_.bytes);
   if (error == 0) return {};
   fd_.reset();
-  return write_error("room for " + std::to_string(offer_.bytes) + " bytes in " + place, error);
+  return write_error("room for " + std::to_string(offer_.bytes) + " bytes in " + parent, error);
 }
 
 Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::accept(const BundleOffer& offer) const {
@@ -218,8 +219,8 @@ Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::accept(const BundleOf
   std::unique_ptr<Arrival> arrival(new Arrival(*this, offer));
   std::string reasons;
   Code code = Code::kUnavailable;
-  for (const std::string& place : places_) {
-    const Result<void> opened = arrival->open_in(place);
+  for (const std::string& parent : directories_) {
+    const Result<void> opened = arrival->open_in(parent);
     if (opened.ok()) return arrival;
     if (opened.error().code == Code::kResourceExhausted) code = Code::kResourceExhausted;
     reasons += (reasons.empty() ? "" : "; ") + opened.error().message;
@@ -237,15 +238,15 @@ Result<void> BundleCache::Arrival::take(std::string_view bytes) {
   return {};
 }
 
-Result<std::string> BundleCache::Arrival::put_in(const std::string& place) {
-  IVY_CHECK(prepare_place(place));
-  std::string fresh = place + "/.new.XXXXXX";
-  if (mkdtemp(fresh.data()) == nullptr) return write_error(place, errno);
-  const std::string final_directory = place + "/" + offer_.bundle + "-" + offer_.architecture;
+Result<std::string> BundleCache::Arrival::put_in(const std::string& parent) {
+  IVY_CHECK(prepare_directory(parent));
+  std::string fresh = parent + "/.new.XXXXXX";
+  if (mkdtemp(fresh.data()) == nullptr) return write_error(parent, errno);
+  const std::string final_directory = parent + "/" + offer_.bundle + "-" + offer_.architecture;
   const auto install = [&]() -> Result<void> {
     IVY_CHECK(unpack_bundle(fd_.get(), fresh));
     IVY_CHECK(try_program(fresh + "/" + kProgram));
-    IVY_CHECK(move_into_place(fresh, final_directory));
+    IVY_CHECK(move_into_cache(fresh, final_directory));
     if (!holds_program(final_directory))
       return Error{Code::kInternal, "ivy-node is missing after it was installed"};
     return {};
@@ -253,7 +254,7 @@ Result<std::string> BundleCache::Arrival::put_in(const std::string& place) {
   const Result<void> installed = install();
   if (installed.ok()) return final_directory;
   remove_directory(fresh);
-  return installed.error().context(place);
+  return installed.error().context(parent);
 }
 
 Result<std::string> BundleCache::Arrival::put() {
@@ -264,8 +265,8 @@ Result<std::string> BundleCache::Arrival::put() {
   Result<std::string> existing = cache_.find(offer_.bundle, offer_.architecture);
   if (existing.ok()) return existing;
   std::string reasons;
-  for (const std::string& place : cache_.places_) {
-    Result<std::string> put = put_in(place);
+  for (const std::string& parent : cache_.directories_) {
+    Result<std::string> put = put_in(parent);
     if (put.ok() || put.error().code == Code::kDataLoss) return put;
     reasons += (reasons.empty() ? "" : "; ") + put.error().message;
   }

@@ -31,16 +31,16 @@ struct BundleOffer {
 
 class BundleCache {
  public:
-  // `places`: directories of bundles, best first; none needs to exist.
-  explicit BundleCache(std::vector<std::string> places);
+  // `directories`: directories of bundles, best first; none needs to exist.
+  explicit BundleCache(std::vector<std::string> directories);
   // Returns ivyrun's directory in $XDG_CACHE_HOME, or in $HOME/.cache if that variable is unset or
   // not an absolute path, as over SSH.
-  static std::string usual_place(const Environment& environment);
+  static std::string default_directory(const Environment& environment);
   // Returns `best`, then /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID, as over SSH.
-  static std::vector<std::string> places_after(const std::string& best);
+  static std::vector<std::string> directories_after(const std::string& best);
 
   // The directory that is searched first, for messages.
-  const std::string& best_place() const { return places_.front(); }
+  const std::string& first_directory() const { return directories_.front(); }
 
   // Returns the directory that holds this build's ivy-node, or NotFound.
   Result<std::string> find(const std::string& bundle, const std::string& architecture) const;
@@ -61,8 +61,8 @@ class BundleCache {
    private:
     friend class BundleCache;
     Arrival(const BundleCache& cache, BundleOffer offer);
-    Result<void> open_in(const std::string& place);
-    Result<std::string> put_in(const std::string& place);
+    Result<void> open_in(const std::string& parent);
+    Result<std::string> put_in(const std::string& parent);
 
     const BundleCache& cache_;
     const BundleOffer offer_;
@@ -76,7 +76,7 @@ class BundleCache {
   Result<std::unique_ptr<Arrival>> accept(const BundleOffer& offer) const;
 
  private:
-  const std::vector<std::string> places_;
+  const std::vector<std::string> directories_;
 };
 
 }  // namespace ivy

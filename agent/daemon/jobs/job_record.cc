@@ -9,7 +9,7 @@
 #include "agent/node/roles/warden.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 #include "proto/wire/agent.pb.h"
 
 namespace ivy {
@@ -171,7 +171,7 @@ std::string audit_line(const JobRecord& record, std::int64_t ended_at, std::stri
 
 std::string outcome_of(int exit_code) {
   switch (exit_code) {
-    case kSupervisorWell:
+    case kSupervisorOk:
       return "all workers succeeded";
     case kSupervisorLeftovers:
       return "processes are left that cannot be ended";

@@ -22,7 +22,7 @@
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 namespace ivy {
 namespace {
@@ -36,7 +36,7 @@ constexpr int kMaxChecks = 10;
 // Interval of the checks of a job whose warden has exited while a process still holds its
 // directory.
 constexpr milliseconds kLaterCheckInterval{500};
-constexpr std::chrono::hours kTidyEvery{1};
+constexpr std::chrono::hours kCleanupInterval{1};
 
 bool is_that_process(const WardenRecord& warden) {
   ProcessStat process;
@@ -270,7 +270,7 @@ void JobRegistry::end(const JobPointer& job, const std::string& outcome) {
 }
 
 void JobRegistry::schedule_cleanup() {
-  hour_.expires_after(kTidyEvery);
+  hour_.expires_after(kCleanupInterval);
   hour_.async_wait([this](const error_code& error) {
     if (error) return;
     directory_.remove_old_tombstones();

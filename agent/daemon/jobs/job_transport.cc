@@ -44,7 +44,7 @@ void JobTransport::begin(const agent::v1::Opened& opened) {
 }
 
 void JobTransport::hang_up() {
-  let_stream_go(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the agent is shutting down"));
+  finish_stream(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the agent is shutting down"));
   end(grpc::Status::OK);
 }
 
@@ -56,7 +56,7 @@ void JobTransport::on_read(bool ok) {
   std::string data = std::move(*request.mutable_data());
   request.Clear();
   if (data.size() <= kMaxDataBytes) return take_data(std::move(data));
-  let_stream_go(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "a data message above 64 KiB"));
+  finish_stream(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "a data message above 64 KiB"));
   stream_ended(StreamEnd::kRequestsEnded);
   drain_socket();
 }
@@ -139,7 +139,7 @@ void JobTransport::requests_ended() {
 
 void JobTransport::on_cancelled() {
   if (is_over_ || !stream_) return;
-  let_stream_go(grpc::Status(grpc::StatusCode::CANCELLED, "the stream is broken"));
+  finish_stream(grpc::Status(grpc::StatusCode::CANCELLED, "the stream is broken"));
   stream_ended(StreamEnd::kBroken);
   drain_socket();
 }
@@ -174,7 +174,7 @@ void JobTransport::end_after(std::chrono::milliseconds time) {
   });
 }
 
-void JobTransport::let_stream_go(grpc::Status status) {
+void JobTransport::finish_stream(grpc::Status status) {
   if (!stream_) return;
   stream_->abort(std::move(status));
   stream_.reset();

@@ -43,7 +43,7 @@ class TransportOwner {
 
 class JobTransport final : public StreamHandler, public std::enable_shared_from_this<JobTransport> {
  public:
-  static constexpr std::size_t kMaxDataBytes = link::MessageSize::kMost;
+  static constexpr std::size_t kMaxDataBytes = link::MessageSize::kMax;
   // A launcher sends every second: if it was heard this recently when its stream ended, it was
   // still running.
   static constexpr std::chrono::milliseconds kReceivedWithin{5'000};
@@ -88,7 +88,7 @@ class JobTransport final : public StreamHandler, public std::enable_shared_from_
   void half_close();
   void wait_for_silence();
   void end_after(std::chrono::milliseconds time);
-  void let_stream_go(grpc::Status status);
+  void finish_stream(grpc::Status status);
   void end(grpc::Status status);
 
   const JobKey key_;

@@ -11,7 +11,7 @@
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/process.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 namespace ivy {
 namespace {
@@ -99,7 +99,7 @@ void OpenCall::try_open() {
 }
 
 void OpenCall::find_bundle() {
-  const std::string name = "the file system of " + core_->bundles().best_place();
+  const std::string name = "the file system of " + core_->bundles().first_directory();
   if (core_->files().stuck_threads() >= kMaxStuck) return reject_waiting(name);
   limit_wait(name);
   const auto find = [bundles = core_->bundles(), bundle = job_.bundle(),
@@ -140,7 +140,7 @@ void OpenCall::retry() {
   if (steady_now() >= deadline_) {
     // An earlier call has not finished starting it.
     if (core_->registry().is_starting(key()))
-      return reject_waiting("the file system of " + core_->bundles().best_place());
+      return reject_waiting("the file system of " + core_->bundles().first_directory());
     return reject({Code::kUnavailable, "the job's supervisor on this host is not listening"});
   }
   timer_.expires_after(pause_);

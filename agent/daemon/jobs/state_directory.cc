@@ -19,7 +19,7 @@
 #include "proto/os/files.h"
 #include "proto/os/own_directory.h"
 #include "proto/os/process.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 namespace ivy {
 namespace {
@@ -40,10 +40,10 @@ constexpr char kDraining[] = "draining";
 
 Error state_error(const std::string& path, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  Error refused =
+  Error rejected =
       errno_error(is_full ? Code::kResourceExhausted : Code::kUnavailable, "write " + path, error);
-  if (is_full) refused.fix = "free some space in the agent's state directory";
-  return refused;
+  if (is_full) rejected.fix = "free some space in the agent's state directory";
+  return rejected;
 }
 
 Result<void> replace_file(const std::string& path, std::string_view text) {
@@ -113,11 +113,11 @@ Result<void> StateDirectory::take() {
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
   if (const Result<void> made = make_own_directory(path_); !made.ok()) {
-    Error refused = made.error();
-    refused.message = "state directory " + refused.message;
-    refused.fix +=
-        (refused.fix.empty() ? "" : ", or ") + std::string("choose another directory with --state");
-    return refused;
+    Error rejected = made.error();
+    rejected.message = "state directory " + rejected.message;
+    rejected.fix += (rejected.fix.empty() ? "" : ", or ") +
+                    std::string("choose another directory with --state");
+    return rejected;
   }
   const std::string path = path_ + "/lock";
   lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));

@@ -76,7 +76,7 @@ Result<pid_t> spawn_warden(const WardenRequest& request, int transport) {
   pid_t pid = -1;
   const UsersCoreLimit inherited;  // The job's workers get it back.
   const int error = posix_spawn(&pid, program.c_str(), &setup.actions, &setup.attributes,
-                                exec_words(arguments).data(), exec_words(environment).data());
+                                exec_array(arguments).data(), exec_array(environment).data());
   if (error != 0) return errno_error(Code::kUnavailable, "start " + program, error);
   return pid;
 }
@@ -88,9 +88,9 @@ Result<StartedWarden> start_warden(const WardenRequest& request) {
   if (!request.cgroup.empty()) mkdir(request.cgroup.c_str(), 0755);
   DescriptorPair ends = make_stream_pair();
   if (!ends) return errno_error(Code::kUnavailable, "socketpair", errno);
-  const pid_t pid = IVY_TRY(spawn_warden(request, ends.theirs.get()));
-  fcntl(ends.ours.get(), F_SETFL, O_NONBLOCK);
-  return StartedWarden{pid, Descriptor(open_pidfd(pid)), std::move(ends.ours)};
+  const pid_t pid = IVY_TRY(spawn_warden(request, ends.second.get()));
+  fcntl(ends.first.get(), F_SETFL, O_NONBLOCK);
+  return StartedWarden{pid, Descriptor(open_pidfd(pid)), std::move(ends.first)};
 }
 
 Result<int> connect_to_job(const JobKey& key) {

@@ -2,7 +2,7 @@
 // Acceptor is a thin handle; Listener does the work, for one socket: open_tcp() and open_unix()
 // bind it, accept_some() accepts, and admit() lets a local connection through or waits for its
 // first bytes (await_first_bytes(), inspect(), sweep() for deadlines). deliver() hands the
-// connection to gRPC, refuse() closes it with a line in the log.
+// connection to gRPC, reject() closes it with a line in the log.
 #include "agent/daemon/net/acceptor.h"
 
 #include <fcntl.h>
@@ -51,13 +51,13 @@ constexpr int kTcpUserTimeoutMs = 120'000;
 constexpr int kTcpKeepAliveS = 30;
 
 // The address of a connected or bound socket, in readable form.
-struct Place {
+struct ReadableAddress {
   std::string address;
   std::string whole;
   std::uint16_t port = 0;
 };
 
-Place describe(const SocketAddress& address) {
+ReadableAddress describe(const SocketAddress& address) {
   return {host_text(address.storage), address_text(address.storage), address.port()};
 }
 
@@ -75,7 +75,7 @@ bool TcpConnections::is_open(const std::string& peer, int descriptor) {
 
 void TcpConnections::shut_down(const std::string& peer, int descriptor) {
   if (!is_open(peer, descriptor)) return;
-  agent_log::refusal("refused " + peer + ": " + kEvicted);
+  agent_log::rejection("refused " + peer + ": " + kEvicted);
   shutdown(descriptor, SHUT_RDWR);
 }
 
@@ -98,13 +98,13 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   void start();
   void stop();
 
-  const Place& place() const { return place_; }
+  const ReadableAddress& address() const { return address_; }
 
  private:
   // A connection whose first bytes have not all arrived.
   struct Waiting {
     stream_descriptor socket;
-    Place peer;
+    ReadableAddress peer;
     Clock::time_point deadline;
   };
 
@@ -119,15 +119,15 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   void admit(Descriptor socket, const SocketAddress& from);
   bool within_margin(int descriptor) const;
   void admit_local(Descriptor socket);
-  void await_first_bytes(Descriptor socket, Place peer);
+  void await_first_bytes(Descriptor socket, ReadableAddress peer);
   void inspect_later(HandshakeLimiter::Id id);
   void inspect(HandshakeLimiter::Id id);
-  void finish(HandshakeLimiter::Id id, const std::string& refusal);
+  void finish(HandshakeLimiter::Id id, const std::string& rejection);
   void start_sweep();
   void sweep();
   void deliver(int descriptor);
-  void refuse(const std::string& from, const std::string& why);
-  void refuse_for_want_of_room(const std::string& from, int descriptor);
+  void reject(const std::string& from, const std::string& why);
+  void reject_for_want_of_room(const std::string& from, int descriptor);
 
   Kind kind_;
   HandshakeLimiter* handshakes_;
@@ -143,7 +143,7 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   Descriptor reserve_;
   Descriptor lock_;
   std::string socket_path_;
-  Place place_;
+  ReadableAddress address_;
   std::map<HandshakeLimiter::Id, Waiting> waiting_;
   std::vector<char> peek_buffer_;
 };
@@ -154,7 +154,7 @@ Result<void> Acceptor::Listener::listen_on(Descriptor socket, const std::string&
   SocketAddress bound;
   bound.size = sizeof bound.storage;
   getsockname(socket.get(), bound.get(), &bound.size);
-  place_ = kind_ == Kind::kUnix ? Place{"unix", what, 0} : describe(bound);
+  address_ = kind_ == Kind::kUnix ? ReadableAddress{"unix", what, 0} : describe(bound);
   take_reserve();
   if (kind_ == Kind::kTls) peek_buffer_.resize(kMaxHelloBytes);
   socket_.assign(socket.release());
@@ -166,24 +166,24 @@ Result<void> Acceptor::Listener::open_tcp(const std::string& address, std::uint1
   if (!where.is_valid())
     return Error{Code::kInvalidArgument, "\"" + address + "\" is not a numeric address",
                  "write an IPv4 or IPv6 address of this host, such as 0.0.0.0:7411 or [::]:7411"};
-  const Place place = describe(where);
-  if (kind_ == Kind::kPlaintext && !is_loopback(place.address))
-    return Error{Code::kInvalidArgument, place.whole + " is not a loopback address",
+  const ReadableAddress readable = describe(where);
+  if (kind_ == Kind::kPlaintext && !is_loopback(readable.address))
+    return Error{Code::kInvalidArgument, readable.whole + " is not a loopback address",
                  "plaintext is for loopback only; elsewhere use --listen with certificates"};
   Descriptor socket(where.open_socket());
-  if (!socket) return errno_error(Code::kUnavailable, "socket for " + place.whole, errno);
+  if (!socket) return errno_error(Code::kUnavailable, "socket for " + readable.whole, errno);
   set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (where.storage.ss_family == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
   if (bind(socket.get(), where.get(), where.size) != 0) {
     const int error = errno;
     const Code code = error == EADDRINUSE ? Code::kAlreadyExists : Code::kUnavailable;
-    Error failure = errno_error(code, "cannot listen on " + place.whole, error);
+    Error failure = errno_error(code, "cannot listen on " + readable.whole, error);
     if (code == Code::kAlreadyExists)
       failure.fix = "another program listens there: see `ss -ltnp`, or choose another port";
     if (error == EADDRNOTAVAIL) failure.fix = "no interface has this address: see `ip address`";
     return failure;
   }
-  return listen_on(std::move(socket), place.whole);
+  return listen_on(std::move(socket), readable.whole);
 }
 
 Result<void> Acceptor::Listener::prepare_directory(const std::string& path) const {
@@ -290,12 +290,12 @@ bool Acceptor::Listener::accept_failed(int error) {
     const bool helped = static_cast<bool>(dropped);
     take_reserve();
     if (helped) {
-      refuse("a connection", "closed immediately: " + reason + "; raise LimitNOFILE of the unit");
+      reject("a connection", "closed immediately: " + reason + "; raise LimitNOFILE of the unit");
       return true;
     }
   }
-  agent_log::refusal("cannot accept connections on " + place_.whole + ": " + reason +
-                     "; trying again in 0.1 s");
+  agent_log::rejection("cannot accept connections on " + address_.whole + ": " + reason +
+                       "; trying again in 0.1 s");
   pause_.expires_after(kPause);
   pause_.async_wait([self = shared_from_this()](const error_code& stopped) {
     if (stopped || !self->socket_.is_open()) return;
@@ -316,8 +316,8 @@ bool Acceptor::Listener::within_margin(int descriptor) const {
 }
 
 void Acceptor::Listener::admit(Descriptor socket, const SocketAddress& from) {
-  const Place peer = describe(from);
-  if (within_margin(socket.get())) return refuse_for_want_of_room(peer.whole, socket.get());
+  const ReadableAddress peer = describe(from);
+  if (within_margin(socket.get())) return reject_for_want_of_room(peer.whole, socket.get());
   if (kind_ == Kind::kUnix) return admit_local(std::move(socket));
   disable_nagle(socket.get());
   if (kind_ == Kind::kPlaintext) return deliver(socket.release());
@@ -328,23 +328,23 @@ void Acceptor::Listener::admit_local(Descriptor socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
-    return refuse("a connection", "the kernel does not report its user id");
+    return reject("a connection", "the kernel does not report its user id");
   if (peer.uid != geteuid() && peer.uid != 0)
-    return refuse("pid " + std::to_string(peer.pid) + " of user id " + std::to_string(peer.uid),
+    return reject("pid " + std::to_string(peer.pid) + " of user id " + std::to_string(peer.uid),
                   "this agent serves only user id " + std::to_string(geteuid()));
   deliver(socket.release());
 }
 
-void Acceptor::Listener::await_first_bytes(Descriptor socket, Place peer) {
+void Acceptor::Listener::await_first_bytes(Descriptor socket, ReadableAddress peer) {
   const auto now = steady_now();
   handshakes_->expire(now);
-  const HandshakeLimiter::Entrance entrance = handshakes_->enter(peer.address, peer.whole, now);
-  if (!entrance.id) return refuse(peer.whole, entrance.why);
-  if (entrance.evicted) {
+  const HandshakeLimiter::EnterResult entered = handshakes_->enter(peer.address, peer.whole, now);
+  if (!entered.id) return reject(peer.whole, entered.why);
+  if (entered.evicted) {
     // It may wait at another listener, which closes it at its next sweep.
-    const auto evicted = waiting_.find(*entrance.evicted);
+    const auto evicted = waiting_.find(*entered.evicted);
     if (evicted != waiting_.end()) {
-      refuse(evicted->second.peer.whole, std::string(kEvicted) + ": " + entrance.why);
+      reject(evicted->second.peer.whole, std::string(kEvicted) + ": " + entered.why);
       waiting_.erase(evicted);
     }
   }
@@ -352,13 +352,13 @@ void Acceptor::Listener::await_first_bytes(Descriptor socket, Place peer) {
   error_code error;
   watched.assign(socket.get(), error);
   if (error) {
-    handshakes_->leave(*entrance.id);
-    return refuse(peer.whole, "cannot watch the connection: " + error.message());
+    handshakes_->leave(*entered.id);
+    return reject(peer.whole, "cannot watch the connection: " + error.message());
   }
   socket.release();
-  waiting_.emplace(*entrance.id,
+  waiting_.emplace(*entered.id,
                    Waiting{std::move(watched), std::move(peer), now + limits_.hello_deadline});
-  inspect(*entrance.id);
+  inspect(*entered.id);
   start_sweep();
 }
 
@@ -402,9 +402,9 @@ void Acceptor::Listener::inspect(HandshakeLimiter::Id id) {
   deliver(released);
 }
 
-void Acceptor::Listener::finish(HandshakeLimiter::Id id, const std::string& refusal) {
+void Acceptor::Listener::finish(HandshakeLimiter::Id id, const std::string& rejection) {
   const auto found = waiting_.find(id);
-  refuse(found->second.peer.whole, refusal);
+  reject(found->second.peer.whole, rejection);
   handshakes_->leave(id);
   waiting_.erase(found);
 }
@@ -449,28 +449,28 @@ void Acceptor::Listener::deliver(int descriptor) {
   intake_.HandleNewConnection(&connection);
 }
 
-void Acceptor::Listener::refuse(const std::string& from, const std::string& why) {
-  agent_log::refusal("refused " + from + " on " + place_.whole + ": " + why);
+void Acceptor::Listener::reject(const std::string& from, const std::string& why) {
+  agent_log::rejection("refused " + from + " on " + address_.whole + ": " + why);
 }
 
 // Rejects a connection for lack of descriptors. Logs it outside the rate limit of rejected peers,
 // because the administrator must see it.
-void Acceptor::Listener::refuse_for_want_of_room(const std::string& from, int descriptor) {
+void Acceptor::Listener::reject_for_want_of_room(const std::string& from, int descriptor) {
   const std::string why =
       "too many descriptors are open (this would be number " + std::to_string(descriptor) +
       "), and the remaining ones are reserved for running jobs; raise LimitNOFILE of the unit";
   const auto now =
       std::chrono::duration_cast<std::chrono::milliseconds>(steady_now().time_since_epoch());
-  if (!no_room_lines_.admit(now.count())) return refuse(from, why);
-  agent_log::warning("refused " + from + " on " + place_.whole + ": " + why);
+  if (!no_room_lines_.admit(now.count())) return reject(from, why);
+  agent_log::warning("refused " + from + " on " + address_.whole + ": " + why);
 }
 
 Acceptor::Acceptor(std::shared_ptr<Listener> listener) : listener_(std::move(listener)) {
   listener_->start();
 }
 Acceptor::~Acceptor() { listener_->stop(); }
-const std::string& Acceptor::place() const { return listener_->place().whole; }
-std::uint16_t Acceptor::port() const { return listener_->place().port; }
+const std::string& Acceptor::address() const { return listener_->address().whole; }
+std::uint16_t Acceptor::port() const { return listener_->address().port; }
 
 Result<std::unique_ptr<Acceptor>> Acceptor::listen_tls(io_context& loop, const std::string& address,
                                                        std::uint16_t port,

@@ -72,7 +72,7 @@ class Acceptor {
   Acceptor& operator=(const Acceptor&) = delete;
 
   // "10.0.0.1:7411", "[::]:7411" or the path of the socket.
-  const std::string& place() const;
+  const std::string& address() const;
   // Port of a TCP socket; 0 otherwise.
   std::uint16_t port() const;
 

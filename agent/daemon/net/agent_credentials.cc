@@ -109,32 +109,32 @@ void leave_out_tickets() {
 
 }  // namespace
 
-std::vector<std::string> certificate_places(const std::string& requested,
-                                            const Environment& environment) {
+std::vector<std::string> certificate_directories(const std::string& requested,
+                                                 const Environment& environment) {
   if (!requested.empty()) return {requested};
-  std::vector<std::string> places;
+  std::vector<std::string> directories;
   if (const std::string* given = find_value(environment, "CREDENTIALS_DIRECTORY"))
-    places.push_back(*given);
-  places.push_back("/etc/ivyrun/agent");
+    directories.push_back(*given);
+  directories.push_back("/etc/ivyrun/agent");
   // The XDG specification says that a relative path counts as unset.
   const std::string* const config = find_value(environment, "XDG_CONFIG_HOME");
   if (config != nullptr && config->starts_with('/'))
-    places.push_back(*config + "/ivyrun/agent");
+    directories.push_back(*config + "/ivyrun/agent");
   else if (const std::string* home = find_value(environment, "HOME"))
-    places.push_back(*home + "/.config/ivyrun/agent");
-  return places;
+    directories.push_back(*home + "/.config/ivyrun/agent");
+  return directories;
 }
 
 Result<CertificateFiles> find_certificates(const std::string& requested,
                                            const Environment& environment) {
-  std::string looked_at;
-  for (const std::string& place : certificate_places(requested, environment)) {
-    const CertificateFiles files{place};
+  std::string searched;
+  for (const std::string& directory : certificate_directories(requested, environment)) {
+    const CertificateFiles files{directory};
     if (access(files.path(kCertificate).c_str(), F_OK) == 0) return files;
-    looked_at += (looked_at.empty() ? "" : ", ") + place;
+    searched += (searched.empty() ? "" : ", ") + directory;
   }
   return Error{
-      Code::kNotFound, "no certificate for this host: there is no host.crt in " + looked_at,
+      Code::kNotFound, "no certificate for this host: there is no host.crt in " + searched,
       "make one with `ivy-agent cert HOST --serves USER` on the host with the CA, copy its "
       "directory here and "
       "pass it with --certificates"};
@@ -277,8 +277,8 @@ class AgentCredentials::ClientVerifier final
       return true;
     }
     const Error& error = identity.error();
-    agent_log::refusal("refused " + credentials_.handshakes_.suspects() + ": " + error.message +
-                       (error.fix.empty() ? "" : "; " + error.fix));
+    agent_log::rejection("refused " + credentials_.handshakes_.suspects() + ": " + error.message +
+                         (error.fix.empty() ? "" : "; " + error.fix));
     *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "certificate refused");
     return true;
   }

@@ -36,8 +36,8 @@ struct CertificateFiles {
 
 // Returns the directories to search for certificates: only `requested` if given; else
 // $CREDENTIALS_DIRECTORY, /etc/ivyrun/agent, ${XDG_CONFIG_HOME:-$HOME/.config}/ivyrun/agent.
-std::vector<std::string> certificate_places(const std::string& requested,
-                                            const Environment& environment);
+std::vector<std::string> certificate_directories(const std::string& requested,
+                                                 const Environment& environment);
 
 // Returns the first place with a host.crt. NotFound lists the places.
 Result<CertificateFiles> find_certificates(const std::string& requested,

@@ -31,7 +31,7 @@ constexpr double kPerSecond = 1;
 struct Log {
   std::mutex mutex;
   bool journal = false;
-  RateLimit refusals{kBurst, kPerSecond};
+  RateLimit rejections{kBurst, kPerSecond};
   RateLimit grpc{kBurst, kPerSecond};
   HandshakeLimiter* handshakes = nullptr;
 };
@@ -78,7 +78,7 @@ void from_grpc(gpr_log_func_args* args) {
   if (is_meaningless(args->message)) return;
   const std::string failure = handshake_failure(args->message);
   if (!failure.empty())
-    return refusal("refused " + suspects() + ": its TLS handshake failed: " + failure);
+    return rejection("refused " + suspects() + ": its TLS handshake failed: " + failure);
   const Level level = args->severity == GPR_LOG_SEVERITY_ERROR ? Level::kWarning : Level::kInfo;
   const char* const slash = std::strrchr(args->file, '/');
   log_line(level,
@@ -114,7 +114,7 @@ void start() {
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
   log.journal = standard_error_is_journal();
-  log.refusals = RateLimit(kBurst, kPerSecond);
+  log.rejections = RateLimit(kBurst, kPerSecond);
   log.grpc = RateLimit(kBurst, kPerSecond);
   gpr_set_log_function(from_grpc);
 }
@@ -123,7 +123,7 @@ void log_line(Level level, std::string_view text, Cause cause) {
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
   const auto now_ms = static_cast<std::int64_t>(monotonic_ns() / 1'000'000);
-  if (cause == Cause::kRefusal && !log.refusals.admit(now_ms)) return;
+  if (cause == Cause::kRejection && !log.rejections.admit(now_ms)) return;
   if (cause == Cause::kGrpc && !log.grpc.admit(now_ms)) return;
   put(line(level, text, log.journal));
 }
@@ -137,7 +137,7 @@ void name_suspects(HandshakeLimiter* handshakes) {
 void log_suppressed() {
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
-  log_count(log, log.refusals.take_suppressed(), "about refused connections");
+  log_count(log, log.rejections.take_suppressed(), "about refused connections");
   log_count(log, log.grpc.take_suppressed(), "from gRPC");
 }
 

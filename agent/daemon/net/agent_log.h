@@ -18,12 +18,12 @@ namespace ivy::agent_log {
 // Numbered as syslog(3) does, for the journal.
 enum class Level { kError = 3, kWarning = 4, kNotice = 5, kInfo = 6 };
 
-// The cause of a line. Each cause has its own rate limit: a flood of refused connections hides
+// The cause of a line. Each cause has its own rate limit: a flood of rejected connections hides
 // neither our own lines nor gRPC's.
 enum class Cause {
-  kOwn,      // Our own work, including audit lines: never dropped.
-  kRefusal,  // A rejected peer.
-  kGrpc,     // Messages of gRPC itself.
+  kOwn,        // Our own work, including audit lines: never dropped.
+  kRejection,  // A rejected peer.
+  kGrpc,       // Messages of gRPC itself.
 };
 
 // Reads JOURNAL_STREAM once, and redirects gRPC's lines: errors, and those that GRPC_VERBOSITY
@@ -36,7 +36,7 @@ inline void info(std::string_view text) { log_line(Level::kInfo, text); }
 inline void notice(std::string_view text) { log_line(Level::kNotice, text); }
 inline void warning(std::string_view text) { log_line(Level::kWarning, text); }
 inline void error(std::string_view text) { log_line(Level::kError, text); }
-inline void refusal(std::string_view text) { log_line(Level::kWarning, text, Cause::kRefusal); }
+inline void rejection(std::string_view text) { log_line(Level::kWarning, text, Cause::kRejection); }
 
 // Logs how many lines were dropped since the last time, if any. Call about once a second, or the
 // count of a flood that has stopped stays unreported.

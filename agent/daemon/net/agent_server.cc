@@ -127,9 +127,9 @@ AgentServer::~AgentServer() {
   shut_down(std::chrono::milliseconds(0));
 }
 
-std::vector<std::string> AgentServer::places() const {
+std::vector<std::string> AgentServer::addresses() const {
   std::vector<std::string> result;
-  for (const auto& acceptor : acceptors_) result.push_back(acceptor->place());
+  for (const auto& acceptor : acceptors_) result.push_back(acceptor->address());
   return result;
 }
 
@@ -141,8 +141,8 @@ std::uint16_t AgentServer::port() const {
 
 void AgentServer::stop_accepting() { acceptors_.clear(); }
 
-void AgentServer::shut_down(std::chrono::milliseconds patience) {
-  if (server_ != nullptr) server_->Shutdown(system_now() + patience);
+void AgentServer::shut_down(std::chrono::milliseconds timeout) {
+  if (server_ != nullptr) server_->Shutdown(system_now() + timeout);
 }
 
 }  // namespace ivy

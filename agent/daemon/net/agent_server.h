@@ -44,13 +44,13 @@ class AgentServer {
   ~AgentServer();
 
   // "/run/ivyrun-alice/agent.sock", "[::]:7411": for the log.
-  std::vector<std::string> places() const;
+  std::vector<std::string> addresses() const;
   // Port of the first TCP listener; 0 without one.
   std::uint16_t port() const;
 
   void stop_accepting();
-  // Calls that have not ended after `patience` are cancelled.
-  void shut_down(std::chrono::milliseconds patience);
+  // Calls that have not ended after `timeout` are cancelled.
+  void shut_down(std::chrono::milliseconds timeout);
 
  private:
   AgentServer(boost::asio::io_context& loop, HandshakeLimiter& handshakes, AcceptorLimits limits)

@@ -30,8 +30,8 @@ std::shared_ptr<const AuthorizationPolicy> current_policy() {
 }
 
 Error rejected(const std::string& address, Error error) {
-  agent_log::refusal("refused a call from " + address + ": " + error.message +
-                     (error.fix.empty() ? "" : "; " + error.fix));
+  agent_log::rejection("refused a call from " + address + ": " + error.message +
+                       (error.fix.empty() ? "" : "; " + error.fix));
   error.code = Code::kPermissionDenied;
   return error;
 }

@@ -4,7 +4,7 @@
 //
 //   Unix socket    the agent's own user or root, which the acceptor has checked
 //   TLS            a certificate of the agent's user, checked by AgentCredentials::check_client()
-//   plaintext      anybody on this host, only with --insecure-loopback
+//   plaintext      any user of this host, only with --insecure-loopback
 //
 // Thread: any.
 #pragma once

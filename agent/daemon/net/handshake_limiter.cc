@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kSuspectsShown = 3;
 // The hosts of launchers; beyond this number the address that authenticated longest ago is
 // forgotten.
-constexpr std::size_t kMostProved = 256;
+constexpr std::size_t kMaxProved = 256;
 
 // The key under which an address is counted: an IPv6 host may have all of its /64.
 std::string counted_as(const std::string& address) {
@@ -29,11 +29,11 @@ std::string counted_as(const std::string& address) {
 
 }  // namespace
 
-HandshakeLimiter::Entrance HandshakeLimiter::enter(const std::string& typed,
-                                                   const std::string& peer, Time now) {
+HandshakeLimiter::EnterResult HandshakeLimiter::enter(const std::string& typed,
+                                                      const std::string& peer, Time now) {
   const std::string address = counted_as(typed);
   const std::lock_guard lock(mutex_);
-  Entrance result;
+  EnterResult result;
   if (is_full(address) || is_full_for(address)) forget_closed();
   const bool address_full = is_full(address);
   if (address_full || is_full_for(address)) {
@@ -41,7 +41,7 @@ HandshakeLimiter::Entrance HandshakeLimiter::enter(const std::string& typed,
                      ? std::to_string(limits_.per_address) +
                            " connections from this address have not authenticated yet"
                      : std::to_string(entries_.size()) + " connections have not authenticated yet";
-    result.evicted = next_to_go(address_full ? address : fullest_address());
+    result.evicted = next_to_evict(address_full ? address : busiest_address());
     if (!result.evicted) return result;
     evict(*result.evicted);
   }
@@ -130,20 +130,21 @@ bool HandshakeLimiter::is_full_for(const std::string& address) const {
 }
 
 // The address with most connections. Addresses that have authenticated come last.
-std::string HandshakeLimiter::fullest_address() const {
+std::string HandshakeLimiter::busiest_address() const {
   std::tuple<bool, std::size_t> most{false, 0};
-  std::string fullest;
+  std::string busiest;
   for (const auto& [id, entry] : entries_) {
     const std::tuple<bool, std::size_t> here{!is_proved(entry.address),
                                              per_address_.at(entry.address)};
-    if (!fullest.empty() && here <= most) continue;
+    if (!busiest.empty() && here <= most) continue;
     most = here;
-    fullest = entry.address;
+    busiest = entry.address;
   }
-  return fullest;
+  return busiest;
 }
 
-std::optional<HandshakeLimiter::Id> HandshakeLimiter::next_to_go(const std::string& address) const {
+std::optional<HandshakeLimiter::Id> HandshakeLimiter::next_to_evict(
+    const std::string& address) const {
   std::optional<Id> handed;
   for (const auto& [id, entry] : entries_) {
     if (entry.address != address) continue;
@@ -161,7 +162,7 @@ void HandshakeLimiter::evict(Id id) {
 
 void HandshakeLimiter::remember(const std::string& address) {
   std::erase(proved_, address);
-  if (proved_.size() >= kMostProved) proved_.pop_front();
+  if (proved_.size() >= kMaxProved) proved_.pop_front();
   proved_.push_back(address);
 }
 

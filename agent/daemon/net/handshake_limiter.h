@@ -48,7 +48,7 @@ class HandshakeLimiter {
   using Time = std::chrono::steady_clock::time_point;
   using Id = std::uint64_t;
 
-  struct Entrance {
+  struct EnterResult {
     std::optional<Id> id;       // Empty if it was rejected.
     std::optional<Id> evicted;  // Was evicted to make room: close it if it was waiting.
     std::string why;            // The limit that was reached, after a rejection or an eviction.
@@ -61,7 +61,7 @@ class HandshakeLimiter {
 
   // `address` is numeric (an IPv6 address counts as its /64, which one host may have), `peer` is
   // address and port: "10.77.0.1:41234".
-  Entrance enter(const std::string& address, const std::string& peer, Time now);
+  EnterResult enter(const std::string& address, const std::string& peer, Time now);
   // Returns false if it was evicted in the meantime: close it.
   bool hand_over(Id id, Time now, int descriptor);
   bool holds(Id id) const;
@@ -86,9 +86,9 @@ class HandshakeLimiter {
   bool is_full(const std::string& address) const;
   bool is_full_for(const std::string& address) const;
   bool is_proved(const std::string& address) const;
-  std::string fullest_address() const;
+  std::string busiest_address() const;
   // The connection of this address that is evicted next.
-  std::optional<Id> next_to_go(const std::string& address) const;
+  std::optional<Id> next_to_evict(const std::string& address) const;
   void evict(Id id);
   void forget_closed();
   void remember(const std::string& address);

@@ -20,9 +20,9 @@ namespace {
 
 // Reads the file instead of calling getpwuid(): a static binary has no name service switch.
 std::string user_name() {
-  constexpr std::size_t kMostBytes = 16u << 20;
+  constexpr std::size_t kMaxBytes = 16u << 20;
   const std::string uid = std::to_string(geteuid());
-  const std::string file = read_file("/etc/passwd", kMostBytes).value_or("");
+  const std::string file = read_file("/etc/passwd", kMaxBytes).value_or("");
   for (std::string_view rest = file; !rest.empty();) {
     std::string_view line = take_part(rest, '\n');
     const std::string_view name = take_part(line, ':');

@@ -69,20 +69,20 @@ bool is_regular_file(const std::string& path) {
 // Returns the file next to a missing one whose name was probably meant; empty if none is similar.
 std::string nearest_file(const std::string& path) {
   // Larger directories are not searched, and longer texts are not considered names.
-  constexpr int kMostEntries = 10'000;
-  constexpr std::size_t kMostNameBytes = 64;
+  constexpr int kMaxEntries = 10'000;
+  constexpr std::size_t kMaxNameBytes = 64;
   const std::size_t slash = path.rfind('/');
   const std::string wanted = path.substr(slash + 1);
-  if (wanted.size() < 3 || wanted.size() > kMostNameBytes) return {};
+  if (wanted.size() < 3 || wanted.size() > kMaxNameBytes) return {};
   std::size_t best_distance = std::max<std::size_t>(2, wanted.size() / 4) + 1;
   std::string best;
   const OpenDirectory directory(opendir(slash == 0 ? "/" : path.substr(0, slash).c_str()));
   if (!directory) return {};
   int count = 0;
   while (const dirent* entry = readdir(directory.get())) {
-    if (++count > kMostEntries) return {};
+    if (++count > kMaxEntries) return {};
     const std::string name = entry->d_name;
-    if (name.size() > kMostNameBytes) continue;
+    if (name.size() > kMaxNameBytes) continue;
     const std::size_t distance = edit_distance(wanted, name);
     // All two-letter names are similar to each other.
     if (distance >= best_distance || distance * 2 >= wanted.size()) continue;
@@ -131,8 +131,8 @@ std::optional<std::string> file_sha256(int fd) {
 
 // Returns the part of the file that the kernel examines; empty if it cannot be read.
 std::string first_bytes(const std::string& path) {
-  constexpr std::size_t kLookedAt = 256;
-  return read_file(path, kLookedAt, O_NONBLOCK).value_or("");
+  constexpr std::size_t kSearched = 256;
+  return read_file(path, kSearched, O_NONBLOCK).value_or("");
 }
 
 // Reads the script once: proves that it can be read, and hashes it.
@@ -291,7 +291,7 @@ std::string other_python() {
 
 void find_interpreter(const ProgramRequest& request, ProgramFacts& facts) {
   std::string tried;
-  bool looked_in_path = false;
+  bool searched_path = false;
   for (const std::string& candidate : request.interpreters) {
     int error = 0;
     const Result<std::string> found =
@@ -304,11 +304,11 @@ void find_interpreter(const ProgramRequest& request, ProgramFacts& facts) {
     const std::string why = candidate.starts_with('/') ? why_unreachable(candidate) : "";
     tried += (tried.empty() ? "" : ", ") + candidate + " (" + errno_text(error ? error : ENOENT) +
              (why.empty() ? "" : ": " + why) + ")";
-    looked_in_path = looked_in_path || candidate.find('/') == std::string::npos;
+    searched_path = searched_path || candidate.find('/') == std::string::npos;
   }
   facts.interpreter_error =
       tried.empty() ? "no interpreter was requested" : "no interpreter was found; tried " + tried;
-  if (looked_in_path) facts.interpreter_error += " in " + path_text(facts.search_path);
+  if (searched_path) facts.interpreter_error += " in " + path_text(facts.search_path);
   if (const std::string other = other_python(); !other.empty())
     facts.interpreter_error += ": write --python " + other + ", which exists";
 }

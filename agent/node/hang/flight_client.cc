@@ -56,7 +56,7 @@ FlightClient::FlightClient(const std::string& path, std::size_t limit_bytes)
 }
 
 bool FlightClient::advance(std::uint64_t now_ns) {
-  if (deadline_ns_ == 0) deadline_ns_ = now_ns + kPatienceNs;
+  if (deadline_ns_ == 0) deadline_ns_ = now_ns + kTimeoutNs;
   while (!questions_.empty()) {
     if (now_ns >= deadline_ns_) {
       if (note_.empty()) note_ = "torch's worker server did not answer in time";

@@ -22,7 +22,7 @@ namespace ivy {
 class FlightClient {
  public:
   // Limit for all questions together. A running server answers each within a millisecond.
-  static constexpr std::uint64_t kPatienceNs = 1'500'000'000;
+  static constexpr std::uint64_t kTimeoutNs = 1'500'000'000;
   static constexpr std::size_t kMaxHeadBytes = 16u << 10;
   // Limit of one answer: 15,000 collectives. ivyrun makes torch keep 1,000.
   static constexpr std::size_t kMaxAnswerBytes = 8u << 20;

@@ -57,9 +57,9 @@ std::string trimmed_flight(const std::string& record, std::size_t limit) {
   std::size_t excess = record.size() - limit;
   std::string kept;
   for (const std::string_view entry : entries) {
-    const bool goes = excess > 0 && is_over(entry);
-    if (goes) excess -= std::min(excess, entry.size() + 1);
-    if (!goes) kept += (kept.empty() ? "" : ",") + std::string(entry);
+    const bool is_dropped = excess > 0 && is_over(entry);
+    if (is_dropped) excess -= std::min(excess, entry.size() + 1);
+    if (!is_dropped) kept += (kept.empty() ? "" : ",") + std::string(entry);
   }
   if (excess > 0) return "";
   return record.substr(0, begin) + kept + record.substr(end);

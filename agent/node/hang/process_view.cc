@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kMaxFileBytes = 16u << 10;
 // A process may have more threads; only this many are examined.
 constexpr std::size_t kMaxThreads = 1024;
-constexpr std::size_t kMaxPlaces = 4;
+constexpr std::size_t kMaxChannels = 4;
 constexpr int kMaxShells = 8;
 constexpr std::array<std::string_view, 8> kShells = {"sh",  "bash", "dash", "zsh",
                                                      "ksh", "fish", "tcsh", "csh"};
@@ -36,9 +36,9 @@ std::string read_text(const std::string& path) {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // "0" means that the process does not wait, or that we lack permission to see the function.
-std::string waiting_place(const std::string& path) {
-  const std::string place = first_line(read_text(path));
-  return place == "0" ? "" : place;
+std::string wait_channel(const std::string& path) {
+  const std::string channel = first_line(read_text(path));
+  return channel == "0" ? "" : channel;
 }
 
 // Returns the text of /proc/PID/status from the end of `name` on, or an empty, terminated text.
@@ -69,20 +69,20 @@ std::uint64_t read_cpu_ticks(pid_t pid) {
   return fields == 2 ? user + system : 0;
 }
 
-std::string places_of_threads(pid_t pid) {
+std::string waits_of_threads(pid_t pid) {
   const std::string tasks = proc_path(pid, "task");
   std::map<std::string, int> counts;
   std::size_t seen = 0;
   for (const std::string& name : names_in(tasks)) {
     if (++seen > kMaxThreads) break;
-    const std::string place = waiting_place(tasks + "/" + name + "/wchan");
-    ++counts[place.empty() ? "running" : place];
+    const std::string channel = wait_channel(tasks + "/" + name + "/wchan");
+    ++counts[channel.empty() ? "running" : channel];
   }
   std::vector<std::pair<std::string, int>> sorted(counts.begin(), counts.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
-  for (std::size_t i = 0; i < sorted.size() && i < kMaxPlaces; ++i)
+  for (std::size_t i = 0; i < sorted.size() && i < kMaxChannels; ++i)
     text += (i == 0 ? "" : ", ") + std::to_string(sorted[i].second) + " " + sorted[i].first;
   return text;
 }
@@ -103,11 +103,11 @@ bool read_process_view(pid_t pid, ProcessView& out) {
   if (!read_process_stat(pid, out.stat) || has_ended(out.stat)) return false;
   read_status(pid, out);
   out.cpu_ticks = read_cpu_ticks(pid);
-  out.waiting_in = waiting_place(living_path(out.stat, "wchan"));
-  out.system_call = first_line(read_text(living_path(out.stat, "syscall")));
+  out.waiting_in = wait_channel(thread_path(out.stat, "wchan"));
+  out.system_call = first_line(read_text(thread_path(out.stat, "syscall")));
   if (out.system_call == "running") out.system_call.clear();
-  out.kernel_stack = read_text(living_path(out.stat, "stack"));
-  if (out.threads > 1) out.threads_in = places_of_threads(pid);
+  out.kernel_stack = read_text(thread_path(out.stat, "stack"));
+  if (out.threads > 1) out.threads_in = waits_of_threads(pid);
   return true;
 }
 
@@ -145,7 +145,7 @@ pid_t process_below_shells(pid_t pid, const std::vector<ProcessStat>& all) {
 bool holds_open(pid_t pid, const std::string& path) {
   ProcessStat process;
   if (!read_process_stat(pid, process)) return false;
-  const std::string folder = living_path(process, "fd");
+  const std::string folder = thread_path(process, "fd");
   const std::vector<std::string> names = names_in(folder);
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     return link_target(folder + "/" + name) == path;
@@ -155,7 +155,7 @@ bool holds_open(pid_t pid, const std::string& path) {
 bool runs_python(pid_t pid) {
   ProcessStat process;
   if (!read_process_stat(pid, process)) return false;
-  const std::string program = link_target(living_path(process, "exe"));
+  const std::string program = link_target(thread_path(process, "exe"));
   const std::size_t slash = program.rfind('/');
   const std::string name = slash == std::string::npos ? program : program.substr(slash + 1);
   return name.starts_with("python") || name.starts_with("pypy");

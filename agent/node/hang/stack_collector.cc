@@ -34,17 +34,17 @@ namespace {
 constexpr std::chrono::milliseconds kTick{20};
 // Limit for the hook: an interpreter that handles the signal answers immediately, one that blocks
 // it never does.
-constexpr std::uint64_t kHookPatienceNs = 1'500'000'000;
+constexpr std::uint64_t kHookTimeoutNs = 1'500'000'000;
 constexpr std::uint64_t kAnswerSettledNs = 60'000'000;
 // How long to wait for a moment at which no other thread of the worker runs.
-constexpr std::uint64_t kSleepPatienceNs = 500'000'000;
+constexpr std::uint64_t kSleepTimeoutNs = 500'000'000;
 constexpr const char* kOthersRun =
     "only the main thread is shown: other threads kept running, and reading the stack of a running "
     "thread can crash the process";
 // gdb takes several seconds to read the symbols of a process that has loaded torch.
-constexpr std::uint64_t kToolPatienceNs = 15'000'000'000;
-constexpr std::uint32_t kDefaultPatienceMs = 5'000;
-constexpr std::uint32_t kMaxPatienceMs = 60'000;
+constexpr std::uint64_t kToolTimeoutNs = 15'000'000'000;
+constexpr std::uint32_t kDefaultTimeoutMs = 5'000;
+constexpr std::uint32_t kMaxTimeoutMs = 60'000;
 constexpr std::size_t kPieceBytes = 64u << 10;
 // With two unacknowledged pieces on a link of 256 kbit/s, a heartbeat waits 4 s behind them.
 constexpr std::uint64_t kMaxWaitingBytes = 2 * kPieceBytes;
@@ -122,7 +122,7 @@ class HookAnswer {
     if (size != size_) changed_at_ns_ = now_ns;
     size_ = size;
     const bool has_answer = size_ > offset_ && now_ns - changed_at_ns_ >= kAnswerSettledNs;
-    if (!has_answer) return now_ns - signalled_at_ns_ >= kHookPatienceNs;
+    if (!has_answer) return now_ns - signalled_at_ns_ >= kHookTimeoutNs;
     read_answer();
     const bool is_all = is_light_ || signal_ == kStackSignal;
     waits_for_sleep_ = !is_all;
@@ -140,7 +140,7 @@ class HookAnswer {
   bool ask_for_others(std::uint64_t now_ns) {
     const std::optional<std::uint64_t> before =
         std::exchange(switches_, switches_of_sleeping_threads(process_.pid));
-    if (!before || before != switches_) return now_ns - signalled_at_ns_ >= kSleepPatienceNs;
+    if (!before || before != switches_) return now_ns - signalled_at_ns_ >= kSleepTimeoutNs;
     waits_for_sleep_ = false;
     send_signal(kStackSignal, now_ns);
     return false;
@@ -230,9 +230,9 @@ class WorkerInspection {
     }
     Result<std::unique_ptr<ToolRun>> run =
         ToolRun::start(tool_arguments(method, program, pid_, request_.native), tool_environment(),
-                       std::min(now_ns + kToolPatienceNs, request_.deadline_ns));
+                       std::min(now_ns + kToolTimeoutNs, request_.deadline_ns));
     if (!run.ok()) {
-      complaint_ = run.error().message;
+      error_text_ = run.error().message;
       methods_.pop_front();
       next_method(now_ns);
       return -1;
@@ -295,7 +295,7 @@ class WorkerInspection {
   }
 
   void next_method(std::uint64_t now_ns) {
-    if (methods_.empty()) return end(complaint_.empty() ? why_no_stack(facts_) : complaint_);
+    if (methods_.empty()) return end(error_text_.empty() ? why_no_stack(facts_) : error_text_);
     if (methods_.front() != StackMethod::kHook) {
       waits_for_tool_ = true;
       return;
@@ -313,7 +313,7 @@ class WorkerInspection {
     const bool is_partial = hook_->others_kept_running();
     hook_.reset();
     if (has_answer) return end(is_partial ? kOthersRun : "");
-    complaint_ = "it did not respond to the signal that requests its Python stack";
+    error_text_ = "it did not respond to the signal that requests its Python stack";
     methods_.pop_front();
     next_method(now_ns);
   }
@@ -339,10 +339,10 @@ class WorkerInspection {
       return end("");
     }
     const std::string name = method == StackMethod::kPySpy ? "py-spy" : "gdb";
-    const std::string complaint = complaint_of(tool->output());
-    complaint_ = tool->was_late()
-                     ? name + " did not answer in time"
-                     : name + (complaint.empty() ? " found no stack" : ": " + complaint);
+    const std::string error_text = error_text_of(tool->output());
+    error_text_ = tool->was_late()
+                      ? name + " did not answer in time"
+                      : name + (error_text.empty() ? " found no stack" : ": " + error_text);
     methods_.pop_front();
     next_method(now_ns);
   }
@@ -370,7 +370,7 @@ class WorkerInspection {
   std::deque<StackMethod> methods_;  // Not tried yet, or in progress; the current one first.
   bool waits_for_tool_ = false;
   std::unique_ptr<ToolRun> tool_;
-  std::string complaint_;           // Why the last tool failed.
+  std::string error_text_;          // Why the last tool failed.
   std::optional<HookAnswer> hook_;  // Present while its answer is expected.
   std::optional<FlightClient> flight_client_;
   bool flight_is_over_ = false;
@@ -389,8 +389,8 @@ class StackCollector::Question {
         flight_room_(request.max_flight_bytes()) {
     const std::uint64_t now_ns = monotonic_ns();
     const std::uint32_t requested_ms =
-        request.patience_ms() == 0 ? kDefaultPatienceMs : request.patience_ms();
-    deadline_ns_ = now_ns + std::min(requested_ms, kMaxPatienceMs) * kNanosPerMilli;
+        request.patience_ms() == 0 ? kDefaultTimeoutMs : request.patience_ms();
+    deadline_ns_ = now_ns + std::min(requested_ms, kMaxTimeoutMs) * kNanosPerMilli;
     blocking.run(
         "the file systems of PATH, to find a debugger",
         std::chrono::nanoseconds(deadline_ns_ - now_ns),
@@ -402,8 +402,8 @@ class StackCollector::Question {
         });
     const std::string* health = find_variable(group_.environment, "NCCL_RAS_ADDR");
     if (request.nccl_health() && health != nullptr) {
-      const std::chrono::nanoseconds patience(deadline_ns_ - now_ns);
-      health_.emplace(*health, steady_now() + patience);
+      const std::chrono::nanoseconds timeout(deadline_ns_ - now_ns);
+      health_.emplace(*health, steady_now() + timeout);
     }
     const std::size_t share = flight_room_ / std::max<std::size_t>(subjects.size(), 1);
     const WorkerInspection::Request how{request.native(), request.light(), deadline_ns_, share};
@@ -456,7 +456,7 @@ class StackCollector::Question {
     evidence.set_generation(group_.generation);
     for (const std::unique_ptr<WorkerInspection>& inspection : inspections_)
       *evidence.add_ranks() = inspection->take(flight_room_);
-    if (wants_records_) owner.add_nccl_places(evidence);
+    if (wants_records_) owner.add_nccl_positions(evidence);
     if (health_) evidence.set_nccl_health(health_->answer());
     health_.reset();
     inspections_.clear();

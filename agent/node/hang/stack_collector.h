@@ -33,7 +33,7 @@ class StackCollectorOwner {
   // Called after a child was started that is a debugger, not a worker.
   virtual void debugger_started(pid_t pid) = 0;
   // Adds the workers' positions in NCCL's communicators.
-  virtual void add_nccl_places(HostEvidence& evidence) = 0;
+  virtual void add_nccl_positions(HostEvidence& evidence) = 0;
 
  protected:
   ~StackCollectorOwner() = default;

@@ -9,8 +9,8 @@ namespace ivy {
 std::vector<StackMethod> stack_methods(const StackFacts& facts) {
   std::vector<StackMethod> methods;
   if (facts.state == 'D') return methods;
-  const bool hears_signals = facts.state != 'T' && facts.state != 't';
-  const bool hook = facts.has_hook && hears_signals;
+  const bool can_handle_signals = facts.state != 'T' && facts.state != 't';
+  const bool hook = facts.has_hook && can_handle_signals;
   if (hook && !facts.native) methods.push_back(StackMethod::kHook);
   if (facts.light) return methods;
   if (facts.is_python) methods.push_back(StackMethod::kPySpy);
@@ -42,7 +42,7 @@ bool has_stack(StackMethod method, const std::string& output) {
   return output.find(mark) != std::string::npos;
 }
 
-std::string complaint_of(const std::string& output) {
+std::string error_text_of(const std::string& output) {
   // Lines that gdb prints for every process; the files that it cannot read do not matter here.
   constexpr std::array<std::string_view, 4> kNoise = {"warning:", "[New", "Using host", "[Thread"};
   for (std::size_t at = 0; at < output.size();) {

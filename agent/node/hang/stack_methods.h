@@ -31,6 +31,6 @@ std::string why_no_stack(const StackFacts& facts);
 // Returns true if this tool's output contains a stack.
 bool has_stack(StackMethod method, const std::string& output);
 // Returns the first meaningful line of the output; empty if there is none.
-std::string complaint_of(const std::string& output);
+std::string error_text_of(const std::string& output);
 
 }  // namespace ivy

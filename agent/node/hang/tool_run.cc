@@ -19,14 +19,14 @@ Result<std::unique_ptr<ToolRun>> ToolRun::start(const std::vector<std::string>& 
                                                 std::uint64_t deadline_ns) {
   DescriptorPair ends = make_pipe();
   if (!ends) return errno_error(Code::kUnavailable, "pipe", errno);
-  fcntl(ends.ours.get(), F_SETFL, O_NONBLOCK);
+  fcntl(ends.first.get(), F_SETFL, O_NONBLOCK);
   SpawnRequest request;
   request.arguments = arguments;
   request.executable = arguments.front();
   request.environment = environment;
   request.working_directory = "/";
-  request.stdout_fd = ends.theirs.get();
-  request.stderr_fd = ends.theirs.get();
+  request.stdout_fd = ends.second.get();
+  request.stderr_fd = ends.second.get();
   const SpawnResult spawned = spawn(request);
   if (!spawned.ok())
     return errno_error(Code::kUnavailable, arguments.front() + ": " + spawned.failure.step,
@@ -34,7 +34,7 @@ Result<std::unique_ptr<ToolRun>> ToolRun::start(const std::vector<std::string>& 
   std::unique_ptr<ToolRun> run(new ToolRun());
   run->pid_ = spawned.process.pid;
   run->pidfd_.reset(spawned.process.pidfd);
-  run->output_fd_ = std::move(ends.ours);
+  run->output_fd_ = std::move(ends.first);
   run->deadline_ns_ = deadline_ns;
   return run;
 }

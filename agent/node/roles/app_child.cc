@@ -106,10 +106,10 @@ void AppChild::collect() {
 }
 
 bool AppChild::has_group() {
-  if (pid_ == 0 || is_group_gone_) return false;
+  if (pid_ == 0 || has_group_exited_) return false;
   if (ended_) waitpid(pid_, nullptr, WNOHANG);
-  is_group_gone_ = kill(-pid_, 0) != 0 && errno == ESRCH;
-  return !is_group_gone_;
+  has_group_exited_ = kill(-pid_, 0) != 0 && errno == ESRCH;
+  return !has_group_exited_;
 }
 
 bool AppChild::is_ready() {
@@ -148,7 +148,7 @@ void AppChild::send(int signal) const {
 }
 
 void AppChild::kill_group(int signal) const {
-  if (pid_ != 0 && !is_group_gone_) kill(-pid_, signal);
+  if (pid_ != 0 && !has_group_exited_) kill(-pid_, signal);
 }
 
 void AppChild::print_exit(const std::string& app) const {

@@ -57,7 +57,7 @@ class AppChild {
   pid_t pid_ = 0;
   ExitStatus status_;
   bool ended_ = false;
-  bool is_group_gone_ = false;
+  bool has_group_exited_ = false;
   bool was_ready_ = false;
 };
 

@@ -15,7 +15,7 @@ std::string done_key(std::uint32_t rank) { return "app/done/" + std::to_string(r
 }  // namespace
 
 AppKeys::AppKeys(std::uint32_t rank, AppStore store)
-    : rank_(rank), store_(std::move(store)), news_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    : rank_(rank), store_(std::move(store)), event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 bool AppKeys::connect() {
   const Result<void> connected = store_.connect();
@@ -27,7 +27,7 @@ bool AppKeys::connect() {
 
 void AppKeys::empty_descriptor() const {
   std::uint64_t count = 0;
-  (void)!read(news_.get(), &count, sizeof count);
+  (void)!read(event_fd_.get(), &count, sizeof count);
 }
 
 void AppKeys::announce_done() { store_.set(done_key(rank_)); }
@@ -43,10 +43,10 @@ bool AppKeys::is_lost() const {
 }
 
 void AppKeys::watch(std::vector<std::string> keys, std::atomic<State>& state) {
-  store_.wait(std::move(keys), [this, &state](bool is_there) {
-    state = is_there ? State::kThere : State::kLost;
+  store_.wait(std::move(keys), [this, &state](bool is_present) {
+    state = is_present ? State::kPresent : State::kLost;
     const std::uint64_t one = 1;
-    (void)!write(news_.get(), &one, sizeof one);
+    (void)!write(event_fd_.get(), &one, sizeof one);
   });
 }
 

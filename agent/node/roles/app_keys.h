@@ -38,7 +38,7 @@ class AppKeys {
   bool connect();
   void leave() { store_.leave(); }
   bool is_first() const { return rank_ == 0; }
-  int descriptor() const { return news_.get(); }
+  int descriptor() const { return event_fd_.get(); }
   void empty_descriptor() const;
 
   void announce_ready() { store_.set("app/ready"); }
@@ -47,19 +47,19 @@ class AppKeys {
   void watch_ready() { watch({"app/ready"}, ready_); }
   void watch_end() { watch({"app/end"}, ended_); }
   void watch_done(std::uint32_t ranks);
-  bool first_is_ready() const { return ready_ == State::kThere; }
-  bool has_ended() const { return ended_ == State::kThere; }
-  bool all_are_done() const { return done_ == State::kThere; }
+  bool first_is_ready() const { return ready_ == State::kPresent; }
+  bool has_ended() const { return ended_ == State::kPresent; }
+  bool all_are_done() const { return done_ == State::kPresent; }
   // Returns true if the store is lost; the launcher then stops the job.
   bool is_lost() const;
 
  private:
-  enum class State { kAwaited, kThere, kLost };
+  enum class State { kAwaited, kPresent, kLost };
   void watch(std::vector<std::string> keys, std::atomic<State>& state);
 
   const std::uint32_t rank_;
   const AppStore store_;
-  const Descriptor news_;
+  const Descriptor event_fd_;
   std::atomic<State> ready_{State::kAwaited};
   std::atomic<State> ended_{State::kAwaited};
   std::atomic<State> done_{State::kAwaited};

@@ -37,7 +37,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // The transport in use, one that is being dialled in addition, and one that is exiting.
-constexpr std::size_t kMostTransports = 3;
+constexpr std::size_t kMaxTransports = 3;
 // Signals that a scheduler sends to a step to notify it. The dialer ignores all others.
 constexpr std::array<int, 3> kForwardedSignals = {SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -69,10 +69,10 @@ Result<DialOrder> read_order(int fd) {
     const ssize_t count = read(fd, buffer.data(), buffer.size());
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count <= 0) return Error{Code::kCancelled, "the launcher exited before it sent its order"};
-    const std::size_t looked_at = text.size() < end.size() ? 0 : text.size() - end.size();
+    const std::size_t checked_at = text.size() < end.size() ? 0 : text.size() - end.size();
     text.append(buffer.data(), static_cast<std::size_t>(count));
     // The text after the order is meant for hosts that still have to install ivy-node.
-    const std::size_t found = text.find(end, looked_at);
+    const std::size_t found = text.find(end, checked_at);
     if (found != std::string::npos)
       return parse_dial_order(std::string_view(text).substr(0, found + end.size()));
     if (text.size() > kDialOrderMaxBytes)
@@ -112,8 +112,8 @@ class Dialer {
  private:
   struct Transport {
     pid_t pid = 0;
-    Descriptor news_fd;
-    std::string news;  // The start of an incomplete line.
+    Descriptor event_fd;
+    std::string event_line;  // The start of an incomplete line.
     bool is_up = false;
     bool has_ended = false;  // The launcher has closed its side: another transport is needed.
     Clock::time_point received_at;
@@ -129,7 +129,7 @@ class Dialer {
     if (!transports_.empty()) return std::nullopt;
     if (job_was_up_) return is_childless ? std::optional<int>(0) : std::nullopt;
     if (last_exit_ == kRelayFailed || last_exit_ == kRelayNoSuchJob) return complain(node_, why_);
-    if (steady_now() - began_ < milliseconds(kFirstDialPatienceMs)) return std::nullopt;
+    if (steady_now() - began_ < milliseconds(kFirstDialTimeoutMs)) return std::nullopt;
     return complain(node_, why_.empty() ? "the launcher did not answer" : why_);
   }
 
@@ -142,7 +142,7 @@ class Dialer {
       const auto transport = std::find_if(transports_.begin(), transports_.end(),
                                           [&](const Transport& one) { return one.pid == ended; });
       if (transport == transports_.end()) continue;
-      read_news(*transport);
+      read_events(*transport);
       last_exit_ = WIFEXITED(status) ? WEXITSTATUS(status) : kDialOver;
       // If the supervisor closed a transport, it was the job's last one or was rejected: wait
       // longer.
@@ -170,7 +170,7 @@ class Dialer {
   }
 
   void dial_when_due() {
-    if (transports_.size() >= kMostTransports || steady_now() < next_dial_) return;
+    if (transports_.size() >= kMaxTransports || steady_now() < next_dial_) return;
     if (is_served() && !wants_another_transport()) return;
     DialGreeting greeting;
     greeting.host = host_;
@@ -178,11 +178,11 @@ class Dialer {
     if (!ends) return;
     dialled_at_ = steady_now();
     next_dial_ = dialled_at_ + milliseconds(kDialPauseMs);
-    const pid_t pid = fork_attempt({&order_, greeting, ends.theirs.get()});
+    const pid_t pid = fork_attempt({&order_, greeting, ends.second.get()});
     if (pid < 0) return;
     Transport transport;
     transport.pid = pid;
-    transport.news_fd = std::move(ends.ours);
+    transport.event_fd = std::move(ends.first);
     transport.received_at = dialled_at_;
     transports_.push_back(std::move(transport));
   }
@@ -198,31 +198,31 @@ class Dialer {
     _exit(run_dial_transport(attempt));
   }
 
-  void read_news(Transport& transport) {
+  void read_events(Transport& transport) {
     std::array<char, 4096> buffer;
     ssize_t count = 0;
-    while ((count = read(transport.news_fd.get(), buffer.data(), buffer.size())) > 0)
-      transport.news.append(buffer.data(), static_cast<std::size_t>(count));
-    for (std::size_t end = transport.news.find('\n'); end != std::string::npos;
-         end = transport.news.find('\n')) {
-      take_news(transport, transport.news.substr(0, end));
-      transport.news.erase(0, end + 1);
+    while ((count = read(transport.event_fd.get(), buffer.data(), buffer.size())) > 0)
+      transport.event_line.append(buffer.data(), static_cast<std::size_t>(count));
+    for (std::size_t end = transport.event_line.find('\n'); end != std::string::npos;
+         end = transport.event_line.find('\n')) {
+      handle_event(transport, transport.event_line.substr(0, end));
+      transport.event_line.erase(0, end + 1);
     }
   }
 
-  void take_news(Transport& transport, const std::string& line) {
+  void handle_event(Transport& transport, const std::string& line) {
     const std::string name = line.substr(0, line.find(' '));
     const std::string rest = name.size() == line.size() ? "" : line.substr(name.size() + 1);
     transport.received_at = steady_now();
-    if (name == DialNews::kUp) {
+    if (name == DialEvent::kUp) {
       transport.is_up = true;
       job_was_up_ = true;
-    } else if (name == DialNews::kEnded) {
+    } else if (name == DialEvent::kEnded) {
       transport.has_ended = true;
       next_dial_ = steady_now();
-    } else if (name == DialNews::kSignal) {
+    } else if (name == DialEvent::kSignal) {
       transport.signals.push_back(std::atoi(rest.c_str()));
-    } else if (name == DialNews::kWhy) {
+    } else if (name == DialEvent::kWhy) {
       why_ = rest;
     }
   }
@@ -277,11 +277,11 @@ class Dialer {
     std::vector<pollfd> fds = {{signal_fd_, POLLIN, 0},
                                {input_ended_ ? -1 : STDIN_FILENO, POLLIN, 0}};
     for (const Transport& transport : transports_)
-      fds.push_back({transport.news_fd.get(), POLLIN, 0});
+      fds.push_back({transport.event_fd.get(), POLLIN, 0});
     if (poll(fds.data(), fds.size(), timeout_ms()) <= 0) return;
     if (fds[0].revents != 0) take_signals();
     if (fds[1].revents != 0) drain_input();
-    for (Transport& transport : transports_) read_news(transport);
+    for (Transport& transport : transports_) read_events(transport);
   }
 
   // srun sends input for other hosts of the step to all hosts: one that does not read it would

@@ -20,7 +20,7 @@ namespace ivy {
 
 inline constexpr int kDialFailed = 4;
 // How long to try to reach the launcher before a job has started.
-inline constexpr int kFirstDialPatienceMs = 60'000;
+inline constexpr int kFirstDialTimeoutMs = 60'000;
 // Before a job has started, failures that last this long are reported, once.
 inline constexpr int kDialReportFailureMs = 3'000;
 // How long to wait for the launcher's order: srun opens the input when all hosts are running.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // run_dial_transport() at the end is the sequence: connect (connect_to_any()), authenticate and
-// send the greeting (introduce()), then carry(): wait for the launcher's IVYOPEN line
+// send the greeting (send_greeting()), then carry(): wait for the launcher's IVYOPEN line
 // (read_opening()), connect to the supervisor (open_job()), and copy in both directions
-// (DialCopier). PatientStream adds deadlines to the steps before copying.
+// (DialCopier). DeadlineStream adds deadlines to the steps before copying.
 #include "agent/node/roles/dial_transport.h"
 
 #include <fcntl.h>
@@ -35,16 +35,16 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using Step = PskStream::Step;
 
-constexpr milliseconds kHeardPause{250};
+constexpr milliseconds kReceivedPause{250};
 // Steps in a row before checking signals and deadlines again.
 constexpr int kMovesPerTurn = 64;
 // A launcher that acknowledges no byte for this long is unreachable; its lease expired long before.
 constexpr unsigned kUserTimeoutMs = 120'000;
 
-void send_news(int news_fd, const std::string& line) {
+void send_event(int event_fd, const std::string& line) {
   const std::string text = line + "\n";
   // The dialer reads immediately; if it has exited, we exit soon, too.
-  [[maybe_unused]] const ssize_t written = write(news_fd, text.data(), text.size());
+  [[maybe_unused]] const ssize_t written = write(event_fd, text.data(), text.size());
 }
 
 // Returns 0 or an errno.
@@ -84,13 +84,13 @@ Result<int> connect_to_any(const std::vector<DialAddress>& addresses) {
 }
 
 // A stream whose operations wait until a deadline.
-class PatientStream {
+class DeadlineStream {
  public:
-  PatientStream(PskStream& stream, int fd, int timeout_ms)
+  DeadlineStream(PskStream& stream, int fd, int timeout_ms)
       : stream_(stream), fd_(fd), deadline_(Clock::now() + milliseconds(timeout_ms)) {}
 
-  Result<void> shake_hands() {
-    return until_done([this] { return stream_.shake_hands(); });
+  Result<void> do_handshake() {
+    return until_done([this] { return stream_.do_handshake(); });
   }
   Result<void> write_all(std::string_view bytes) {
     while (!bytes.empty()) {
@@ -134,12 +134,12 @@ struct Opening {
 
 // The launcher answers when it needs this host's transport, which may take a while.
 Result<Opening> read_opening(PskStream& stream, int fd) {
-  PatientStream patient(stream, fd, kOpenLineTimeoutMs);
+  DeadlineStream timed_stream(stream, fd, kOpenLineTimeoutMs);
   std::string text;
   while (text.find('\n') == std::string::npos) {
     if (text.size() > kOpenLineMaxBytes)
       return Error{Code::kInvalidArgument, "the launcher's answer is longer than an IVYOPEN line"};
-    text += IVY_TRY(patient.read_some());
+    text += IVY_TRY(timed_stream.read_some());
   }
   const std::size_t newline = text.find('\n');
   Opening opening;
@@ -160,8 +160,8 @@ struct Buffer {
 
 class DialCopier {
  public:
-  DialCopier(PskStream& stream, int stream_fd, int socket_fd, int news_fd, const std::string& rest)
-      : stream_(stream), stream_fd_(stream_fd), socket_fd_(socket_fd), news_fd_(news_fd) {
+  DialCopier(PskStream& stream, int stream_fd, int socket_fd, int event_fd, const std::string& rest)
+      : stream_(stream), stream_fd_(stream_fd), socket_fd_(socket_fd), event_fd_(event_fd) {
     std::copy(rest.begin(), rest.end(), down_.bytes.begin());
     down_.end = rest.size();
     sigset_t all;
@@ -207,9 +207,9 @@ class DialCopier {
     down_.begin = 0;
     down_.end = count;
     const Clock::time_point now = Clock::now();
-    if (now - heard_sent_at_ >= kHeardPause) {
-      heard_sent_at_ = now;
-      send_news(news_fd_, DialNews::kHeard);
+    if (now - received_sent_at_ >= kReceivedPause) {
+      received_sent_at_ = now;
+      send_event(event_fd_, DialEvent::kReceived);
     }
     return true;
   }
@@ -238,12 +238,12 @@ class DialCopier {
         stream_wants_ |= POLLOUT;
         return false;
       case Step::kEnded:
-        if (!stream_ended_) send_news(news_fd_, DialNews::kEnded);
+        if (!stream_ended_) send_event(event_fd_, DialEvent::kEnded);
         stream_ended_ = true;
         deadline_ = Clock::now() + milliseconds(kHalfCloseSilenceMs);
         return false;
       case Step::kBroken:
-        if (!broken_) send_news(news_fd_, std::string(DialNews::kWhy) + " " + stream_.failure());
+        if (!broken_) send_event(event_fd_, std::string(DialEvent::kWhy) + " " + stream_.failure());
         broken_ = true;
         return false;
     }
@@ -291,13 +291,13 @@ class DialCopier {
   void send_signals() {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof info) == sizeof info)
-      send_news(news_fd_, std::string(DialNews::kSignal) + " " + std::to_string(info.ssi_signo));
+      send_event(event_fd_, std::string(DialEvent::kSignal) + " " + std::to_string(info.ssi_signo));
   }
 
   PskStream& stream_;
   const int stream_fd_;
   const int socket_fd_;
-  const int news_fd_;
+  const int event_fd_;
   int signal_fd_ = -1;
   Buffer down_;
   Buffer up_;
@@ -306,7 +306,7 @@ class DialCopier {
   bool socket_ended_ = false;
   bool half_closed_ = false;
   bool broken_ = false;
-  Clock::time_point heard_sent_at_{};
+  Clock::time_point received_sent_at_{};
   std::optional<Clock::time_point> deadline_;
 };
 
@@ -314,31 +314,31 @@ int fail(PskStream& stream, int fd, const Error& error) {
   const bool is_missing = error.code == Code::kNotFound;
   std::string line = kFailurePrefix + (is_missing ? std::string("no-such-job") : error.message);
   std::ranges::replace(line, '\n', ' ');
-  PatientStream patient(stream, fd, kDialHandshakeTimeoutMs);
-  if (patient.write_all(line + "\n").ok()) stream.send_close_notify();
+  DeadlineStream timed_stream(stream, fd, kDialHandshakeTimeoutMs);
+  if (timed_stream.write_all(line + "\n").ok()) stream.send_close_notify();
   return is_missing ? kRelayNoSuchJob : kRelayFailed;
 }
 
-Result<void> introduce(PskStream& stream, int fd, const DialGreeting& greeting) {
-  PatientStream patient(stream, fd, kDialHandshakeTimeoutMs);
-  IVY_CHECK(patient.shake_hands());
-  return patient.write_all(encode_dial_greeting(greeting));
+Result<void> send_greeting(PskStream& stream, int fd, const DialGreeting& greeting) {
+  DeadlineStream timed_stream(stream, fd, kDialHandshakeTimeoutMs);
+  IVY_CHECK(timed_stream.do_handshake());
+  return timed_stream.write_all(encode_dial_greeting(greeting));
 }
 
 int carry(PskStream& stream, int fd, const DialAttempt& attempt) {
   const Result<Opening> opening = read_opening(stream, fd);
   if (!opening.ok()) {
-    send_news(attempt.news_fd, std::string(DialNews::kWhy) + " " + opening.error().message);
+    send_event(attempt.event_fd, std::string(DialEvent::kWhy) + " " + opening.error().message);
     return kDialNotReached;
   }
   const Result<int> socket = open_job(opening->request);
   if (!socket.ok()) {
-    send_news(attempt.news_fd, std::string(DialNews::kWhy) + " " + socket.error().message);
+    send_event(attempt.event_fd, std::string(DialEvent::kWhy) + " " + socket.error().message);
     return fail(stream, fd, socket.error());
   }
   fcntl(*socket, F_SETFL, fcntl(*socket, F_GETFL) | O_NONBLOCK);
-  send_news(attempt.news_fd, DialNews::kUp);
-  DialCopier(stream, fd, *socket, attempt.news_fd, opening->rest).run();
+  send_event(attempt.event_fd, DialEvent::kUp);
+  DialCopier(stream, fd, *socket, attempt.event_fd, opening->rest).run();
   return kDialOver;
 }
 
@@ -346,7 +346,7 @@ int carry(PskStream& stream, int fd, const DialAttempt& attempt) {
 
 int run_dial_transport(const DialAttempt& attempt) {
   const auto not_reached = [&](const Error& error) {
-    send_news(attempt.news_fd, std::string(DialNews::kWhy) + " " + error.message);
+    send_event(attempt.event_fd, std::string(DialEvent::kWhy) + " " + error.message);
     return kDialNotReached;
   };
   const DialOrder& order = *attempt.order;
@@ -356,8 +356,8 @@ int run_dial_transport(const DialAttempt& attempt) {
   const Result<int> connected = connect_to_any(order.addresses);
   if (!connected.ok()) return not_reached(connected.error());
   PskStream stream = (*tls)->stream(*connected);
-  const Result<void> introduced = introduce(stream, *connected, attempt.greeting);
-  if (!introduced.ok()) return not_reached(introduced.error());
+  const Result<void> greeting_sent = send_greeting(stream, *connected, attempt.greeting);
+  if (!greeting_sent.ok()) return not_reached(greeting_sent.error());
   if (attempt.greeting.kind == DialGreeting::Kind::kSignal) {
     stream.send_close_notify();
     return kDialOver;

@@ -24,15 +24,16 @@ namespace ivy {
 struct DialAttempt {
   const DialOrder* order = nullptr;
   DialGreeting greeting;
-  // A pipe to the dialer, to which the transport writes lines of DialNews. Writing does not block;
+  // A pipe to the dialer, to which the transport writes lines of DialEvent. Writing does not block;
   // lines that do not fit are dropped.
-  int news_fd = -1;
+  int event_fd = -1;
 };
 
 // The first words of the lines by which the transport reports events to the dialer.
-struct DialNews {
-  static constexpr char kUp[] = "up";        // The connection has reached the supervisor.
-  static constexpr char kHeard[] = "heard";  // Data has arrived; sent at most four times a second.
+struct DialEvent {
+  static constexpr char kUp[] = "up";  // The connection has reached the supervisor.
+  static constexpr char kReceived[] =
+      "heard";                               // Data has arrived; sent at most four times a second.
   static constexpr char kEnded[] = "ended";  // The launcher has closed its side, so dial again.
   // "signal NUMBER": this process has received the signal as well, so it was sent to all processes.
   static constexpr char kSignal[] = "signal";

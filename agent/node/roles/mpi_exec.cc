@@ -112,12 +112,12 @@ Result<void> join_pmix(const std::string& directory) {
   return {};
 }
 
-int refuse(const std::string& why) {
+int reject(const std::string& why) {
   std::fprintf(stderr,
                "ivyrun: error[IVY-R014]: rank %s: cannot join the MPI world: %s\n"
                "  fix:   --allow-singletons, if each worker should run alone\n",
                own_variable("IVY_RANK").c_str(), why.c_str());
-  return kExitRefused;
+  return kExitRejected;
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ int run_mpi_exec(int argc, char** argv) {
   const Result<void> pmix = exec.pmix ? join_pmix(exec.directory) : Result<void>();
   const bool has_pmi = exec.pmi && pmi.ok();
   const bool has_pmix = exec.pmix && pmix.ok();
-  if (!has_pmi && !has_pmix) return refuse(exec.pmi ? pmi.error().message : pmix.error().message);
+  if (!has_pmi && !has_pmix) return reject(exec.pmi ? pmi.error().message : pmix.error().message);
   // Tells the Python hook that this process itself has its place in the MPI world.
   set_variable("IVY_MPI", std::to_string(getpid()));
   execv(exec.path.c_str(), exec.arguments);

@@ -33,10 +33,10 @@ std::optional<struct stat> status_of(const std::string& path) {
   return status;
 }
 
-std::vector<BundleEntry> entries_of(const std::string& place) {
+std::vector<BundleEntry> entries_of(const std::string& parent) {
   std::vector<BundleEntry> entries;
-  for (const std::string& name : names_in(place)) {
-    const auto status = status_of(place + "/" + name);
+  for (const std::string& name : names_in(parent)) {
+    const auto status = status_of(parent + "/" + name);
     if (!status || (!S_ISDIR(status->st_mode) && !S_ISREG(status->st_mode)) ||
         status->st_uid != geteuid())
       continue;
@@ -77,13 +77,14 @@ void sweep_old_bundles(const std::string& program_directory) {
   if (!status || std::time(nullptr) - status->st_mtime < kDay) return;
   // If we may not mark our own bundle as used, leave the others alone.
   if (utimensat(AT_FDCWD, program_directory.c_str(), nullptr, 0) != 0) return;
-  const std::string place = directory.parent_path();
-  for (const std::string& name : old_bundles(entries_of(place))) {
+  const std::string parent = directory.parent_path();
+  for (const std::string& name : old_bundles(entries_of(parent))) {
     std::error_code error;
-    std::string path = place + "/" + name;
+    std::string path = parent + "/" + name;
     // This process may be killed at any time; a partly removed bundle must not look complete.
     if (is_bundle_directory(name)) {
-      const std::string whole = std::exchange(path, place + "/" + std::string(kHalfRemoved) + name);
+      const std::string whole =
+          std::exchange(path, parent + "/" + std::string(kHalfRemoved) + name);
       std::filesystem::rename(whole, path, error);
     }
     if (!error) std::filesystem::remove_all(path, error);

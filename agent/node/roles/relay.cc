@@ -22,7 +22,7 @@
 #include "proto/contract/core_limit.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 namespace ivy {
 namespace {
@@ -216,8 +216,8 @@ Result<int> start_warden(const OpenLine& request) {
   DescriptorPair ends = make_stream_pair();
   if (!ends) return errno_error(Code::kUnavailable, "socketpair", errno);
   const pid_t pid = fork();
-  if (pid == 0) become_warden(request, ends.theirs.get());
-  if (pid > 0) return ends.ours.release();
+  if (pid == 0) become_warden(request, ends.second.get());
+  if (pid > 0) return ends.first.release();
   return errno_error(Code::kUnavailable, "fork the warden", errno);
 }
 

@@ -36,7 +36,7 @@
 #include "proto/os/old_kernels.h"
 #include "proto/os/own_program.h"
 #include "proto/os/process.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 namespace ivy {
 namespace {
@@ -126,16 +126,16 @@ struct Pipes {
   void open(const WardenStart& start, SupervisorStart& supervisor) {
     containment = make_pipe();
     if (start.parent_reaps && start.record.empty()) exit_notice = make_pipe();
-    supervisor.containment_fd = containment.ours.get();
-    supervisor.exit_notice_fd = exit_notice.theirs.get();
+    supervisor.containment_fd = containment.first.get();
+    supervisor.exit_notice_fd = exit_notice.second.get();
   }
   void close_warden_ends() {
-    exit_notice.ours.reset();
-    containment.theirs.reset();
+    exit_notice.first.reset();
+    containment.second.reset();
   }
   void close_supervisor_ends() {
-    exit_notice.theirs.reset();
-    containment.ours.reset();
+    exit_notice.second.reset();
+    containment.first.reset();
   }
 };
 
@@ -188,7 +188,7 @@ bool reap_all() {
 // Kills the members of both: the containment has the workers, the tree also has processes that the
 // supervisor started for itself.
 void kill_everything(Containment& containment, ProcessTree& tree) {
-  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(kWardenPatienceMs);
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(kWardenTimeoutMs);
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     const bool is_childless = reap_all();
     if ((is_childless && containment.empty()) || Clock::now() > deadline) return;
@@ -212,7 +212,7 @@ int fail_without_supervisor(const JobDirectory& directory, int error) {
 
 // Sweeps on a thread: the cache may be on a file system that stops responding, and the processes
 // that the supervisor leaves must be killed all the same.
-void sweep_bundles_beside(const std::string& program_directory) {
+void sweep_old_bundles_in(const std::string& program_directory) {
   if (!is_bundle_directory(program_directory.substr(program_directory.rfind('/') + 1))) return;
   try {
     std::thread([program_directory] { sweep_old_bundles(program_directory); }).detach();
@@ -224,7 +224,7 @@ void sweep_bundles_beside(const std::string& program_directory) {
 // Called while the supervisor starts, so that no start waits for it.
 void remove_dead_jobs_and_bundles(const JobDirectory& own) {
   remove_dead_jobs(own);
-  sweep_bundles_beside(program_directory());
+  sweep_old_bundles_in(program_directory());
 }
 
 // Runs from the supervisor's start until nothing of the job is left.
@@ -253,12 +253,12 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
                                    .proved_cgroup = {},
                                    .in_step = start.step_task != 0};
   const std::unique_ptr<Containment> containment =
-      choose_containment(request, std::move(pipes.containment.theirs));
+      choose_containment(request, std::move(pipes.containment.second));
   ProcessTree tree(request);
   remove_dead_jobs_and_bundles(prepared->directory);
 
-  int exit_code = kSupervisorWell;
-  if (!await_exit_notice(supervisor, pipes.exit_notice.ours)) {
+  int exit_code = kSupervisorOk;
+  if (!await_exit_notice(supervisor, pipes.exit_notice.first)) {
     exit_code = wait_for(supervisor);
     kill_everything(*containment, tree);
     containment->remove();
@@ -358,7 +358,7 @@ Result<void> enter_cgroup(const WardenStart& start) {
   return errno_error(Code::kUnavailable, "enter " + file, errno);
 }
 
-int refuse_to_start(const WardenStart& start, const Error& why) {
+int reject_to_start(const WardenStart& start, const Error& why) {
   detach_from_parent(start.transport_fd);
   if (!start.record.empty()) {
     WardenRecord record = own_record();

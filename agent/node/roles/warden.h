@@ -42,7 +42,7 @@ Result<WardenStart> parse_warden_arguments(int argc, char** argv);
 // empty.
 Result<void> enter_cgroup(const WardenStart& start);
 // Writes to the transport why no supervisor will start. Returns kWardenFailed.
-int refuse_to_start(const WardenStart& start, const Error& why);
+int reject_to_start(const WardenStart& start, const Error& why);
 
 // The record that a warden writes, atomically and with mode 0600: once when it starts, and again
 // when no process of the job is left. An agent that was not running in between learns everything
@@ -67,6 +67,6 @@ inline constexpr int kWardenFailed = 4;
 
 // A process that still exists after this time (in uninterruptible sleep) has a SIGKILL pending and
 // is left to init.
-inline constexpr int kWardenPatienceMs = 30'000;
+inline constexpr int kWardenTimeoutMs = 30'000;
 
 }  // namespace ivy

@@ -23,10 +23,10 @@ int run_warden_role(int argc, char** argv) {
   // Enter the cgroup before querying the user's systemd: with a cgroup made for us, no other is
   // needed.
   const Result<void> entered = enter_cgroup(*start);
-  if (!entered.ok()) return refuse_to_start(*start, entered.error());
+  if (!entered.ok()) return reject_to_start(*start, entered.error());
   const std::string unit = "ivy-" + start->job_id.substr(0, 12) + "-" + std::to_string(start->host);
   const bool has_place = start->step_task != 0 || !start->cgroup.empty();
-  if (!has_place && enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
+  if (!has_place && enter_user_scope(unit, argv) == ScopeStep::kRunsInScope) return 0;
   // Not earlier: a process that the user's systemd starts instead inherits the limit.
   leave_no_core();
   return run_warden(*start, run_supervisor);

@@ -86,7 +86,7 @@ void SegmentTable::reserve_step(const std::shared_ptr<Entry>& entry) {
   const int error = reserve_shared_memory(entry->fd.get(), entry->reserved, step);
   // Some memory file systems cannot reserve pages; they are then allocated when touched.
   if (error != 0 && error != EOPNOTSUPP)
-    return refuse_all(
+    return reject_all(
         entry, too_little_memory(entry->segment,
                                  errno_error(Code::kResourceExhausted, "reserve", error).message));
   entry->reserved += error == EOPNOTSUPP ? left : step;
@@ -103,7 +103,7 @@ void SegmentTable::answer_all(const std::shared_ptr<Entry>& entry) {
   entries_.erase(entry->segment.name);
 }
 
-void SegmentTable::refuse_all(const std::shared_ptr<Entry>& entry, const Error& error) {
+void SegmentTable::reject_all(const std::shared_ptr<Entry>& entry, const Error& error) {
   entry->is_forgotten = true;
   entries_.erase(entry->segment.name);
   for (const auto& [slot, answer] : std::exchange(entry->requesters, {})) answer(error, 0);

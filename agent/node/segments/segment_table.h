@@ -44,7 +44,7 @@ class SegmentTable {
   struct Entry;
   void reserve_step(const std::shared_ptr<Entry>& entry);
   void answer_all(const std::shared_ptr<Entry>& entry);
-  void refuse_all(const std::shared_ptr<Entry>& entry, const Error& error);
+  void reject_all(const std::shared_ptr<Entry>& entry, const Error& error);
 
   boost::asio::io_context& loop_;
   std::map<std::string, std::shared_ptr<Entry>> entries_;

@@ -25,9 +25,9 @@
 // A child that shares our memory needs a few instructions of assembler: to switch to its own stack,
 // and to call the kernel without touching errno, which it shares with us.
 #if IVY_RAW_CLONE && defined(__x86_64__)
-#define IVY_SHARED_BIRTH 1
+#define IVY_SHARED_CLONE 1
 #else
-#define IVY_SHARED_BIRTH 0
+#define IVY_SHARED_CLONE 0
 #endif
 
 namespace ivy {
@@ -42,7 +42,7 @@ long word(T* pointer) {
 // Returns the kernel's result: a value, or -errno.
 template <class A = long, class B = long, class C = long, class D = long>
 long call(long number, A a = 0, B b = 0, C c = 0, D d = 0) {
-#if IVY_SHARED_BIRTH
+#if IVY_SHARED_CLONE
   long result = number;
   asm volatile(
       "movq %[fourth], %%r10\n\t"

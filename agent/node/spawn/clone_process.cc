@@ -78,7 +78,7 @@ void CloneStack::wait() {
 ClonedProcess CloneStack::clone_process(int cgroup_fd, int exit_signal, void (*child_main)(void*),
                                         void* argument) {
   ClonedProcess child;
-#if IVY_SHARED_BIRTH
+#if IVY_SHARED_CLONE
   stack_ = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
   is_inside_ = 1;
   clone_args arguments = clone_arguments(cgroup_fd, &child.pidfd);
@@ -124,7 +124,7 @@ AllSignalsBlocked::~AllSignalsBlocked() { sigprocmask(SIG_SETMASK, &before_, nul
 // orphan of the job.
 CgroupProbe::CgroupProbe(int cgroup_fd) {
   const AllSignalsBlocked blocked;
-  ClonedProcess child = place_.clone_process(
+  ClonedProcess child = clone_stack_.clone_process(
       cgroup_fd, 0, [](void*) { leave(0); }, nullptr);
   if (child.pid > 0) {
     pidfd_.reset(child.pidfd);

@@ -84,7 +84,7 @@ class CgroupProbe {
   void wait();
 
  private:
-  CloneStack place_;
+  CloneStack clone_stack_;
   Descriptor pidfd_;
   int error_ = 0;
 };

@@ -22,7 +22,7 @@
 #include "proto/os/listening_socket.h"
 #include "proto/os/own_directory.h"
 #include "proto/os/socket_address.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 #include "proto/wire/mpi_names.h"
 
 namespace ivy {
@@ -68,9 +68,9 @@ std::optional<std::string> scratch_of(const std::string& job_directory) {
   const bool is_named = !error && target.starts_with("/tmp/") && target.rfind('/') == 4 &&
                         target.ends_with("-" + job);
   struct stat status {};
-  const bool is_ours = is_named && lstat(target.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-                       status.st_uid == geteuid();
-  return is_ours ? std::optional(target) : std::nullopt;
+  const bool is_own = is_named && lstat(target.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+                      status.st_uid == geteuid();
+  return is_own ? std::optional(target) : std::nullopt;
 }
 
 // Removes semaphores of Python's multiprocessing, whose names contain the job's because of the
@@ -165,13 +165,13 @@ Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t
 void remove_job_directory(const JobDirectory& directory) {
   // The supervisor has removed the directory, and the same job may have been started again; that
   // directory is not ours. But a PMIx server may have been killed since.
-  if (directory.lock_fd >= 0 && !is_still_there(directory.lock_fd, directory.path))
+  if (directory.lock_fd >= 0 && !still_exists(directory.lock_fd, directory.path))
     return remove_pmix_segments(directory.path);
   remove_job_tree(directory.path);
 }
 
 bool restore_job_directory(const JobDirectory& directory, Descriptor& lock) {
-  if (is_still_there(lock ? lock.get() : directory.lock_fd, directory.path)) return false;
+  if (still_exists(lock ? lock.get() : directory.lock_fd, directory.path)) return false;
   Descriptor made = make_again(directory.path);
   if (!made) return false;
   lock = std::move(made);
@@ -215,8 +215,8 @@ Result<int> connect_to_command_socket(const JobDirectory& directory, int socket_
   Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | socket_flags, 0));
   if (!fd) return errno_error(Code::kUnavailable, "socket", errno);
   if (connect(fd.get(), address.get(), address.size) == 0) return fd.release();
-  const bool gone = errno == ECONNREFUSED || errno == ENOENT;
-  return errno_error(gone ? Code::kNotFound : Code::kUnavailable, "connect to " + path, errno);
+  const bool is_closed = errno == ECONNREFUSED || errno == ENOENT;
+  return errno_error(is_closed ? Code::kNotFound : Code::kUnavailable, "connect to " + path, errno);
 }
 
 }  // namespace ivy

@@ -27,7 +27,7 @@ struct JobDirectory {
   std::string error_file(std::uint32_t generation, std::uint32_t rank) const;
 };
 
-// Creates the first possible directory of job_parents() (proto/os/user_places.h) and the job's
+// Creates the first possible directory of job_parents() (proto/os/user_directories.h) and the job's
 // directory in it, both with mode 0700. Rejects links and directories of other users. Returns
 // AlreadyExists if the job is already running on this host.
 Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host);

@@ -93,7 +93,7 @@ bool parse_process_stat(const std::string& text, ProcessStat& out) {
 
 bool has_ended(const ProcessStat& process) { return process.state == 'Z' || process.state == 'X'; }
 
-std::string living_path(const ProcessStat& process, const std::string& file) {
+std::string thread_path(const ProcessStat& process, const std::string& file) {
   return proc_path(process.pid, "task/") + std::to_string(process.thread) + "/" + file;
 }
 
@@ -191,7 +191,7 @@ std::vector<ProcessStat> ProcessTree::find(bool* is_complete) const {
   descend();
   for (const ProcessStat& process : all) {
     if (seen.contains(process.pid) || is_keeper(process) || has_ended(process)) continue;
-    const auto environment = read_file(living_path(process, "environ"), kMaxEnvironmentBytes);
+    const auto environment = read_file(thread_path(process, "environ"), kMaxEnvironmentBytes);
     if (!environment && is_short_of_resources(errno) && is_complete != nullptr)
       *is_complete = false;
     if (!environment || !has_variable(*environment, job_variable_)) continue;
@@ -256,7 +256,7 @@ JobProcess describe_process(const ProcessStat& process) {
   member.name = process.name;
   member.state = process.state;
   if (process.state == 'D') {
-    member.waiting_in = read_file(living_path(process, "wchan"), kMaxFunctionBytes).value_or("");
+    member.waiting_in = read_file(thread_path(process, "wchan"), kMaxFunctionBytes).value_or("");
   }
   return member;
 }

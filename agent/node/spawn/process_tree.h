@@ -36,7 +36,7 @@ bool parse_process_stat(const std::string& text, ProcessStat& out);
 // Returns true if all of its threads have exited.
 bool has_ended(const ProcessStat& process);
 // Returns "/proc/PID/task/THREAD/FILE" for a thread that has not exited.
-std::string living_path(const ProcessStat& process, const std::string& file);
+std::string thread_path(const ProcessStat& process, const std::string& file);
 // A job with more processes is killed in several passes.
 inline constexpr std::size_t kMaxMembers = 4096;
 // Returns false if there is no such process.

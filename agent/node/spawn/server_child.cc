@@ -22,9 +22,9 @@ constexpr int kAside = 64;
 
 // Runs in the child of a process that may have other threads, so it must not allocate.
 void place_descriptors(std::vector<std::pair<int, int>>& descriptors) {
-  for (auto& [ours, theirs] : descriptors) ours = fcntl(ours, F_DUPFD_CLOEXEC, kAside);
-  for (const auto& [ours, theirs] : descriptors)
-    if (dup2(ours, theirs) < 0) _exit(kExitInternal);
+  for (auto& [source, target] : descriptors) source = fcntl(source, F_DUPFD_CLOEXEC, kAside);
+  for (const auto& [source, target] : descriptors)
+    if (dup2(source, target) < 0) _exit(kExitInternal);
 }
 
 void reset_signals(bool in_step) {
@@ -51,16 +51,16 @@ pid_t start_server(ServerChild server, Descriptor* exec_error) {
   }
   DescriptorPair errors = make_pipe(O_NONBLOCK);
   if (!errors) return -1;
-  std::vector<char*> pointers = exec_words(server.arguments);
-  std::vector<char*> variables = exec_words(server.environment);
+  std::vector<char*> pointers = exec_array(server.arguments);
+  std::vector<char*> variables = exec_array(server.environment);
   const pid_t parent = getpid();
   const pid_t child = fork();
-  if (child > 0 && exec_error != nullptr) *exec_error = std::move(errors.ours);
+  if (child > 0 && exec_error != nullptr) *exec_error = std::move(errors.first);
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExitInternal);
   // place_descriptors() may overwrite its current number.
-  const int errors_fd = fcntl(errors.theirs.get(), F_DUPFD_CLOEXEC, kAside);
+  const int errors_fd = fcntl(errors.second.get(), F_DUPFD_CLOEXEC, kAside);
   place_descriptors(server.descriptors);
   reset_signals(server.in_step);
   execve(server.program.c_str(), pointers.data(),

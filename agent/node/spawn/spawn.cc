@@ -26,7 +26,7 @@ namespace ivy {
 struct SpawnMemory {
   explicit SpawnMemory(const SpawnRequest& request);
 
-  CloneStack place;
+  CloneStack stack;
   ChildReport report{ChildStep::kCount, 0};  // Unchanged if the program was executed.
   std::string executable;
   std::string working_directory;
@@ -70,7 +70,7 @@ std::vector<std::string> environment_block(const Environment& environment) {
 // Returns the process's own variables, followed by the shared ones that they do not override.
 std::vector<char*> environment_words(const SpawnRequest& request,
                                      const std::vector<std::string>& block) {
-  std::vector<char*> pointers = exec_words(block);
+  std::vector<char*> pointers = exec_array(block);
   if (request.shared == nullptr) return pointers;
   pointers.pop_back();
   const Environment& shared = request.shared->variables;
@@ -100,9 +100,9 @@ std::string path_of_step(ChildStep step, const PendingSpawn& pending) {
 DescriptorPair make_report_pipe() {
   const DescriptorPair low = make_pipe();
   if (!low) return {};
-  DescriptorPair high{Descriptor(fcntl(low.ours.get(), F_DUPFD_CLOEXEC, 3)),
-                      Descriptor(fcntl(low.theirs.get(), F_DUPFD_CLOEXEC, 3))};
-  return high.ours && high.theirs ? std::move(high) : DescriptorPair{};
+  DescriptorPair high{Descriptor(fcntl(low.first.get(), F_DUPFD_CLOEXEC, 3)),
+                      Descriptor(fcntl(low.second.get(), F_DUPFD_CLOEXEC, 3))};
+  return high.first && high.second ? std::move(high) : DescriptorPair{};
 }
 
 // Returns the child's report; waits until the child has exited.
@@ -122,7 +122,7 @@ bool begin_in_shared_memory(PendingSpawn& pending) {
     become_worker(*static_cast<const ChildPlan*>(plan), false);
   };
   const ClonedProcess child =
-      memory.place.clone_process(memory.plan.cgroup_fd, SIGCHLD, child_main, &memory.plan);
+      memory.stack.clone_process(memory.plan.cgroup_fd, SIGCHLD, child_main, &memory.plan);
   if (child.pid < 0 && !is_final(child.error)) return false;
   if (child.pid < 0) {
     pending = failed("clone", child.error);
@@ -140,7 +140,7 @@ void begin_with_pipe(PendingSpawn& pending) {
     pending = failed("pipe", errno);
     return;
   }
-  plan.report_fd = report.theirs.get();
+  plan.report_fd = report.second.get();
   const ClonedProcess child = clone_process(plan.cgroup_fd);
   if (child.pid == 0) become_worker(plan, child.must_join_cgroup);
   if (child.pid < 0) {
@@ -148,13 +148,13 @@ void begin_with_pipe(PendingSpawn& pending) {
     return;
   }
   pending.process = SpawnedProcess{child.pid, child.pidfd};
-  pending.report_fd = report.ours.release();
+  pending.report_fd = report.first.release();
 }
 
 // Waits for the report. Returns true if the child has sent one.
 bool read_report(PendingSpawn& pending, ChildReport& report) {
   if (pending.report_fd < 0) {
-    pending.memory->place.wait();
+    pending.memory->stack.wait();
     report = pending.memory->report;
     return report.step != ChildStep::kCount;
   }
@@ -178,7 +178,7 @@ SpawnMemory::SpawnMemory(const SpawnRequest& request)
       arguments(request.arguments),
       block(environment_block(request.environment)),
       shared(request.shared),
-      argument_pointers(exec_words(arguments)),
+      argument_pointers(exec_array(arguments)),
       block_pointers(environment_words(request, block)),
       processors(bits_of(request.cores)),
       memory_nodes(bits_of(request.memory_node ? CoreList{*request.memory_node} : CoreList{})),

@@ -63,7 +63,7 @@ void arrive(const char* descriptor) {
                                     program_directory() + "/ivy-node"};
   for (char** argument = arguments + 1; *argument != nullptr; ++argument)
     words.emplace_back(*argument);
-  const std::vector<char*> pointers = exec_words(words);
+  const std::vector<char*> pointers = exec_array(words);
   execvp(pointers.front(), pointers.data());
   _exit(127);
 }
@@ -73,7 +73,7 @@ bool has_arrived(int fd) {
   pollfd entry{fd, POLLIN, 0};
   int ready = 0;
   do {
-    ready = poll(&entry, 1, kScopePatienceMs);
+    ready = poll(&entry, 1, kScopeTimeoutMs);
   } while (ready < 0 && errno == EINTR);
   char byte = 0;
   return ready > 0 && read(fd, &byte, 1) == 1;
@@ -89,12 +89,12 @@ ScopeStep enter_user_scope(const std::string& unit, char** arguments) {
   if (!would_help()) return ScopeStep::kRunHere;
   DescriptorPair ends = make_pipe();
   if (!ends) return ScopeStep::kRunHere;
-  fcntl(ends.theirs.get(), F_SETFD, 0);
+  fcntl(ends.second.get(), F_SETFD, 0);
   const pid_t child = fork();
-  if (child == 0) run_again(unit, arguments, ends.theirs.get());
-  ends.theirs.reset();
-  const bool elsewhere = child > 0 && has_arrived(ends.ours.get());
-  if (elsewhere) return ScopeStep::kRunsElsewhere;
+  if (child == 0) run_again(unit, arguments, ends.second.get());
+  ends.second.reset();
+  const bool runs_in_scope = child > 0 && has_arrived(ends.first.get());
+  if (runs_in_scope) return ScopeStep::kRunsInScope;
   if (child > 0) {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);

@@ -10,16 +10,16 @@
 namespace ivy {
 
 enum class ScopeStep {
-  kRunHere,        // Continue in this process, inside or without a scope.
-  kRunsElsewhere,  // The warden runs in the scope, and this process should exit.
+  kRunHere,      // Continue in this process, inside or without a scope.
+  kRunsInScope,  // The warden runs in the scope, and this process should exit.
 };
 
 // unit: the scope's name without ".scope". arguments: argv of this process, for the second start.
-// Takes at most kScopePatienceMs and never makes a start fail: without a scope the job uses the
+// Takes at most kScopeTimeoutMs and never makes a start fail: without a scope the job uses the
 // process tree.
 ScopeStep enter_user_scope(const std::string& unit, char** arguments);
 
 // systemd answers in a few milliseconds; a hung one must not keep the job from starting.
-inline constexpr int kScopePatienceMs = 3000;
+inline constexpr int kScopeTimeoutMs = 3000;
 
 }  // namespace ivy

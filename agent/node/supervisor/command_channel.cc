@@ -28,7 +28,7 @@ constexpr std::size_t kWriteBytes = 256u << 10;
 // Writes per turn of the loop, so that exits are handled between them.
 constexpr int kWritesPerTurn = 4;
 
-bool is_ours(int fd) {
+bool is_peer_of_this_user(int fd) {
   ucred peer{};
   socklen_t length = sizeof peer;
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
@@ -59,7 +59,7 @@ struct CommandChannel::Transport {
   boost::asio::posix::stream_descriptor socket;
   TransportEnd kind;
   bool is_first = false;  // The transport for which this supervisor was started.
-  bool is_refused = false;
+  bool is_rejected = false;
   std::uint64_t attach_by_ns = 0;
   // For a transport that has not attached: the bytes so far, and a separate decoder, which keeps
   // them out of the session.
@@ -118,7 +118,7 @@ void CommandChannel::accept_pending() {
       return;
     }
     if (!fd) return accept();
-    if (is_ours(fd.get()) && unattached_.size() < kMaxUnattached)
+    if (is_peer_of_this_user(fd.get()) && unattached_.size() < kMaxUnattached)
       add_transport(fd.release(), TransportEnd::kRelay, nanoseconds_of(kAttachTimeout));
   }
 }
@@ -180,7 +180,7 @@ void CommandChannel::take_unattached(const TransportPointer& transport, std::str
   if (frame->header.type != link::FrameType::kAttach)
     return lose(transport, TransportLoss::kHungUp);
   const Result<std::uint32_t> takeover = check_attach(*frame);
-  if (!takeover.ok()) return refuse(transport, takeover.error().message);
+  if (!takeover.ok()) return reject(transport, takeover.error().message);
   attach(transport, *frame, *takeover);
 }
 
@@ -227,7 +227,7 @@ void CommandChannel::attach(const TransportPointer& transport, const link::Frame
   flush();
 }
 
-void CommandChannel::refuse(const TransportPointer& transport, const std::string& text) {
+void CommandChannel::reject(const TransportPointer& transport, const std::string& text) {
   link::FrameHeader header;
   header.length = static_cast<std::uint32_t>(text.size());
   header.type = link::FrameType::kAttached;
@@ -236,7 +236,7 @@ void CommandChannel::refuse(const TransportPointer& transport, const std::string
   // A new socket accepts these few bytes immediately. If it does not, closing it is message enough.
   [[maybe_unused]] const ssize_t written =
       ::write(transport->socket.native_handle(), bytes.data(), bytes.size());
-  transport->is_refused = true;
+  transport->is_rejected = true;
   // This counts as an orderly end: none of our data was cut off.
   lose(transport, TransportLoss::kHalfClosed);
 }
@@ -263,10 +263,10 @@ void CommandChannel::deliver(const TransportPointer& transport, std::string_view
 void CommandChannel::lose(const TransportPointer& transport, TransportLoss loss) {
   if (transport->is_closed) return;
   const bool was_attached = transport == attached_;
-  // A launcher on this host may exit before it has attached, and a remote one may be refused:
+  // A launcher on this host may exit before it has attached, and a remote one may be rejected:
   // neither can connect again. Any other launcher may use another transport.
-  const bool is_hopeless = transport->kind == TransportEnd::kLocal || transport->is_refused;
-  const bool was_awaited = transport->is_first && is_hopeless && token_.empty();
+  const bool cannot_reconnect = transport->kind == TransportEnd::kLocal || transport->is_rejected;
+  const bool was_awaited = transport->is_first && cannot_reconnect && token_.empty();
   // Counts as an attached transport, so that the lease knows the kind of what it loses.
   if (was_awaited) lease_.transport_attached(transport->kind);
   close(transport);

@@ -90,7 +90,7 @@ class CommandChannel {
   void take_unattached(const TransportPointer& transport, std::string_view bytes);
   Result<std::uint32_t> check_attach(const link::Frame& frame);
   void attach(const TransportPointer& transport, const link::Frame& frame, std::uint32_t takeover);
-  void refuse(const TransportPointer& transport, const std::string& text);
+  void reject(const TransportPointer& transport, const std::string& text);
   void deliver(const TransportPointer& transport, std::string_view bytes);
   void lose(const TransportPointer& transport, TransportLoss loss);
   void close(const TransportPointer& transport);

@@ -3,7 +3,7 @@
 // connection that of a rank, on_segment() gives out shared memory, on_report() spreads a rank's
 // error, and on_leave() marks a rank as finished. Below are the ends of processes: worker_ended()
 // for workers and process_ended() for other attached processes, both of which inform the workers
-// through the status page (JobStatus) and the launcher through send_news().
+// through the status page (JobStatus) and the launcher through send_updates().
 #include "agent/node/supervisor/control_server.h"
 
 #include <algorithm>
@@ -63,10 +63,10 @@ void ReportQueue::push(PageReport report) {
 }
 
 std::vector<PageReport> ReportQueue::take_due(std::uint64_t now_ns) {
-  const std::uint64_t earned = (now_ns - earned_at_ns_) / kNanosPerReport;
-  left_ = std::min<std::uint64_t>(kBurst, left_ + earned);
+  const std::uint64_t refill = (now_ns - refilled_at_ns_) / kNanosPerReport;
+  left_ = std::min<std::uint64_t>(kBurst, left_ + refill);
   // Time that has not yet earned a whole report counts in the next call.
-  earned_at_ns_ += earned * kNanosPerReport;
+  refilled_at_ns_ += refill * kNanosPerReport;
   std::vector<PageReport> due;
   for (; left_ > 0 && !waiting_.empty(); --left_) {
     due.push_back(std::move(waiting_.front()));
@@ -92,7 +92,7 @@ void ControlServer::begin(RankLayout layout) {
   reports_.assign(layout.local.size(), ReportQueue());
   reports_timer_.cancel();
   are_reports_waiting_ = false;
-  is_listening_to_news_ = false;
+  listens_for_updates_ = false;
   status_.begin(std::move(layout));
 }
 
@@ -131,7 +131,7 @@ Result<void> ControlServer::on_packet(const ConnectionPointer& connection,
     const control::RequestKind kind =
         attach != nullptr ? control::RequestKind::kAttach : control::RequestKind::kObserve;
     connections_.send(*connection,
-                      control::Refused{kind, done.error().code, "", done.error().message});
+                      control::Rejected{kind, done.error().code, "", done.error().message});
     return done;
   }
   if (!connection->slot) return protocol_error("received a request before Attach");
@@ -186,16 +186,16 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   connections_.send(*connection,
                     control::Attached{control::kWireVersion, slot, status_.page_bytes()}, page);
   status_.publish();
-  News news;
-  news.set_listening(!std::exchange(is_listening_to_news_, true));
+  RankUpdates updates;
+  updates.set_listening(!std::exchange(listens_for_updates_, true));
   // A process that is not our child may exit while the worker runs, so the launcher must not take
   // its exit for the worker's.
   if (had_left || !is_our_child) {
-    RankNews& rank = *news.add_ranks();
+    RankUpdate& rank = *updates.add_ranks();
     rank.set_rank(attach.rank);
     rank.set_pid(connection->pid);
   }
-  if (news.listening() || news.ranks_size() > 0) send_news(news);
+  if (updates.listening() || updates.ranks_size() > 0) send_updates(updates);
   return {};
 }
 
@@ -206,8 +206,8 @@ void ControlServer::on_segment(const ConnectionPointer& connection,
     const ConnectionPointer asker = weak.lock();
     if (!asker || asker->is_closed) return;
     if (fd.ok()) return connections_.send(*asker, control::SegmentReady{bytes, name}, *fd);
-    connections_.send(*asker, control::Refused{control::RequestKind::kSegment, fd.error().code,
-                                               name, fd.error().message});
+    connections_.send(*asker, control::Rejected{control::RequestKind::kSegment, fd.error().code,
+                                                name, fd.error().message});
   };
   segments_.request(segment, *connection->slot,
                     static_cast<std::uint32_t>(status_.layout().local.size()), answer);
@@ -227,12 +227,12 @@ void ControlServer::on_report(std::uint32_t slot, const control::Report& report)
 }
 
 void ControlServer::send_due_reports() {
-  News news;
+  RankUpdates updates;
   are_reports_waiting_ = false;
   for (ReportQueue& queue : reports_) {
     for (const PageReport& due : queue.take_due(monotonic_ns())) {
       if (!status_.add(due)) continue;
-      RankReport& report = *news.add_reports();
+      RankReport& report = *updates.add_reports();
       report.set_kind(due.kind);
       report.set_blamed(due.blamed);
       report.set_reporter(due.reporter);
@@ -243,7 +243,7 @@ void ControlServer::send_due_reports() {
     are_reports_waiting_ |= !queue.is_empty();
   }
   status_.publish();
-  if (news.reports_size() > 0) send_news(news);
+  if (updates.reports_size() > 0) send_updates(updates);
   if (!are_reports_waiting_) return;
   reports_timer_.expires_after(kReportsPause);
   reports_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -284,28 +284,28 @@ void ControlServer::process_ended(AttachedProcess& attached, const RankStatus& s
 }
 
 void ControlServer::send_rank(std::uint32_t rank) {
-  News news;
-  status_.add_rank(rank, news);
-  send_news(news);
+  RankUpdates updates;
+  status_.add_rank(rank, updates);
+  send_updates(updates);
 }
 
-bool ControlServer::known(News& news) const {
-  if (!is_listening_to_news_) return false;
-  news.set_generation(status_.layout().generation);
-  news.set_listening(true);
-  for (const AttachedPointer& attached : attached_) add_known(attached.get(), news);
+bool ControlServer::known(RankUpdates& updates) const {
+  if (!listens_for_updates_) return false;
+  updates.set_generation(status_.layout().generation);
+  updates.set_listening(true);
+  for (const AttachedPointer& attached : attached_) add_known(attached.get(), updates);
   return true;
 }
 
-bool ControlServer::known(std::uint32_t rank, News& news) const {
-  news.set_generation(status_.layout().generation);
-  return add_known(attached_of(rank).get(), news);
+bool ControlServer::known(std::uint32_t rank, RankUpdates& updates) const {
+  updates.set_generation(status_.layout().generation);
+  return add_known(attached_of(rank).get(), updates);
 }
 
-bool ControlServer::add_known(const AttachedProcess* attached, News& news) const {
+bool ControlServer::add_known(const AttachedProcess* attached, RankUpdates& updates) const {
   const bool is_known = attached != nullptr && (!attached->is_our_child() || attached->has_left() ||
                                                 attached->has_ended());
-  if (is_known) status_.add_rank(attached->rank(), news);
+  if (is_known) status_.add_rank(attached->rank(), updates);
   return is_known;
 }
 
@@ -369,9 +369,9 @@ bool ControlServer::has_informed() const {
   });
 }
 
-void ControlServer::send_news(const News& news) {
+void ControlServer::send_updates(const RankUpdates& updates) {
   Event event;
-  *event.mutable_news() = news;
+  *event.mutable_news() = updates;
   event.mutable_news()->set_generation(status_.layout().generation);
   events_.send(event);
 }

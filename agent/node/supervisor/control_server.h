@@ -50,7 +50,7 @@ class ReportQueue {
  private:
   std::deque<comm_status::PageReport> waiting_;
   std::uint64_t left_ = kBurst;  // Reports that may still be sent without delay.
-  std::uint64_t earned_at_ns_ = 0;
+  std::uint64_t refilled_at_ns_ = 0;
 };
 
 class ControlServer final : private ControlConnectionEvents, private AttachedProcessEvents {
@@ -76,12 +76,12 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   // Another child was reaped: an orphan of a worker, which may have been attached.
   void child_reaped(pid_t pid, const ExitStatus& status);
 
-  // Fills `news` for a launcher that takes the job over: that this host listens for events, and
+  // Fills `updates` for a launcher that takes the job over: that this host listens for events, and
   // the states of its ranks unless Exited contains them. Returns false if this host does not
   // listen.
-  bool known(News& news) const;
+  bool known(RankUpdates& updates) const;
   // Adds the state of this rank unless Exited contains it. Returns true if it was added.
-  bool known(std::uint32_t rank, News& news) const;
+  bool known(std::uint32_t rank, RankUpdates& updates) const;
 
   // Return true if the worker of this rank, or any worker, knows about a failure that has just
   // happened.
@@ -114,8 +114,8 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
 
   void send_due_reports();
   void send_rank(std::uint32_t rank);
-  bool add_known(const AttachedProcess* attached, News& news) const;
-  void send_news(const News& news);
+  bool add_known(const AttachedProcess* attached, RankUpdates& updates) const;
+  void send_updates(const RankUpdates& updates);
   AttachedPointer attached_of(std::uint32_t rank) const;
 
   boost::asio::io_context& loop_;
@@ -129,7 +129,7 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   std::vector<ReportQueue> reports_;
   boost::asio::steady_timer reports_timer_;
   bool are_reports_waiting_ = false;  // reports_timer_ is running.
-  bool is_listening_to_news_ = false;
+  bool listens_for_updates_ = false;
 };
 
 }  // namespace ivy

@@ -66,10 +66,10 @@ bool is_wanted(const std::vector<std::string>& devices, const std::string& uuid)
 }
 
 // Returns the memory in use on a device that no running process of the job holds.
-std::uint64_t bytes_of_others(const HeldMemory& held, const std::vector<pid_t>& living) {
+std::uint64_t bytes_of_others(const HeldMemory& held, const std::vector<pid_t>& live) {
   std::uint64_t bytes = held.bytes;
   for (const DeviceHolder& holder : held.holders) {
-    if (std::find(living.begin(), living.end(), holder.pid) == living.end()) continue;
+    if (std::find(live.begin(), live.end(), holder.pid) == live.end()) continue;
     bytes -= std::min(bytes, holder.bytes);
   }
   return bytes;
@@ -118,14 +118,15 @@ void DeviceWatch::launch() {
   ServerChild child;
   child.program = context_.start.program_directory + "/ivy-probe";
   child.arguments = {child.program, "watch"};
-  child.descriptors = {{questions.ours.get(), STDIN_FILENO}, {answers.theirs.get(), STDOUT_FILENO}};
+  child.descriptors = {{questions.first.get(), STDIN_FILENO},
+                       {answers.second.get(), STDOUT_FILENO}};
   child.in_step = context_.is_in_step();
   const pid_t pid = start_server(std::move(child));
   if (pid <= 0) return;
   pid_ = pid;
   context_.containment->spare(pid_);
-  requests_ = std::move(questions.theirs);
-  output_.assign(answers.ours.release());
+  requests_ = std::move(questions.second);
+  output_.assign(answers.first.release());
   read_more();
 }
 
@@ -175,12 +176,12 @@ void DeviceWatch::answered(bool in_time) {
     held_ = answer_.held;
     check_memory();
   }
-  if (settled_ && question_ == Question::kNone) query(Question::kHealth);
+  if (on_first_health_ && question_ == Question::kNone) query(Question::kHealth);
 }
 
 void DeviceWatch::settle(std::function<void()> then) {
   if (!must_check_ || !is_running() || question_ == Question::kHealth) return then();
-  settled_ = std::move(then);
+  on_first_health_ = std::move(then);
   if (question_ == Question::kMemory) return;  // That answer comes first.
   query(Question::kHealth);
 }
@@ -199,7 +200,7 @@ void DeviceWatch::send_findings(bool in_time) {
     fault.set_text(finding.text);
   }
   if (!answer_.findings.empty()) context_.events.send(event);
-  if (const auto then = std::exchange(settled_, nullptr)) then();
+  if (const auto then = std::exchange(on_first_health_, nullptr)) then();
 }
 
 void DeviceWatch::sample() {
@@ -229,18 +230,18 @@ void DeviceWatch::give_up() {
   const std::vector<Waiting> given_up = std::exchange(waiting_, {});
   question_ = Question::kNone;
   close();
-  for (const Waiting& waiting : given_up) waiting.next.refuse();
-  if (const auto then = std::exchange(settled_, nullptr)) then();
+  for (const Waiting& waiting : given_up) waiting.next.reject();
+  if (const auto then = std::exchange(on_first_health_, nullptr)) then();
 }
 
 void DeviceWatch::check_memory() {
-  std::vector<pid_t> living;
-  for (const JobProcess& process : context_.containment->members()) living.push_back(process.pid);
+  std::vector<pid_t> live;
+  for (const JobProcess& process : context_.containment->members()) live.push_back(process.pid);
   std::vector<HeldMemory> held;
   for (HeldMemory& one : answer_.held) {
     const auto before = used_before_.find(one.uuid);
     if (before == used_before_.end()) continue;
-    if (bytes_of_others(one, living) > before->second + kFreeBytes) held.push_back(std::move(one));
+    if (bytes_of_others(one, live) > before->second + kFreeBytes) held.push_back(std::move(one));
   }
   const std::int64_t now_ns = monotonic_ns();
   std::vector<Waiting> still, free;
@@ -316,12 +317,12 @@ void DeviceWatch::lost() {
   was_lost_ = true;
   const Question question = std::exchange(question_, Question::kNone);
   close();
-  if (question == Question::kHealth || settled_) send_findings(true);
+  if (question == Question::kHealth || on_first_health_) send_findings(true);
   if (!waiting_.empty()) start_all();
 }
 
 void DeviceWatch::end() {
-  settled_ = nullptr;
+  on_first_health_ = nullptr;
   waiting_.clear();
   question_ = Question::kNone;
   close();

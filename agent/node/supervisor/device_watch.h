@@ -35,7 +35,7 @@ class DeviceWatch {
     std::string name;                  // Used in notes: "the next attempt".
     std::vector<std::string> devices;  // Their UUIDs; empty means all devices.
     std::function<void()> start;
-    std::function<void()> refuse;  // Called if a stop starts before it.
+    std::function<void()> reject;  // Called if a stop starts before it.
   };
 
   explicit DeviceWatch(SupervisorContext& context);
@@ -61,7 +61,7 @@ class DeviceWatch {
   void sample();
   // Returns the last answer to sample(); empty if the probe no longer answers.
   const std::vector<HeldMemory>& held() const { return held_; }
-  // Call when a stop starts: refuses all waiting starts.
+  // Call when a stop starts: rejects all waiting starts.
   void give_up();
   // The supervisor has reaped a child; does nothing unless it is the probe.
   void reaped(pid_t pid);
@@ -101,7 +101,7 @@ class DeviceWatch {
   bool must_check_ = false;
   bool was_lost_ = false;  // This generation's probe has exited and is not started again.
   std::uint32_t generation_ = 0;
-  std::function<void()> settled_;
+  std::function<void()> on_first_health_;
   std::vector<Waiting> waiting_;
   std::vector<HeldMemory> held_;
 };

@@ -21,7 +21,7 @@ void JobOutcome::note(const Event& event) {
 int JobOutcome::exit_code(bool has_workers, bool launcher_lost) const {
   if (worker_failed_) return kSupervisorWorkerFailed;
   if (worker_was_stopped_) return launcher_lost ? kSupervisorLauncherLost : kSupervisorStopped;
-  return has_workers ? kSupervisorWell : kSupervisorNothingRan;
+  return has_workers ? kSupervisorOk : kSupervisorNothingRan;
 }
 
 TakenOver streams_taken_over(const std::vector<OutputPump::Progress>& progress,
@@ -54,10 +54,11 @@ TakenOver streams_taken_over(const std::vector<OutputPump::Progress>& progress,
 void EventSender::send(const Event& event) {
   outcome_.note(event);
   // Only the rank's earlier events show whether an exit is a death, so send held ones first.
-  News news;
-  if (event.has_exited() && budget_.holds_news() && control_.known(event.exited().rank(), news)) {
+  RankUpdates updates;
+  if (event.has_exited() && budget_.holds_updates() &&
+      control_.known(event.exited().rank(), updates)) {
     Event before;
-    *before.mutable_news() = std::move(news);
+    *before.mutable_news() = std::move(updates);
     pass_on(before, before.SerializeAsString());
   }
   const std::uint64_t waiting_bytes = channel_.session().waiting_control_bytes();
@@ -71,8 +72,8 @@ void EventSender::pass_on(const Event& event, const std::string& bytes) {
   if (!is_sent && EventBudget::is_essential(event)) were_lost_ = true;
 }
 
-void EventSender::send_held_news() {
-  if (!budget_.take_held_news(channel_.session().waiting_control_bytes())) return;
+void EventSender::send_held_updates() {
+  if (!budget_.take_held_updates(channel_.session().waiting_control_bytes())) return;
   Event event;
   if (control_.known(*event.mutable_news())) send(event);
 }
@@ -80,8 +81,8 @@ void EventSender::send_held_news() {
 void EventSender::send_again(TakenOver taken) {
   std::vector<std::string> events;
   // Sent before the exits, because the launcher must know by then which exits are not deaths.
-  Event news;
-  if (control_.known(*news.mutable_news())) events.push_back(news.SerializeAsString());
+  Event updates;
+  if (control_.known(*updates.mutable_news())) events.push_back(updates.SerializeAsString());
   events.insert(events.end(), budget_.kept().begin(), budget_.kept().end());
   taken.set_events(static_cast<std::uint32_t>(events.size()));
   Event first;

@@ -46,8 +46,8 @@ class EventSender final : public EventSink {
       : channel_(channel), control_(control) {}
 
   void send(const Event& event) override;
-  // Sends the news that had to wait, if there is room now.
-  void send_held_news();
+  // Sends the updates that had to wait, if there is room now.
+  void send_held_updates();
   // Keeps events from now on, because another launcher may take the job over.
   void keep_for_takeover() { budget_.keep_for_takeover(); }
   // Sends `taken` and all kept events to a launcher that has taken the job over.

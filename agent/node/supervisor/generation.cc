@@ -35,9 +35,9 @@ constexpr std::size_t kNamedProcesses = 8;
 
 // Returns the cgroup that the warden verified, or an empty string on failure or after 100 ms.
 std::string read_verified_cgroup(int pipe) {
-  constexpr int kPatienceMs = 100;
+  constexpr int kTimeoutMs = 100;
   pollfd waited{pipe, POLLIN, 0};
-  if (pipe < 0 || poll(&waited, 1, kPatienceMs) != 1) return {};
+  if (pipe < 0 || poll(&waited, 1, kTimeoutMs) != 1) return {};
   std::array<char, PIPE_BUF> text{};
   const ssize_t length = read(pipe, text.data(), text.size());
   return described_cgroup({text.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))});
@@ -144,7 +144,7 @@ void Generation::start(const Start& request) {
   const bool is_invalid = plan.arguments().empty() || plan.workers_size() > kMaxWorkers;
   if (has_workers && !is_invalid && plan.generation() == workers_.generation()) return;
   // Answered rather than disconnected: the launcher never sends a received frame again.
-  if (is_invalid || has_workers || ending_.stopping()) return refuse_start(plan, plan.generation());
+  if (is_invalid || has_workers || ending_.stopping()) return reject_start(plan, plan.generation());
   start_group(plan);
 }
 
@@ -155,11 +155,11 @@ void Generation::start_again(const StartAgain& request) {
   // Nothing may start next to processes that could not be killed, or after this host had a reason
   // to stop.
   const bool has_leftovers = events_.outcome().has_leftovers();
-  const bool is_proved_gone = ending_.reported() && !has_leftovers && stop_reason_.empty();
+  const bool is_proved_empty = ending_.reported() && !has_leftovers && stop_reason_.empty();
   const bool is_too_large = request.plan().workers_size() > kMaxWorkers;
-  if (!has_workers || request.generation() < workers_.generation() || !is_proved_gone ||
+  if (!has_workers || request.generation() < workers_.generation() || !is_proved_empty ||
       is_too_large) {
-    refuse_start(plan, request.generation());
+    reject_start(plan, request.generation());
     return events_.send(empty_report(request.generation(), !has_leftovers));
   }
   forget_generation();
@@ -172,7 +172,7 @@ void Generation::start_again(const StartAgain& request) {
                          {},
                          [this, plan] { start_group(plan); },
                          [this, plan] {
-                           refuse_start(plan, plan.generation());
+                           reject_start(plan, plan.generation());
                            events_.send(empty_report(plan.generation(), true));
                          }});
 }
@@ -180,14 +180,14 @@ void Generation::start_again(const StartAgain& request) {
 void Generation::start_group(const HostPlan& plan) {
   // Not earlier: another program could take a port that is released.
   if (has_listening_scripts(plan)) context_.ports.workers.clear();
-  HostPlan with_places = plan;
-  mpi_.begin(with_places);
+  HostPlan with_stacks = plan;
+  mpi_.begin(with_stacks);
   replacement_timer_.cancel();
   continues_without_rank_ = plan.on_failure() != FAILURE_ENDS_ALL;
   replacements_.begin(plan.on_failure() == FAILURE_IS_REPLACED);
   awaiting_devices_.clear();
-  workers_.start(with_places);
-  jax_.begin(with_places, workers_.group().environment);
+  workers_.start(with_stacks);
+  jax_.begin(with_stacks, workers_.group().environment);
   ending_.workers_started();
   check_soon();
   devices_.begin(plan.generation());
@@ -208,11 +208,11 @@ void Generation::forget_generation() {
   events_.forget_generation();
 }
 
-void Generation::refuse_start(const HostPlan& plan, std::uint32_t generation) {
-  for (const WorkerSpec& spec : plan.workers()) refuse_rank(spec.rank(), generation);
+void Generation::reject_start(const HostPlan& plan, std::uint32_t generation) {
+  for (const WorkerSpec& spec : plan.workers()) reject_rank(spec.rank(), generation);
 }
 
-void Generation::refuse_rank(std::uint32_t rank, std::uint32_t generation) {
+void Generation::reject_rank(std::uint32_t rank, std::uint32_t generation) {
   Event event;
   StartFailed* failed = event.mutable_start_failed();
   failed->set_generation(generation);
@@ -263,7 +263,7 @@ void Generation::worker_exited(const Worker& worker) {
   const bool has_failed = !worker.exit_status().success();
   if (has_failed) devices_.something_failed();
   if (ending_.stopping() || !continues_without_rank_) return;
-  store_.rank_gone(worker.rank(), worker.rejoins());
+  store_.rank_exited(worker.rank(), worker.rejoins());
   if (has_failed) replacements_.failed(worker.rank());
 }
 
@@ -277,7 +277,7 @@ void Generation::replace_worker(const ReplaceWorker& request) {
   }
   const std::uint64_t due_ns = monotonic_ns() + request.pause_ms() * kNanosPerMilli;
   if (!replacements_.order({request.rank(), request.rejoins(), due_ns}))
-    return refuse_rank(request.rank(), workers_.generation());
+    return reject_rank(request.rank(), workers_.generation());
   check_soon();
 }
 
@@ -310,7 +310,7 @@ void Generation::await_devices(const Replacements::Ordered& due) {
                          },
                          [this, due] {
                            awaiting_devices_.erase(due.rank);
-                           refuse_rank(due.rank, workers_.generation());
+                           reject_rank(due.rank, workers_.generation());
                          }});
 }
 
@@ -354,7 +354,7 @@ void Generation::start_nothing_more() {
   // Reap first: a worker that has already exited was not stopped by us.
   if (!ending_.stopping()) workers_.collect_all();
   replacement_timer_.cancel();
-  for (const std::uint32_t rank : replacements_.give_up()) refuse_rank(rank, workers_.generation());
+  for (const std::uint32_t rank : replacements_.give_up()) reject_rank(rank, workers_.generation());
 }
 
 // -- The next step, whenever a fact has changed or its time has come
@@ -402,9 +402,9 @@ void Generation::perform(EndingAction action) {
     case EndingAction::kTerminate:
       if (context_.containment) context_.containment->signal_all(SIGTERM);
       return;
-    case EndingAction::kTerminateLeftBehind:
+    case EndingAction::kTerminateLeftovers:
       if (!context_.containment) return;
-      left_behind_ = context_.containment->members();
+      leftovers_ = context_.containment->members();
       return context_.containment->signal_all(SIGTERM);
     case EndingAction::kInterrupt:
       return interrupt_workers();
@@ -469,10 +469,10 @@ void Generation::report(bool is_clean) {
   report->set_generation(workers_.generation());
   report->set_clean(is_clean);
   report->set_reason(stop_reason_);
-  const std::vector<JobProcess> left_behind = std::exchange(left_behind_, {});
-  report->set_left_behind_count(static_cast<std::uint32_t>(left_behind.size()));
-  for (std::size_t i = 0; i < std::min(left_behind.size(), kNamedProcesses); ++i)
-    report->add_left_behind(left_behind[i].name);
+  const std::vector<JobProcess> leftovers = std::exchange(leftovers_, {});
+  report->set_left_behind_count(static_cast<std::uint32_t>(leftovers.size()));
+  for (std::size_t i = 0; i < std::min(leftovers.size(), kNamedProcesses); ++i)
+    report->add_left_behind(leftovers[i].name);
   if (!is_clean && context_.containment) {
     for (const JobProcess& process : context_.containment->members()) {
       Leftover* leftover = report->add_leftovers();
@@ -486,11 +486,11 @@ void Generation::report(bool is_clean) {
   // On the launcher's host a lost transport cannot be replaced, so data that was written need not
   // be sent again.
   const bool is_local = context_.start.transport == TransportEnd::kLocal;
-  const bool is_last_word = finishes_when_clean_ && is_local && !outlives_launcher_ && is_clean;
-  const bool is_delivered = is_last_word && channel_.flush_now();
+  const bool is_final = finishes_when_clean_ && is_local && !outlives_launcher_ && is_clean;
+  const bool is_delivered = is_final && channel_.flush_now();
   // A launcher that is suspended or has exited does not fetch the report.
-  const bool nobody_listens = exit_requested_ && lease_.state() != LeaseState::kAttached;
-  if (is_delivered || finish_requested_ || nobody_listens || lease_.ended() || events_.were_lost())
+  const bool is_unattended = exit_requested_ && lease_.state() != LeaseState::kAttached;
+  if (is_delivered || finish_requested_ || is_unattended || lease_.ended() || events_.were_lost())
     finish();
 }
 

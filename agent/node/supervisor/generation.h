@@ -85,15 +85,15 @@ class Generation final : private HostWorkersEvents {
  private:
   // HostWorkersEvents
   void workers_changed() override { check_soon(); }
-  MpiEnd judge_mpi_exit(std::uint32_t rank, const ExitStatus& status) override {
-    return mpi_.judge(rank, status);
+  MpiEnd classify_mpi_exit(std::uint32_t rank, const ExitStatus& status) override {
+    return mpi_.classify(rank, status);
   }
   void worker_exited(const Worker& worker) override;
 
   void start_group(const HostPlan& plan);
   void forget_generation();
-  void refuse_start(const HostPlan& plan, std::uint32_t generation);
-  void refuse_rank(std::uint32_t rank, std::uint32_t generation);
+  void reject_start(const HostPlan& plan, std::uint32_t generation);
+  void reject_rank(std::uint32_t rank, std::uint32_t generation);
   void start_replacements();
   void await_devices(const Replacements::Ordered& due);
   bool awaits_replacement() const { return replacements_.awaits() || !awaiting_devices_.empty(); }
@@ -137,7 +137,7 @@ class Generation final : private HostWorkersEvents {
   bool is_check_posted_ = false;
   bool is_proved_empty_ = false;
   std::string stop_reason_;
-  std::vector<JobProcess> left_behind_;  // Processes that outlived the last worker and got TERM.
+  std::vector<JobProcess> leftovers_;  // Processes that outlived the last worker and got TERM.
 
   // Conditions for exiting after the report without Finish.
   bool finish_requested_ = false;     // Finish arrived while workers were still running.

@@ -34,8 +34,8 @@ namespace {
 constexpr std::uint64_t kKillSampleNs = kNanosPerSecond;
 // How long log files of exited workers may wait for a file system that accepts no more data. There
 // is no limit while workers run.
-constexpr std::uint64_t kLogPatienceNs = 60 * kNanosPerSecond;
-constexpr std::uint64_t kLogPatienceAfterStopNs = 5 * kNanosPerSecond;
+constexpr std::uint64_t kLogTimeoutNs = 60 * kNanosPerSecond;
+constexpr std::uint64_t kLogTimeoutAfterStopNs = 5 * kNanosPerSecond;
 
 std::vector<std::string> mpi_exec_words(const MpiPlan& mpi, const std::string& program_directory,
                                         const std::string& job_directory) {
@@ -78,7 +78,7 @@ struct HostWorkers::Start {
   std::vector<std::unique_ptr<WorkerLaunch>> launches;
 
   std::mutex mutex;  // Guards the next two and begin() of the launches.
-  bool is_called_off = false;
+  bool is_cancelled = false;
   bool has_begun = false;  // A process has been created.
 
   // Runs on a pool thread. All processes are created before the first is waited for.
@@ -87,7 +87,7 @@ struct HostWorkers::Start {
     {
       const std::lock_guard<std::mutex> lock(mutex);
       for (const auto& launch : launches) {
-        if (is_called_off) launch->fail(kStopStep, ECANCELED);
+        if (is_cancelled) launch->fail(kStopStep, ECANCELED);
         launch->begin();
         has_begun = has_begun || launch->pid() > 0;
       }
@@ -231,7 +231,7 @@ void HostWorkers::call_off_starts() {
   for (const std::shared_ptr<Start>& start : std::vector(starts_)) {
     {
       const std::lock_guard<std::mutex> lock(start->mutex);
-      start->is_called_off = true;
+      start->is_cancelled = true;
       if (start->has_begun) continue;  // Its processes are stopped like all others.
     }
     supervisor_.blocking.forget(start->task);
@@ -313,8 +313,8 @@ void HostWorkers::collect_one(Worker& worker) {
   if (!is_alive(worker.state())) return;
   ExitCircumstances circumstances;
   circumstances.stopping = ending_.stopping();
-  circumstances.killed_by_us = ending_.has_killed();
-  circumstances.ends_alone = !circumstances.stopping && plan_.on_failure() != FAILURE_ENDS_ALL;
+  circumstances.killed_by_supervisor = ending_.has_killed();
+  circumstances.fails_alone = !circumstances.stopping && plan_.on_failure() != FAILURE_ENDS_ALL;
   if (worker.has_ended()) control_.worker_ends(worker.rank());
   if (!worker.collect(circumstances)) return;
   if (worker.ended_out_of_memory()) {
@@ -388,7 +388,7 @@ void HostWorkers::tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
     older_kills_ = newer_kills_;
     newer_kills_ = KillSample{now_ns, context_->containment.out_of_memory_kills()};
   }
-  output_->tick(elapsed_ns, ending_.stopping() ? kLogPatienceAfterStopNs : kLogPatienceNs);
+  output_->tick(elapsed_ns, ending_.stopping() ? kLogTimeoutAfterStopNs : kLogTimeoutNs);
 }
 
 pid_t HostWorkers::process_of(std::uint32_t rank) const {

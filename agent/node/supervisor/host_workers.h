@@ -35,7 +35,7 @@ class HostWorkersEvents {
   // A worker's process has exited, or its output has ended.
   virtual void workers_changed() = 0;
   // Returns how the exit of this rank counts in its MPI world.
-  virtual MpiEnd judge_mpi_exit(std::uint32_t rank, const ExitStatus& status) = 0;
+  virtual MpiEnd classify_mpi_exit(std::uint32_t rank, const ExitStatus& status) = 0;
   // A worker's process has exited, and Exited was sent.
   virtual void worker_exited(const Worker& worker) = 0;
 
@@ -116,8 +116,8 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents {
   void on_exit(Worker& worker) override { collect(worker); }
   void on_change() override { owner_.workers_changed(); }
   bool has_unattributed_memory_kill() override;
-  MpiEnd judge_mpi(std::uint32_t rank, const ExitStatus& status) override {
-    return owner_.judge_mpi_exit(rank, status);
+  MpiEnd classify_mpi_end(std::uint32_t rank, const ExitStatus& status) override {
+    return owner_.classify_mpi_exit(rank, status);
   }
   // OutputPumpEvents
   void output_queued() override { channel_.flush(); }

@@ -26,14 +26,13 @@ constexpr std::string_view kJaxServiceScript =
 
 // Returns the last line that a process has written, which is the reason for its exit.
 std::string last_line(const std::string& path) {
-  constexpr std::size_t kMostBytes = 400;
+  constexpr std::size_t kMaxBytes = 400;
   const std::optional<std::string> text = read_file(path, 64u << 10);
   if (!text) return "";
   const std::size_t end = text->find_last_not_of(" \n");
   if (end == std::string::npos) return "";
   const std::size_t begin = text->find_last_of('\n', end);
-  return text->substr(begin == std::string::npos ? 0 : begin + 1, end - begin)
-      .substr(0, kMostBytes);
+  return text->substr(begin == std::string::npos ? 0 : begin + 1, end - begin).substr(0, kMaxBytes);
 }
 
 std::vector<std::string> texts_of(const Environment& environment) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // begin() starts a generation, make_page() creates the status page on the first request. set() and
 // mark_alive() change the state of a rank, in the map here and in the page; take() does the same
-// with news from other hosts. publish() wakes the workers. operations() and find_stall() read the
-// slots that workers write.
+// with updates from other hosts. publish() wakes the workers. operations() and find_stall() read
+// the slots that workers write.
 #include "agent/node/supervisor/job_status.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ void JobStatus::begin(RankLayout layout) {
   reports_.clear();
   stalls_.clear();
   observed_.clear();
-  has_news_ = false;
+  has_changes_ = false;
 }
 
 Result<int> JobStatus::page_descriptor() {
@@ -87,7 +87,7 @@ RankStatus JobStatus::status(std::uint32_t rank) const {
 
 void JobStatus::write_rank(std::uint32_t rank, const RankStatus& status) {
   statuses_[rank] = status;
-  has_news_ = true;
+  has_changes_ = true;
   if (!shared_) return;
   RankStatus written = status;
   written.host = shared_->page().rank(rank).host;
@@ -140,15 +140,15 @@ bool JobStatus::add(const PageReport& report) {
   reports_.push_back(report);
   if (reports_.size() > comm_status::kReports) reports_.pop_front();
   if (shared_) shared_->page().add_report(report);
-  has_news_ = true;
+  has_changes_ = true;
   return true;
 }
 
-void JobStatus::take(const News& news) {
-  if (news.generation() != layout_.generation) return;
-  for (const RankNews& entry : news.ranks()) {
+void JobStatus::take(const RankUpdates& updates) {
+  if (updates.generation() != layout_.generation) return;
+  for (const RankUpdate& entry : updates.ranks()) {
     const bool is_known = entry.state() <= static_cast<std::uint32_t>(RankState::kHostLost);
-    // This supervisor is the authority on its own ranks: ignore news about them.
+    // This supervisor is the authority on its own ranks: ignore updates about them.
     if (!is_known || slot_of(entry.rank())) continue;
     RankStatus status;
     status.state = static_cast<RankState>(entry.state());
@@ -164,7 +164,7 @@ void JobStatus::take(const News& news) {
     }
     set(entry.rank(), status);
   }
-  for (const RankReport& entry : news.reports()) {
+  for (const RankReport& entry : updates.reports()) {
     PageReport report;
     report.kind = static_cast<std::uint8_t>(entry.kind());
     report.blamed = entry.blamed();
@@ -177,9 +177,9 @@ void JobStatus::take(const News& news) {
   publish();
 }
 
-void JobStatus::add_rank(std::uint32_t rank, News& news) const {
+void JobStatus::add_rank(std::uint32_t rank, RankUpdates& updates) const {
   const RankStatus known = status(rank);
-  RankNews& entry = *news.add_ranks();
+  RankUpdate& entry = *updates.add_ranks();
   entry.set_rank(rank);
   entry.set_state(static_cast<std::uint32_t>(known.state));
   entry.set_code(known.code);
@@ -189,10 +189,10 @@ void JobStatus::add_rank(std::uint32_t rank, News& news) const {
 }
 
 void JobStatus::publish() {
-  if (!has_news_ || !shared_) return;
-  has_news_ = false;
+  if (!has_changes_ || !shared_) return;
+  has_changes_ = false;
   shared_->page().bump();
-  wake_futex(&shared_->page().news());
+  wake_futex(&shared_->page().event_count());
 }
 
 std::optional<std::uint32_t> JobStatus::slot_of(std::uint32_t rank) const {
@@ -240,8 +240,8 @@ std::optional<std::uint32_t> JobStatus::find_stall(std::uint64_t now_ns, std::ui
                               now_ns - current->entered_ns >= limit_ns;
       if (!is_stalled) continue;
       if (stalls_.size() >= kMaxStalls) stalls_.clear();
-      const std::uint32_t place = index * comm_status::kCommunicators + row;
-      if (stalls_.emplace(place, current->sequence).second) return layout_.local[index];
+      const std::uint32_t key = index * comm_status::kCommunicators + row;
+      if (stalls_.emplace(key, current->sequence).second) return layout_.local[index];
     }
   }
   return observed_.find_stall(now_ns, limit_ns);

@@ -59,10 +59,10 @@ class JobStatus {
   // Returns false if this communicator was already known to be broken.
   bool add(const comm_status::PageReport& report);
   bool is_reported(const std::string& communicator) const;
-  // Applies and publishes the launcher's news of ranks on other hosts, and their reports.
-  void take(const News& news);
+  // Applies and publishes the launcher's updates of ranks on other hosts, and their reports.
+  void take(const RankUpdates& updates);
   // Adds the known state of this rank.
-  void add_rank(std::uint32_t rank, News& news) const;
+  void add_rank(std::uint32_t rank, RankUpdates& updates) const;
   // Wakes the workers when anything has changed since the last call.
   void publish();
 
@@ -86,7 +86,7 @@ class JobStatus {
       stalls_;  // Slot, row and sequence of the operation.
   ObservedPages observed_;
   std::unique_ptr<SharedPage> shared_;
-  bool has_news_ = false;
+  bool has_changes_ = false;
 };
 
 }  // namespace ivy

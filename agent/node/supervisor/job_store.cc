@@ -28,7 +28,7 @@ namespace ivy {
 namespace {
 
 // Usually more than the kernel allows to wait at a socket (net.core.somaxconn).
-constexpr int kMaxRefused = 16'384;
+constexpr int kMaxRejected = 16'384;
 
 // One for each TCPStore of a rank, two in torch up to 2.0, and those that a script creates itself;
 // the rest is spare.
@@ -41,10 +41,10 @@ Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
 
 // Closes the connections of all waiting clients. No rank of the job is left that could reconnect;
 // the limit keeps other clients from blocking the loop here.
-void refuse_backlog(int listening_fd) {
-  for (int count = 0; count < kMaxRefused; ++count) {
-    const Descriptor refused(accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC));
-    if (!refused) return;
+void reject_backlog(int listening_fd) {
+  for (int count = 0; count < kMaxRejected; ++count) {
+    const Descriptor rejected(accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!rejected) return;
   }
 }
 
@@ -142,17 +142,17 @@ void JobStore::Process::spawn() {
   pid_t child = -1;
   if (ends) {
     ServerChild server{node_program(), {}, {}, context_.is_in_step()};
-    add_arguments(ends.theirs.get(), server);
+    add_arguments(ends.second.get(), server);
     const auto keep = [&](int fd) { server.descriptors.emplace_back(fd, fd); };
     for (Listener& listener : listeners_) keep(listener.socket.native_handle());
-    keep(ends.theirs.get());
+    keep(ends.second.get());
     child = start_server(std::move(server), &exec_error_);
   }
   if (child < 0)
     return send_lost(errno_error(Code::kUnavailable, "start the store", errno).message);
   pid_ = child;
   context_.containment->spare(child);
-  control_.open(std::move(ends.ours), weak_from_this());
+  control_.open(std::move(ends.first), weak_from_this());
   for (const auto& [key, value] : puts_) send_put(key, value);
   // The process has the sockets now; our copies would keep them open after its exit.
   stop_listening();
@@ -186,7 +186,7 @@ void JobStore::Process::begin_generation(std::uint32_t generation) {
     return send_line("generation " + std::to_string(generation));
   }
   // No process has accepted a connection, so all waiting clients belong to the previous generation.
-  for (Listener& listener : listeners_) refuse_backlog(listener.socket.native_handle());
+  for (Listener& listener : listeners_) reject_backlog(listener.socket.native_handle());
   send_generation_begun(context_, generation);
 }
 
@@ -269,7 +269,7 @@ void JobStore::begin_generation(std::uint32_t generation) {
     send_generation_begun(context_, generation);
 }
 
-void JobStore::rank_gone(std::uint32_t rank, std::uint32_t rejoins) {
+void JobStore::rank_exited(std::uint32_t rank, std::uint32_t rejoins) {
   if (process_) process_->put("ivy/gone/" + std::to_string(rank), std::to_string(rejoins));
 }
 

@@ -38,7 +38,7 @@ class JobStore {
   void begin_generation(std::uint32_t generation);
   // Writes ivy/gone/RANK to the store, because this process of the rank has exited. Does nothing if
   // the store is not on this host.
-  void rank_gone(std::uint32_t rank, std::uint32_t rejoins);
+  void rank_exited(std::uint32_t rank, std::uint32_t rejoins);
   // The supervisor has reaped a child; does nothing unless it is the store's process.
   void reaped(pid_t pid, int wait_status);
   // Excludes the store's process from a containment that was newly created.

@@ -2,8 +2,8 @@
 // Server, the first half, is one server process for one generation: its listening sockets, its
 // start when the first client connects (spawn()), and its end. MpiServers, the second half, has up
 // to two of them. begin() opens the sockets and adds their addresses to the workers' variables,
-// take() reads the lines that a server writes about its ranks, and judge() uses them when a worker
-// exits: did it exit between MPI_Init and MPI_Finalize?
+// take() reads the lines that a server writes about its ranks, and classify() uses them when a
+// worker exits: did it exit between MPI_Init and MPI_Finalize?
 #include "agent/node/supervisor/mpi_servers.h"
 
 #include <sys/mman.h>
@@ -36,18 +36,18 @@ namespace ivy {
 namespace {
 
 // If reading takes longer, the comparison of MPI libraries is skipped.
-constexpr std::chrono::seconds kLibraryPatience{30};
+constexpr std::chrono::seconds kLibraryTimeout{30};
 
 // Returns this host's index among the job's remaining hosts.
-std::uint32_t place_of(const HostPlan& plan) {
+std::uint32_t index_of(const HostPlan& plan) {
   std::uint32_t first = 0;
-  std::uint32_t place = 0;
+  std::uint32_t index = 0;
   for (const HostShare& share : plan.hosts()) {
     if (plan.workers(0).rank() < first + share.ranks()) break;
     first += share.ranks();
-    ++place;
+    ++index;
   }
-  return place;
+  return index;
 }
 
 // Returns arguments with the lists of all hosts.
@@ -66,7 +66,7 @@ std::vector<std::string> arguments_for(std::vector<std::string> role, const Host
                                        const SupervisorStart& start) {
   role.insert(role.end(),
               {"--job", start.job_id, "--generation", std::to_string(plan.generation()), "--host",
-               std::to_string(place_of(plan)), "--hosts", std::to_string(plan.hosts_size()),
+               std::to_string(index_of(plan)), "--hosts", std::to_string(plan.hosts_size()),
                "--directory", start.directory.path, "--token-file", start.directory.token_file()});
   if (!plan.mpi().store().empty()) role.insert(role.end(), {"--store", plan.mpi().store()});
   return role;
@@ -81,7 +81,7 @@ std::string pmix_name(const HostPlan& plan, const SupervisorStart& start) {
 
 bool is_oversubscribed(const HostPlan& plan) {
   std::uint32_t ranks = static_cast<std::uint32_t>(plan.workers_size());
-  if (is_pretended_host(plan.hosts(static_cast<int>(place_of(plan))).name()))
+  if (is_pretended_host(plan.hosts(static_cast<int>(index_of(plan))).name()))
     ranks = plan.world_size();
   return ranks > own_processor_count();
 }
@@ -208,13 +208,14 @@ void MpiServers::Server::spawn() {
   DescriptorPair in = make_pipe();
   pid_t child = -1;
   if (out && err && in)
-    child = start_server(child_of(in.ours.get(), out.theirs.get(), err.theirs.get()), &exec_error_);
+    child =
+        start_server(child_of(in.first.get(), out.second.get(), err.second.get()), &exec_error_);
   if (child < 0) return fail(errno_error(Code::kUnavailable, "start " + name(), errno).message);
   pid_ = child;
-  stdin_ = std::move(in.theirs);
+  stdin_ = std::move(in.second);
   context_.containment->spare(child);
-  events_.open(std::move(out.ours), weak_from_this());
-  notes_.open(std::move(err.ours), weak_from_this());
+  events_.open(std::move(out.first), weak_from_this());
+  notes_.open(std::move(err.first), weak_from_this());
   // Our copies would keep clients waiting after its exit.
   stop_listening();
 }
@@ -261,11 +262,11 @@ void MpiServers::begin(HostPlan& plan) {
   has_failed_ = false;
   ranks_.begin(plan.mpi().required());
   if (!plan.has_mpi() || plan.workers_size() == 0) return;
-  segments_ = mpich_segments(pmi_name(context_.start.job_id, generation_), place_of(plan));
-  MpiPlace place;
-  place.pmi_port = listen(plan, MPI_PMI1);
-  place.pmix_port = listen(plan, MPI_PMIX);
-  if (place.pmi_port != 0 && place.pmix_port != 0) add_variables(plan, std::move(place));
+  segments_ = mpich_segments(pmi_name(context_.start.job_id, generation_), index_of(plan));
+  MpiIdentity identity;
+  identity.pmi_port = listen(plan, MPI_PMI1);
+  identity.pmix_port = listen(plan, MPI_PMIX);
+  if (identity.pmi_port != 0 && identity.pmix_port != 0) add_variables(plan, std::move(identity));
 }
 
 void MpiServers::end() {
@@ -274,24 +275,24 @@ void MpiServers::end() {
   segments_.clear();
 }
 
-void MpiServers::add_variables(HostPlan& plan, MpiPlace place) const {
-  place.size = plan.world_size();
-  place.local_size = static_cast<std::uint32_t>(plan.workers_size());
-  place.host = place_of(plan);
-  place.host_name = plan.hosts(static_cast<int>(place.host)).name();
-  place.pmix_namespace = pmix_name(plan, context_.start);
-  place.directory = context_.start.directory.pmix_directory(plan.generation());
+void MpiServers::add_variables(HostPlan& plan, MpiIdentity identity) const {
+  identity.size = plan.world_size();
+  identity.local_size = static_cast<std::uint32_t>(plan.workers_size());
+  identity.host = index_of(plan);
+  identity.host_name = plan.hosts(static_cast<int>(identity.host)).name();
+  identity.pmix_namespace = pmix_name(plan, context_.start);
+  identity.directory = context_.start.directory.pmix_directory(plan.generation());
   for (WorkerSpec& worker : *plan.mutable_workers()) {
-    place.rank = worker.rank();
-    place.local_rank = worker.local_rank();
-    for (EnvVariable& variable : mpi_place_variables(place))
+    identity.rank = worker.rank();
+    identity.local_rank = worker.local_rank();
+    for (EnvVariable& variable : mpi_identity_variables(identity))
       set_variable(*worker.mutable_environment(), std::move(variable));
   }
   const MpiSettings settings{
       .job_id = context_.start.job_id,
       .segment_directory = pmix_segments_parent("/dev/shm", geteuid()) + "/" +
                            std::string(kPmixSegments) + context_.start.job_id + "-" +
-                           std::to_string(place.host) + "-" + std::to_string(plan.generation()),
+                           std::to_string(identity.host) + "-" + std::to_string(plan.generation()),
       .is_oversubscribed = is_oversubscribed(plan)};
   for (EnvVariable& variable : mpi_settings(settings))
     if (!is_set_by_user(plan, variable.name))
@@ -332,7 +333,7 @@ void MpiServers::read_libraries() {
   std::vector<pid_t> workers;
   for (const MpiJoined& joined : unread_) workers.push_back(workers_.process_of(joined.rank()));
   context_.blocking.run(
-      "the file system of the MPI library", kLibraryPatience,
+      "the file system of the MPI library", kLibraryTimeout,
       [libraries = libraries_, workers,
        ranks = std::exchange(unread_, {})]() mutable -> Result<std::vector<MpiJoined>> {
         for (std::size_t i = 0; i < ranks.size(); ++i)
@@ -371,10 +372,10 @@ void MpiServers::note(const std::string& text) {
 
 // A server writes a rank's event before it answers the rank, so all relevant events have been
 // written by the time the rank exits.
-MpiEnd MpiServers::judge(std::uint32_t rank, const ExitStatus& status) {
+MpiEnd MpiServers::classify(std::uint32_t rank, const ExitStatus& status) {
   if (servers_.empty()) return {};
   for (const std::shared_ptr<Server>& server : servers_) server->drain();
-  return ranks_.judge(rank, status);
+  return ranks_.classify(rank, status);
 }
 
 void MpiServers::tick(std::uint64_t now_ns) {

@@ -22,7 +22,7 @@
 #include "agent/node/supervisor/host_workers.h"
 #include "agent/node/supervisor/mpi_libraries.h"
 #include "agent/node/supervisor/supervisor_context.h"
-#include "agent/node/workers/mpi_place.h"
+#include "agent/node/workers/mpi_identity.h"
 #include "agent/node/workers/mpi_ranks.h"
 #include "proto/wire/job.pb.h"
 
@@ -39,7 +39,7 @@ class MpiServers {
   // start. Without a plan for MPI, no server listens.
   void begin(HostPlan& plan);
   // Returns how this worker's exit counts.
-  MpiEnd judge(std::uint32_t rank, const ExitStatus& status);
+  MpiEnd classify(std::uint32_t rank, const ExitStatus& status);
   // Kills ranks that have left their world without MPI_Finalize. Call it often.
   void tick(std::uint64_t now_ns);
   // The supervisor has reaped a child; does nothing unless it is one of the servers.
@@ -53,7 +53,7 @@ class MpiServers {
   // Creates the server of this protocol and returns its port on loopback. Returns 0, after warning
   // the user, if the server does not listen.
   std::uint16_t listen(const HostPlan& plan, MpiProtocol protocol);
-  void add_variables(HostPlan& plan, MpiPlace place) const;
+  void add_variables(HostPlan& plan, MpiIdentity identity) const;
   void take(const std::string& line, MpiProtocol protocol);
   void read_libraries();
   void fail(const std::string& why);

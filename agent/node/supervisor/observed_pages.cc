@@ -39,24 +39,24 @@ bool is_message(const OperationRecord& record) {
          record.operation == comm_status::Operation::kReceive;
 }
 
-void describe_place(const SlotView& slot, std::uint32_t row, std::uint64_t now_ns,
-                    NcclPlace& place) {
+void describe_position(const SlotView& slot, std::uint32_t row, std::uint64_t now_ns,
+                       NcclPosition& position) {
   const std::string name = slot.communicator_name(row);
   std::string_view rest = name;
-  place.set_member(take_number(rest));
-  place.set_members(take_number(rest));
-  place.set_communicator(std::string(rest));
+  position.set_member(take_number(rest));
+  position.set_members(take_number(rest));
+  position.set_communicator(std::string(rest));
   const std::optional<OperationRecord> current = slot.current(row);
   if (!current) return;
-  OperationState& state = *place.mutable_operation();
+  OperationState& state = *position.mutable_operation();
   describe_operation(*current, slot, now_ns, state);
   state.clear_communicator();
   state.set_phase(static_cast<std::uint32_t>(slot.phase(row)));
-  place.set_is_over(current->outcome != Outcome::kRunning);
+  position.set_is_over(current->outcome != Outcome::kRunning);
   const std::uint32_t peer = slot.tag_above(row);
-  if (place.is_over()) return;
-  place.set_peer_above(peer >> 1);
-  place.set_is_sending((peer & 1) != 0);
+  if (position.is_over()) return;
+  position.set_peer_above(peer >> 1);
+  position.set_is_sending((peer & 1) != 0);
 }
 
 }  // namespace
@@ -118,10 +118,10 @@ void ObservedPages::add_places(std::uint64_t now_ns, HostEvidence& evidence) con
       // A finished message shows nothing about other ranks.
       const std::optional<OperationRecord> current = slot.current(row);
       if (current && is_message(*current) && current->outcome != Outcome::kRunning) continue;
-      NcclPlace& place = *evidence.add_nccl_places();
-      place.set_rank(process.rank);
-      place.set_pid(process.pid);
-      describe_place(slot, row, now_ns, place);
+      NcclPosition& position = *evidence.add_nccl_places();
+      position.set_rank(process.rank);
+      position.set_pid(process.pid);
+      describe_position(slot, row, now_ns, position);
     }
   }
 }

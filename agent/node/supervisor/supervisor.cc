@@ -44,7 +44,7 @@
 #include "proto/os/heartbeat.h"
 #include "proto/os/process.h"
 #include "proto/os/short_slice.h"
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 namespace ivy {
 namespace {
@@ -79,7 +79,7 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
   void send_stacks(const Event& event) override { events_.send(event); }
   std::uint64_t waiting_bytes() override { return channel_.session().waiting_control_bytes(); }
   void debugger_started(pid_t pid) override { context_.containment->spare(pid); }
-  void add_nccl_places(HostEvidence& evidence) override {
+  void add_nccl_positions(HostEvidence& evidence) override {
     control_.status().observed().add_places(monotonic_ns(), evidence);
   }
 
@@ -163,7 +163,7 @@ int Supervisor::run() {
   context_.loop.run();
   const JobOutcome& outcome = events_.outcome();
   if (outcome.has_leftovers()) return kSupervisorLeftovers;
-  if (!context_.start.records_outcome) return kSupervisorWell;
+  if (!context_.start.records_outcome) return kSupervisorOk;
   return outcome.exit_code(!generation_.workers().all().empty(),
                            lease_.ended() || events_.were_lost());
 }
@@ -204,7 +204,7 @@ Result<void> Supervisor::carry_out(const Command& command) {
       break;
     case Command::kRankGone:
       if (command.rank_gone().generation() == workers.generation())
-        store_.rank_gone(command.rank_gone().rank(), command.rank_gone().rejoins());
+        store_.rank_exited(command.rank_gone().rank(), command.rank_gone().rejoins());
       break;
     case Command::kNews:
       control_.status().take(command.news());
@@ -470,7 +470,7 @@ void Supervisor::on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
     restore_directory();
     control_.send_stall(generation_.workers().plan().stall_seconds() * kNanosPerSecond);
   }
-  events_.send_held_news();
+  events_.send_held_updates();
   if (!context_.containment && now_ns - started_ns_ >= nanoseconds_of(kHelloTimeout))
     return generation_.finish();
   check_launcher();

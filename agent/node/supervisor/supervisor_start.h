@@ -14,7 +14,7 @@ namespace ivy {
 
 // Exit codes if SupervisorStart.records_outcome is set; otherwise all but the second are replaced
 // by 0.
-inline constexpr int kSupervisorWell = 0;       // Every worker exited with 0.
+inline constexpr int kSupervisorOk = 0;         // Every worker exited with 0.
 inline constexpr int kSupervisorLeftovers = 1;  // Some processes could not be killed.
 inline constexpr int kSupervisorWorkerFailed = 10;
 inline constexpr int kSupervisorStopped = 11;       // Stopped before all workers had exited.

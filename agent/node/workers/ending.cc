@@ -56,7 +56,7 @@ EndingStep Ending::keep_killing(std::uint64_t now_ns) {
 }
 
 // Stops processes of the job that still run after all workers have exited by themselves.
-EndingStep Ending::end_left_behind(const EndingFacts& facts, std::uint64_t now_ns) {
+EndingStep Ending::terminate_leftovers(const EndingFacts& facts, std::uint64_t now_ns) {
   if (!facts.workers_ended) workers_ended_ns_ = 0;
   if (!facts.workers_ended) return {};
   if (workers_ended_ns_ == 0) workers_ended_ns_ = now_ns;
@@ -65,7 +65,7 @@ EndingStep Ending::end_left_behind(const EndingFacts& facts, std::uint64_t now_n
     return {EndingAction::kNothing, std::min(kLeavePollNs, kLeaveNs - waited_ns)};
   phase_ = EndingPhase::kTerminating;
   kill_at_ns_ = now_ns + kLeftoverGraceNs;
-  return {EndingAction::kTerminateLeftBehind, 0};
+  return {EndingAction::kTerminateLeftovers, 0};
 }
 
 EndingStep Ending::advance(const EndingFacts& facts, std::uint64_t now_ns) {
@@ -77,7 +77,7 @@ EndingStep Ending::advance(const EndingFacts& facts, std::uint64_t now_ns) {
   }
   switch (phase_) {
     case EndingPhase::kRunning:
-      return end_left_behind(facts, now_ns);
+      return terminate_leftovers(facts, now_ns);
     case EndingPhase::kOrdered:
       if (now_ns >= kill_at_ns_) return enter_killing(now_ns);
       if (now_ns < terminate_at_ns_ && !facts.workers_ended) {

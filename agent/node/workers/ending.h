@@ -30,7 +30,7 @@ struct EndingFacts {
 enum class EndingAction {
   kNothing,
   kTerminate,            // CONT and TERM to everything.
-  kTerminateLeftBehind,  // The same, to processes left behind by workers that exited on their own.
+  kTerminateLeftovers,   // The same, to processes left behind by workers that exited on their own.
   kTerminateUninformed,  // The same, to processes that were not notified on the control socket.
   kInterrupt,            // CONT and INT to every worker's process group.
   kKill,                 // One pass of KILL over everything.
@@ -84,7 +84,7 @@ class Ending {
  private:
   EndingStep enter_killing(std::uint64_t now_ns);
   EndingStep keep_killing(std::uint64_t now_ns);
-  EndingStep end_left_behind(const EndingFacts& facts, std::uint64_t now_ns);
+  EndingStep terminate_leftovers(const EndingFacts& facts, std::uint64_t now_ns);
 
   void keep_times(bool first, std::uint64_t terminate_at_ns, std::uint64_t kill_at_ns);
 

@@ -6,7 +6,7 @@
 namespace ivy {
 namespace {
 
-std::uint64_t words_bytes(const Event& event) {
+std::uint64_t text_bytes(const Event& event) {
   return event.exited().error_file().size() + event.start_failed().path().size();
 }
 
@@ -28,31 +28,31 @@ bool EventBudget::is_essential(const Event& event) {
 std::optional<std::string> EventBudget::admit(const Event& event, std::uint64_t waiting_bytes) {
   std::string bytes = event.SerializeAsString();
   if (event.has_news()) {
-    const std::uint64_t bound = event.news().reports_size() > 0 ? kMaxWordsBytes : kMaxNewsBytes;
+    const std::uint64_t bound = event.news().reports_size() > 0 ? kMaxTextBytes : kMaxUpdateBytes;
     if (waiting_bytes + bytes.size() <= bound) return bytes;
-    holds_news_ = true;
+    holds_updates_ = true;
     return std::nullopt;
   }
   if (keeps_ && is_essential(event)) keep(event, bytes);
-  if (words_bytes(event) > 0 && waiting_bytes + bytes.size() > kMaxWordsBytes)
+  if (text_bytes(event) > 0 && waiting_bytes + bytes.size() > kMaxTextBytes)
     return bare_event(event);
   return bytes;
 }
 
-bool EventBudget::take_held_news(std::uint64_t waiting_bytes) {
-  if (waiting_bytes > kMaxNewsBytes / 2) return false;
-  return std::exchange(holds_news_, false);
+bool EventBudget::take_held_updates(std::uint64_t waiting_bytes) {
+  if (waiting_bytes > kMaxUpdateBytes / 2) return false;
+  return std::exchange(holds_updates_, false);
 }
 
 void EventBudget::keep(const Event& event, std::string bytes) {
-  const bool has_room = kept_words_bytes_ + words_bytes(event) <= kMaxWordsBytes;
-  if (has_room) kept_words_bytes_ += words_bytes(event);
+  const bool has_room = kept_text_bytes_ + text_bytes(event) <= kMaxTextBytes;
+  if (has_room) kept_text_bytes_ += text_bytes(event);
   kept_.push_back(has_room ? std::move(bytes) : bare_event(event));
 }
 
 void EventBudget::forget_kept() {
   kept_.clear();
-  kept_words_bytes_ = 0;
+  kept_text_bytes_ = 0;
 }
 
 }  // namespace ivy

@@ -20,22 +20,23 @@ class EventBudget {
   // Failure texts and workers' reports use at most half of the bytes that may wait for an
   // acknowledgement. The other half is for the events themselves: 4096 starts and exits take 1 MiB
   // of it.
-  static constexpr std::uint64_t kMaxWordsBytes = link::kMaxUnacknowledgedBytes / 2;
-  // Limit for News of ranks that leave and attach repeatedly; beyond it only the newest state is
-  // sent, later.
-  static constexpr std::uint64_t kMaxNewsBytes = 4u << 20;
+  static constexpr std::uint64_t kMaxTextBytes = link::kMaxUnacknowledgedBytes / 2;
+  // Limit for RankUpdates of ranks that leave and attach repeatedly; beyond it only the newest
+  // state is sent, later.
+  static constexpr std::uint64_t kMaxUpdateBytes = 4u << 20;
 
   // Returns true if the launcher needs this event for the correct verdict.
   static bool is_essential(const Event& event);
 
   // Returns the bytes to send while `waiting_bytes` wait for the launcher's acknowledgement.
-  // Returns std::nullopt if the event is News that must wait; holds_news() is then true.
+  // Returns std::nullopt if the event is RankUpdates that must wait; holds_updates() is then true.
   std::optional<std::string> admit(const Event& event, std::uint64_t waiting_bytes);
-  bool holds_news() const { return holds_news_; }
-  // Returns true if held News may be sent now (the newest of each rank), and resets holds_news().
-  bool take_held_news(std::uint64_t waiting_bytes);
+  bool holds_updates() const { return holds_updates_; }
+  // Returns true if held RankUpdates may be sent now (the newest of each rank), and resets
+  // holds_updates().
+  bool take_held_updates(std::uint64_t waiting_bytes);
 
-  // From now on keeps the essential events of every rank. News are not kept, because
+  // From now on keeps the essential events of every rank. RankUpdates are not kept, because
   // ControlServer::known() has the newest of each rank.
   void keep_for_takeover() { keeps_ = true; }
   const std::vector<std::string>& kept() const { return kept_; }
@@ -45,9 +46,9 @@ class EventBudget {
   void keep(const Event& event, std::string bytes);
 
   bool keeps_ = false;
-  bool holds_news_ = false;
+  bool holds_updates_ = false;
   std::vector<std::string> kept_;
-  std::uint64_t kept_words_bytes_ = 0;
+  std::uint64_t kept_text_bytes_ = 0;
 };
 
 }  // namespace ivy

@@ -57,7 +57,7 @@ bool MpiRanks::has_joined() const {
                      [](const auto& entry) { return entry.second.state != State::kAbsent; });
 }
 
-MpiEnd MpiRanks::judge(std::uint32_t number, const ExitStatus& status) const {
+MpiEnd MpiRanks::classify(std::uint32_t number, const ExitStatus& status) const {
   const auto found = ranks_.find(number);
   const Rank rank = found == ranks_.end() ? Rank{} : found->second;
   switch (rank.state) {
@@ -73,7 +73,7 @@ MpiEnd MpiRanks::judge(std::uint32_t number, const ExitStatus& status) const {
             1, "with SIGKILL: its MPI process had exited before MPI_Finalize, so ivyrun killed it"};
       return {};
     case State::kAbsent:
-      if (status.success()) return judge_absent();
+      if (status.success()) return classify_absent();
       return {};
     case State::kLeft:
       return {};
@@ -81,7 +81,7 @@ MpiEnd MpiRanks::judge(std::uint32_t number, const ExitStatus& status) const {
   return {};
 }
 
-MpiEnd MpiRanks::judge_absent() const {
+MpiEnd MpiRanks::classify_absent() const {
   if (has_joined())
     return MpiEnd{1, "with exit 0 before MPI_Init: the other ranks wait for it there"};
   if (!required_) return MpiEnd{.is_absent = true};

@@ -43,7 +43,7 @@ class MpiRanks {
   // Returns the ranks that have joined for the first time since the last call.
   std::vector<std::uint32_t> take_new();
   bool has_joined() const;  // Any rank of this host.
-  MpiEnd judge(std::uint32_t rank, const ExitStatus& status) const;
+  MpiEnd classify(std::uint32_t rank, const ExitStatus& status) const;
   // Returns the ranks that must be killed now, each only once.
   std::vector<std::uint32_t> overdue(std::uint64_t now_ns);
 
@@ -58,7 +58,7 @@ class MpiRanks {
     std::optional<std::uint64_t> kill_at_ns;
   };
   explicit MpiRanks(bool required) : required_(required) {}
-  MpiEnd judge_absent() const;
+  MpiEnd classify_absent() const;
 
   bool required_ = false;
   std::vector<std::uint32_t> new_;

@@ -81,7 +81,7 @@ void OutputPump::wait(Stream& stream) {
 }
 
 bool OutputPump::has_room() const {
-  return discarding_ || session_.flow_room() >= link::kOutputHeaderBytes + kLeastRoomBytes;
+  return discarding_ || session_.flow_room() >= link::kOutputHeaderBytes + kMinFreeBytes;
 }
 
 void OutputPump::pump() {
@@ -188,21 +188,21 @@ void OutputPump::logs_moved() {
   pump();
 }
 
-void OutputPump::tick(std::uint64_t elapsed_ns, std::uint64_t patience_ns) {
+void OutputPump::tick(std::uint64_t elapsed_ns, std::uint64_t timeout_ns) {
   if (logs_.empty()) return;
   const bool is_stalled = !std::exchange(logs_have_moved_, false) && !writer_->is_idle();
   logs_stalled_ns_ = is_stalled ? logs_stalled_ns_ + std::min(elapsed_ns, kLongestTickNs) : 0;
-  if (logs_stalled_ns_ < patience_ns) return;
+  if (logs_stalled_ns_ < timeout_ns) return;
   for (const std::unique_ptr<Stream>& stream : streams_)
-    if (stream->is_cut && stream->log) give_up_log(*stream, patience_ns);
+    if (stream->is_cut && stream->log) give_up_log(*stream, timeout_ns);
   pump();
 }
 
-void OutputPump::give_up_log(Stream& stream, std::uint64_t patience_ns) {
+void OutputPump::give_up_log(Stream& stream, std::uint64_t timeout_ns) {
   if (!std::exchange(stream.log_failed, true))
     owner_.log_failed("log file " + stream.log->path() +
                       ": the file system has accepted no data for " +
-                      std::to_string(patience_ns / kNanosPerSecond) + " s");
+                      std::to_string(timeout_ns / kNanosPerSecond) + " s");
   logs_.erase(stream.log->file());
   if (!stream.is_over) stream.log->close();
   stream.log.reset();

@@ -40,7 +40,7 @@ class OutputPump {
   // Largest chunk per read: a full pipe of Linux's default size.
   static constexpr std::size_t kChunkBytes = 64u << 10;
   // With less credit than this, no pipe is read: tiny frames would cost more than they carry.
-  static constexpr std::size_t kLeastRoomBytes = 4096;
+  static constexpr std::size_t kMinFreeBytes = 4096;
   // Bytes that may wait for the file system, for all log files together.
   static constexpr std::size_t kLogRoomBytes = 4u << 20;
 
@@ -74,8 +74,8 @@ class OutputPump {
   // open.
   void cut(StreamId id);
   // Advances the clock. Gives up the log files of streams that were cut if the file system has
-  // accepted nothing for `patience_ns`, so that a job ends even if a disk never responds.
-  void tick(std::uint64_t elapsed_ns, std::uint64_t patience_ns);
+  // accepted nothing for `timeout_ns`, so that a job ends even if a disk never responds.
+  void tick(std::uint64_t elapsed_ns, std::uint64_t timeout_ns);
   std::vector<Progress> progress() const;
   // From now on reads output and discards it, so that workers do not block when no reader is left.
   void discard();
@@ -89,7 +89,7 @@ class OutputPump {
   void end(Stream& stream);
   void open_log(Stream& stream, const RankLog::Name& name);
   void logs_moved();
-  void give_up_log(Stream& stream, std::uint64_t patience_ns);
+  void give_up_log(Stream& stream, std::uint64_t timeout_ns);
 
   boost::asio::io_context& loop_;
   link::Session& session_;

@@ -25,10 +25,10 @@ class Replacements {
   void failed(std::uint32_t rank);
   // Records the launcher's decision. Returns false if no decision is expected for this rank.
   bool order(const Ordered& ordered);
-  void abandon(std::uint32_t rank) { places_.erase(rank); }
+  void abandon(std::uint32_t rank) { slots_.erase(rank); }
   // Returns true if a failed rank may still be replaced: this host is not done, even if no worker
   // is running.
-  bool awaits() const { return !places_.empty(); }
+  bool awaits() const { return !slots_.empty(); }
   // Returns the ranks that are due and whose last process has left nothing behind, each only once.
   std::vector<Ordered> take_due(std::uint64_t now_ns,
                                 const std::function<bool(std::uint32_t rank)>& is_over);
@@ -38,7 +38,7 @@ class Replacements {
 
  private:
   bool waits_ = false;
-  std::map<std::uint32_t, std::optional<Ordered>> places_;  // By rank; empty until decided.
+  std::map<std::uint32_t, std::optional<Ordered>> slots_;  // By rank; empty until decided.
 };
 
 }  // namespace ivy

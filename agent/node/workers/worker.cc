@@ -38,13 +38,13 @@ Environment from_plan(const google::protobuf::RepeatedPtrField<Variable>& variab
 
 // Creates a pipe whose end on our side is non-blocking; the worker's end is an ordinary blocking
 // one.
-int make_pipe(Descriptor& reader, Descriptor& writer, bool reader_is_ours) {
+int make_pipe(Descriptor& reader, Descriptor& writer, bool reader_is_local) {
   DescriptorPair ends = ivy::make_pipe();
   if (!ends) return errno;
-  reader = std::move(ends.ours);
-  writer = std::move(ends.theirs);
-  const Descriptor& ours = reader_is_ours ? reader : writer;
-  return fcntl(ours.get(), F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
+  reader = std::move(ends.first);
+  writer = std::move(ends.second);
+  const Descriptor& local_end = reader_is_local ? reader : writer;
+  return fcntl(local_end.get(), F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
 }
 
 // Returns the errno that explains why the directory cannot be entered, or 0.
@@ -75,14 +75,14 @@ void put_tool_in_front(const std::string& tool, const std::vector<std::string>& 
 
 // Finds the program in the worker's PATH. `step` of the result is empty if it was found.
 SpawnFailure find_program(const std::string& program, const SpawnRequest& request,
-                          std::string& place) {
+                          std::string& target) {
   const std::string* path = find_variable(request.environment, "PATH");
   if (path == nullptr) path = find_variable(request.shared->variables, "PATH");
   int error = ENOENT;
   const Result<std::string> found = find_executable(
       program, path != nullptr ? *path : kDefaultSearchPath, request.working_directory, &error);
   if (!found.ok()) return {"exec", program, error};
-  place = *found;
+  target = *found;
   return {};
 }
 
@@ -283,7 +283,7 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
   if (!query_exit(info, WNOWAIT)) return false;
   // Until the worker is reaped, its pid belongs to it and to its process group.
   const bool has_failed = !exit_status_from_wait(info.si_code, info.si_status).success();
-  if (circumstances.ends_alone && has_failed && pid_ > 1) kill(-pid_, SIGKILL);
+  if (circumstances.fails_alone && has_failed && pid_ > 1) kill(-pid_, SIGKILL);
   query_exit(info, 0);
   if (ended_at_ns_ == 0) ended_at_ns_ = monotonic_ns();
   boost::system::error_code ignored;
@@ -301,11 +301,12 @@ void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circums
   ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
   MpiEnd mpi;
   // A rank that misbehaves after the stop has started did not fail.
-  if (!circumstances.stopping) mpi = context_.owner.judge_mpi(rank_, status);
+  if (!circumstances.stopping) mpi = context_.owner.classify_mpi_end(rank_, status);
   if (mpi.code) status = ExitStatus{.code = *mpi.code};
   exit_status_ = status;
-  ended_out_of_memory_ = status.signal == SIGKILL && !circumstances.killed_by_us &&
-                         !was_killed_by_us_ && context_.owner.has_unattributed_memory_kill();
+  ended_out_of_memory_ = status.signal == SIGKILL && !circumstances.killed_by_supervisor &&
+                         !was_killed_by_supervisor_ &&
+                         context_.owner.has_unattributed_memory_kill();
   Event event;
   Exited* exited = event.mutable_exited();
   exited->set_generation(generation_);
@@ -331,7 +332,7 @@ std::string Worker::read_error_file() const {
 
 void Worker::send_signal(int signal) {
   if (!is_alive(state_)) return;
-  if (signal == SIGKILL) was_killed_by_us_ = true;
+  if (signal == SIGKILL) was_killed_by_supervisor_ = true;
   // Signal the whole process group, as a terminal does: a stopped shell or --wrap tool would leave
   // its children running. The pid is still the worker's, because it has not been reaped.
   if ((signal == SIGSTOP || signal == SIGCONT) && pid_ > 1) {

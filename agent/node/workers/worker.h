@@ -53,7 +53,7 @@ class WorkerEvents {
   // yet. Called only if necessary, because it reads several files.
   virtual bool has_unattributed_memory_kill() = 0;
   // Returns more facts about the exit of an MPI process.
-  virtual MpiEnd judge_mpi(std::uint32_t rank, const ExitStatus& status) = 0;
+  virtual MpiEnd classify_mpi_end(std::uint32_t rank, const ExitStatus& status) = 0;
 
  protected:
   ~WorkerEvents() = default;
@@ -91,11 +91,11 @@ struct WorkerGroup {
 
 // State of the ending, which decides the meaning of an exit.
 struct ExitCircumstances {
-  bool stopping = false;      // It exited after the stop had started.
-  bool killed_by_us = false;  // The supervisor may have sent a SIGKILL.
+  bool stopping = false;              // It exited after the stop had started.
+  bool killed_by_supervisor = false;  // The supervisor may have sent a SIGKILL.
   // The job continues without this worker: if it failed, the processes in its process group are
   // killed with it.
-  bool ends_alone = false;
+  bool fails_alone = false;
 };
 
 // StartFailed.step of a worker that was not created because a stop came first. The launcher counts
@@ -201,7 +201,7 @@ class Worker {
   std::vector<OutputPump::StreamId> streams_;
   int open_streams_ = 0;
   bool has_input_ = false;
-  bool was_killed_by_us_ = false;
+  bool was_killed_by_supervisor_ = false;
   bool ended_out_of_memory_ = false;
   std::uint64_t ended_at_ns_ = 0;
   ExitStatus exit_status_;

@@ -30,7 +30,7 @@ std::vector<TcpPeer> Membership::tcp_peers() const {
   return peers;
 }
 
-void Membership::add_place(Failure& failure) const {
+void Membership::add_host(Failure& failure) const {
   if (failure.host[0] != '\0') return;
   const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& each) {
     return each.world_rank == failure.rank;

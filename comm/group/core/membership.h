@@ -42,7 +42,7 @@ class Membership {
   }
   std::vector<TcpPeer> tcp_peers() const;
   // Adds the host and pid of the blamed rank, if the failure lacks them.
-  void add_place(Failure& failure) const;
+  void add_host(Failure& failure) const;
 
  private:
   std::string name_;

@@ -33,11 +33,11 @@ class OperationDisplay final : public EntryWatch {
     const OperationShape& shape = *std::exchange(pending_, nullptr);
     if (slot_) show(shape);
   }
-  void finish(bool is_well) {
+  void finish(bool is_ok) {
     entered();
     if (!slot_) return;
     record_.ended_ns = clock_.now_ns();
-    record_.outcome = is_well ? comm_status::Outcome::kDone : comm_status::Outcome::kFailed;
+    record_.outcome = is_ok ? comm_status::Outcome::kDone : comm_status::Outcome::kFailed;
     slot_->finish(record_);
   }
 

@@ -22,7 +22,7 @@ namespace {
 
 using nccl::DeviceOperation;
 
-[[gnu::cold, gnu::noinline]] Failure refusal(const std::string& text) {
+[[gnu::cold, gnu::noinline]] Failure rejection(const std::string& text) {
   Failure failure = make_failure(FailureKind::kOther, text);
   failure.code = static_cast<std::int32_t>(Code::kInvalidArgument);
   return failure;
@@ -34,11 +34,11 @@ bool may_stage() {
 }
 
 // Limit of operations that a rank may put on streams before the device has finished the first one.
-std::size_t most_enqueued() {
-  constexpr std::size_t kMostAhead = 1024;
+std::size_t max_enqueued() {
+  constexpr std::size_t kMaxAhead = 1024;
   const char* const wanted = std::getenv("IVY_DEVICE_AHEAD");
   const long number = wanted != nullptr ? std::strtol(wanted, nullptr, 10) : 0;
-  return number > 0 ? static_cast<std::size_t>(number) : kMostAhead;
+  return number > 0 ? static_cast<std::size_t>(number) : kMaxAhead;
 }
 
 // Returns whether a broken world's NCCL communicator is kept for the world of its survivors.
@@ -129,7 +129,7 @@ nccl::DeviceCommunicator::Started begin_operation(const DeviceOperation& operati
 
 DeviceBackend::DeviceBackend(DeviceContext context)
     : context_(std::move(context)),
-      most_enqueued_(most_enqueued()),
+      max_enqueued_(max_enqueued()),
       check_(context_.ranks, context_.job.records().store(),
              context_.job.key("device/" + context_.ranks.name() + "/")),
       detector_(context_.job, context_.ranks, context_.host, context_.failure),
@@ -179,13 +179,13 @@ nccl::DeviceCommunicator& DeviceBackend::communicator() {
   return *nccl_;
 }
 
-DeviceHeritage DeviceBackend::take_heritage() {
+InheritedDeviceState DeviceBackend::release_device_state() {
   const std::lock_guard lock(mutex_);
-  DeviceHeritage heritage;
-  heritage.revoked = std::move(revoked_);
-  heritage.key = context_.job.key("nccl/" + context_.ranks.name());
-  heritage.members = context_.ranks.members();
-  return heritage;
+  InheritedDeviceState inherited;
+  inherited.revoked = std::move(revoked_);
+  inherited.key = context_.job.key("nccl/" + context_.ranks.name());
+  inherited.members = context_.ranks.members();
+  return inherited;
 }
 
 MaybeFailure DeviceBackend::tick(const nccl::Enqueued* oldest) {
@@ -223,40 +223,40 @@ bool DeviceBackend::fail(Failure failure, const OperationCall& call) {
 
 MaybeFailure DeviceBackend::admit(DeviceOperation& operation, bool is_async) {
   OperationShape& shape = operation.collective.shape;
-  shape.place = Place::kDevice;
+  shape.memory = MemoryKind::kDevice;
   if (operation.is_message() || DeviceGroup::current() != nullptr) {
     // The ranks also synchronize for the first collective if NCCL's part was created by a split.
     const bool is_begun = is_prepared() && (operation.is_message() || is_used_);
     const std::string why = why_not_enqueued(operation, is_async, is_begun);
-    if (!why.empty()) return refusal(describe(shape) + why);
+    if (!why.empty()) return rejection(describe(shape) + why);
   }
   if (wants_staging(shape) && !may_stage()) {
-    return refusal(describe(shape) + ": NCCL has no " + std::string(reduce_op_name(shape.op)) +
-                   " of " + std::string(dtype_name(shape.dtype)) + " for " +
-                   std::string(comm_status::name_of(shape.operation)) +
-                   ", and IVY_NCCL_STAGING=0 forbids the path through host memory");
+    return rejection(describe(shape) + ": NCCL has no " + std::string(reduce_op_name(shape.op)) +
+                     " of " + std::string(dtype_name(shape.dtype)) + " for " +
+                     std::string(comm_status::name_of(shape.operation)) +
+                     ", and IVY_NCCL_STAGING=0 forbids the path through host memory");
   }
   const nccl::DeviceCommunicator* const device = existing();
   const int used = device != nullptr ? device->device() : -1;
   if (used >= 0 && used != operation.device) {
-    return refusal("the buffers are on device " + std::to_string(operation.device) +
-                   ", but this rank's device in communicator " + context_.ranks.name() + " is " +
-                   std::to_string(used));
+    return rejection("the buffers are on device " + std::to_string(operation.device) +
+                     ", but this rank's device in communicator " + context_.ranks.name() + " is " +
+                     std::to_string(used));
   }
   const nccl::Driver* const driver = nccl::Driver::in_use();
   if (driver != nullptr && !streams_.has(*driver, operation, used >= 0)) {
     const std::string own = "device " + std::to_string(operation.device);
-    return refusal(describe(shape) + ": the buffers are on " + own +
-                   ", but the stream was created for another device; pass a stream of " + own);
+    return rejection(describe(shape) + ": the buffers are on " + own +
+                     ", but the stream was created for another device; pass a stream of " + own);
   }
   operation.is_captured = driver != nullptr && driver->is_capturing(operation.stream);
   if (operation.is_captured) {
     const std::string why = why_not_captured(operation, used >= 0, is_async);
-    if (!why.empty()) return refusal(describe(shape) + why);
+    if (!why.empty()) return rejection(describe(shape) + why);
   }
   if (!is_async) return std::nullopt;
   const Result<void> given = side_.give(operation);
-  if (!given.ok()) return refusal(given.error().message);
+  if (!given.ok()) return rejection(given.error().message);
   return std::nullopt;
 }
 
@@ -314,7 +314,7 @@ Outcome DeviceBackend::mark(const DeviceOperation& operation, const std::shared_
 Outcome DeviceBackend::enqueue(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
                                const std::shared_ptr<Work>& work) {
   nccl::DeviceCommunicator& device = *existing();
-  if (!operation.is_captured) device.enqueued().await_room(most_enqueued_);
+  if (!operation.is_captured) device.enqueued().await_room(max_enqueued_);
   const std::lock_guard lock(order_);
   if (context_.failure.is_set()) return fail_enqueued(*context_.failure.get());
   nccl::DeviceCommunicator::Started one = begin_operation(operation, timeout, work);

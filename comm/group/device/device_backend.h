@@ -88,8 +88,10 @@ class DeviceBackend final : private nccl::DeviceCommunicatorOwner {
 
   // Passes a broken world's NCCL communicator, if it was revoked, to the world of its survivors
   // (IVY_NCCL_SHRINK). Call inherit() before the first operation.
-  DeviceHeritage take_heritage();
-  void inherit(DeviceHeritage heritage) { parent_ = std::move(heritage).for_heirs(context_.ranks); }
+  InheritedDeviceState release_device_state();
+  void inherit(InheritedDeviceState inherited) {
+    parent_ = std::move(inherited).parent_for(context_.ranks);
+  }
 
   // Call when the communicator has broken. Aborts the device's operations, and reports if the
   // device does not return. Any thread.
@@ -126,7 +128,7 @@ class DeviceBackend final : private nccl::DeviceCommunicatorOwner {
 
   const DeviceContext context_;
   const DeviceCheckMode mode_ = device_check_mode();
-  const std::size_t most_enqueued_;
+  const std::size_t max_enqueued_;
   DeviceCheck check_;
   std::atomic<bool> is_used_{false};  // An operation on a device was called.
   // Shared with works, which may outlive the communicator.

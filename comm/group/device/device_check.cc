@@ -21,9 +21,9 @@ constexpr milliseconds kLate{300};
 constexpr milliseconds kPause{1'000};
 constexpr std::int32_t kRanksInPause = 512;
 // Number of other ranks' records that are read in one comparison.
-constexpr std::int32_t kReadMost = 64;
+constexpr std::int32_t kMaxRead = 64;
 // Number of ranks that a message names.
-constexpr std::size_t kNamedMost = 8;
+constexpr std::size_t kMaxNamed = 8;
 
 std::string bytes_of(const DeviceRecord& record) {
   return {reinterpret_cast<const char*>(&record), sizeof record};
@@ -42,7 +42,7 @@ DeviceCheckMode device_check_mode() {
   return word == "first" ? DeviceCheckMode::kFirst : DeviceCheckMode::kLagged;
 }
 
-DeviceCheck::DeviceCheck(const Membership& ranks, PatientStore& store, std::string key)
+DeviceCheck::DeviceCheck(const Membership& ranks, FailFastStore& store, std::string key)
     : ranks_(ranks), store_(store), key_(std::move(key)), log_(ranks.rank()) {}
 
 std::uint64_t DeviceCheck::count_enqueued(const OperationShape& shape, bool is_recorded) {
@@ -114,7 +114,7 @@ MaybeFailure DeviceCheck::compare_with(std::int32_t rank) {
 }
 
 MaybeFailure DeviceCheck::compare_with_all() {
-  const std::int32_t most = std::min(ranks_.size() - 1, kReadMost);
+  const std::int32_t most = std::min(ranks_.size() - 1, kMaxRead);
   for (std::int32_t step = 1; step <= most; ++step) {
     const std::int32_t rank = (ranks_.rank() + step) % ranks_.size();
     if (MaybeFailure failure = compare_with(rank)) return failure;
@@ -153,20 +153,20 @@ MaybeFailure DeviceCheck::difference() {
 
 // For an operation that all ranks have called: a rank whose call was recorded into a graph does its
 // part only when the graph is replayed.
-std::string DeviceCheck::why_nobody_is_behind(std::uint64_t recorded, std::int32_t other,
-                                              std::uint64_t recorded_there) const {
+std::string DeviceCheck::explain_no_difference(std::uint64_t recorded, std::int32_t other,
+                                               std::uint64_t other_recorded) const {
   const auto of_rank = [](std::int32_t rank, std::uint64_t operations) {
     return "rank " + std::to_string(rank) + " has recorded " + counted(operations) + " into graphs";
   };
   return "all ranks have called it, but " + of_rank(ranks_.rank(), recorded) + " and " +
-         of_rank(other, recorded_there) + ": is every graph replayed?";
+         of_rank(other, other_recorded) + ": is every graph replayed?";
 }
 
 std::string DeviceCheck::why_late(const nccl::Enqueued& operation) {
-  constexpr const char* kNobody =
+  constexpr const char* kNoDifference =
       "all ranks have called it: is something before it on a stream stuck?";
   if (mode_ == DeviceCheckMode::kFirst) return "has every rank called it?";
-  if (mode_ == DeviceCheckMode::kEvery || ranks_.size() == 1) return kNobody;
+  if (mode_ == DeviceCheckMode::kEvery || ranks_.size() == 1) return kNoDifference;
   publish_record(operation.number);
   std::uint64_t recorded = 0;
   {
@@ -174,24 +174,24 @@ std::string DeviceCheck::why_late(const nccl::Enqueued& operation) {
     recorded = log_.recorded();
   }
   std::string behind;
-  std::string nobody = kNobody;
+  std::string explanation = kNoDifference;
   std::size_t named = 0;
-  const std::int32_t most = std::min(ranks_.size() - 1, kReadMost);
+  const std::int32_t most = std::min(ranks_.size() - 1, kMaxRead);
   for (std::int32_t step = 1; step <= most; ++step) {
     const std::int32_t rank = (ranks_.rank() + step) % ranks_.size();
     const std::optional<DeviceRecord> other = read(rank);
     const std::uint64_t called = other ? other->ahead : 0;
     if (called >= operation.number) {
       if (other->recorded != recorded)
-        nobody = why_nobody_is_behind(recorded, rank, other->recorded);
+        explanation = explain_no_difference(recorded, rank, other->recorded);
       continue;
     }
-    if (++named > kNamedMost) continue;
+    if (++named > kMaxNamed) continue;
     behind += (behind.empty() ? "" : ", ") + ("rank " + std::to_string(rank)) + " has called " +
               counted(called) + " on devices, as far as known";
   }
-  if (behind.empty()) return nobody;
-  return behind + (named > kNamedMost ? ", ..." : "");
+  if (behind.empty()) return explanation;
+  return behind + (named > kMaxNamed ? ", ..." : "");
 }
 
 }  // namespace ivy::comm

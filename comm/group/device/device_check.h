@@ -19,7 +19,7 @@
 #include "comm/contract/device_log.h"
 #include "comm/contract/failure.h"
 #include "comm/group/core/membership.h"
-#include "comm/join/patient_store.h"
+#include "comm/join/fail_fast_store.h"
 #include "comm/nccl/enqueued.h"
 
 namespace ivy::comm {
@@ -36,7 +36,7 @@ DeviceCheckMode device_check_mode();
 class DeviceCheck {
  public:
   // All arguments must outlive it. `key` is the prefix of its keys.
-  DeviceCheck(const Membership& ranks, PatientStore& store, std::string key);
+  DeviceCheck(const Membership& ranks, FailFastStore& store, std::string key);
 
   // Records an operation that is enqueued. Returns its number.
   std::uint64_t count_enqueued(const OperationShape& shape, bool is_recorded);
@@ -66,13 +66,13 @@ class DeviceCheck {
   MaybeFailure compare_with(std::int32_t rank);
   MaybeFailure compare_with_all();
   void publish_record(std::uint64_t oldest);
-  std::string why_nobody_is_behind(std::uint64_t recorded, std::int32_t other,
-                                   std::uint64_t recorded_there) const;
+  std::string explain_no_difference(std::uint64_t recorded, std::int32_t other,
+                                    std::uint64_t other_recorded) const;
   Failure failure_of(const DeviceDifference& difference, std::int32_t other) const;
   std::chrono::steady_clock::duration pause() const;
 
   const Membership& ranks_;
-  PatientStore& store_;
+  FailFastStore& store_;
   const std::string key_;
   const DeviceCheckMode mode_ = device_check_mode();
 

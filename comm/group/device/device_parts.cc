@@ -12,7 +12,7 @@ namespace ivy::comm {
 namespace {
 
 // How long an operation on the device may still run after one of its ranks has finalized.
-constexpr std::chrono::seconds kLeftPatience{5};
+constexpr std::chrono::seconds kLeftTimeout{5};
 
 }  // namespace
 
@@ -27,16 +27,16 @@ MaybeFailure DeviceFailureDetector::check() {
     detector_ = job_.make_failure_detector(ranks_.name(), ranks_.members(), ranks_.rank());
   }
   MaybeFailure found = detector_->check();
-  if (!found || !has_ended_well(*found)) return found;
+  if (!found || !has_finished(*found)) return found;
   const auto now = steady_now();
   if (!left_at_) left_at_ = now;
-  if (now - *left_at_ < kLeftPatience) return std::nullopt;
+  if (now - *left_at_ < kLeftTimeout) return std::nullopt;
   return found;
 }
 
 // Returns whether the rank has finalized rather than died. It may leave as soon as its own part of
 // an operation is done, while others still wait for theirs.
-bool DeviceFailureDetector::has_ended_well(const Failure& found) const {
+bool DeviceFailureDetector::has_finished(const Failure& found) const {
   SharedGroup* const local = host_.local();
   if (found.kind != FailureKind::kRankDied || local == nullptr) return false;
   std::uint32_t member = 0;
@@ -84,18 +84,18 @@ void DeviceDisplay::show(const nccl::Enqueued* oldest, const DeviceCheck::LastOp
   if (oldest == nullptr) display_->finish(true);
 }
 
-std::shared_ptr<nccl::Parent> DeviceHeritage::for_heirs(const Membership& heirs) && {
+std::shared_ptr<nccl::Parent> InheritedDeviceState::parent_for(const Membership& survivors) && {
   if (revoked == nullptr) return nullptr;
   auto parent = std::make_shared<nccl::Parent>();
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
-    const bool is_heir =
-        std::any_of(heirs.members().begin(), heirs.members().end(), [&](const Member& heir) {
-          return heir.job_rank == members[rank].job_rank &&
-                 heir.incarnation == members[rank].incarnation;
-        });
-    if (!is_heir) parent->excluded.push_back(static_cast<int>(rank));
+    const bool is_survivor = std::any_of(survivors.members().begin(), survivors.members().end(),
+                                         [&](const Member& survivor) {
+                                           return survivor.job_rank == members[rank].job_rank &&
+                                                  survivor.incarnation == members[rank].incarnation;
+                                         });
+    if (!is_survivor) parent->excluded.push_back(static_cast<int>(rank));
   }
-  const bool are_all_known = members.size() - parent->excluded.size() == heirs.members().size();
+  const bool are_all_known = members.size() - parent->excluded.size() == survivors.members().size();
   if (!are_all_known || parent->excluded.empty()) return nullptr;
   parent->revoked = std::move(revoked);
   parent->key = std::move(key);

@@ -35,7 +35,7 @@ class DeviceFailureDetector {
   MaybeFailure check();
 
  private:
-  bool has_ended_well(const Failure& found) const;
+  bool has_finished(const Failure& found) const;
 
   Job& job_;
   const Membership& ranks_;
@@ -49,13 +49,13 @@ class DeviceFailureDetector {
 };
 
 // State that a broken world passes on to the world of its survivors.
-struct DeviceHeritage {
+struct InheritedDeviceState {
   std::unique_ptr<nccl::RevokedHandle> revoked;  // Null if nothing was kept.
   std::string key;                               // The same on all ranks of that world.
   std::vector<Member> members;
 
-  // Returns null unless `heirs` are some, but not all, of its ranks.
-  std::shared_ptr<nccl::Parent> for_heirs(const Membership& heirs) &&;
+  // Returns null unless `survivors` are some, but not all, of its ranks.
+  std::shared_ptr<nccl::Parent> parent_for(const Membership& survivors) &&;
 };
 
 // Checks that a stream belongs to its operation's device. Thread: any.

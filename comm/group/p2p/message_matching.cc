@@ -63,13 +63,13 @@ void MessageMatching::deliver(const Message& message, MessageRequest& receive) {
   unexpected_.remove(message);
 }
 
-bool MessageMatching::is_wanted(std::int32_t source, bool and_anyone) const {
+bool MessageMatching::is_wanted(std::int32_t source, bool or_any) const {
   return std::any_of(receives_.begin(), receives_.end(), [&](const Request& each) {
-    return and_anyone ? fits(each->peer, source) : each->peer == source;
+    return or_any ? fits(each->peer, source) : each->peer == source;
   });
 }
 
-const MessageRequest* MessageMatching::receive_from_anyone() const {
+const MessageRequest* MessageMatching::receive_from_any() const {
   const auto found = std::find_if(receives_.begin(), receives_.end(),
                                   [](const Request& each) { return each->peer == kAnySource; });
   return found != receives_.end() ? found->get() : nullptr;

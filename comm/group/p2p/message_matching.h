@@ -49,10 +49,10 @@ class MessageMatching {
   // Moves a complete message to its receive and removes it.
   void deliver(const Message& message, MessageRequest& receive);
 
-  // Returns whether a posted receive names that rank or, with `and_anyone`, accepts any rank.
-  bool is_wanted(std::int32_t source, bool and_anyone) const;
+  // Returns whether a posted receive names that rank or, with `or_any`, accepts any rank.
+  bool is_wanted(std::int32_t source, bool or_any) const;
   // Returns a posted receive that accepts any rank, or null.
-  const MessageRequest* receive_from_anyone() const;
+  const MessageRequest* receive_from_any() const;
   const MessageRequest* oldest_receive() const {
     return receives_.empty() ? nullptr : receives_.front().get();
   }

@@ -20,7 +20,7 @@ constexpr std::uint32_t kChannel = 1;  // The channel of collectives is 0.
 
 // Limit of the bytes of a loan that are read in one step, so that a failure elsewhere can end a
 // long copy.
-constexpr std::size_t kBiteBytes = std::size_t{4} << 20;
+constexpr std::size_t kChunkBytes = std::size_t{4} << 20;
 
 // Writes the header, then the data. Returns whether the whole message has been written.
 bool write_message(ByteSink& sink, MessageRequest& request) {
@@ -54,19 +54,19 @@ bool write_message(ByteSink& sink, MessageRequest& request) {
 
 // Reads a piece of the message that a peer has lent. If the peer's memory cannot be read, the data
 // follows on the stream.
-LoanState read_bite(const SharedMail& mail, std::uint32_t member, MessagePeer& peer,
-                    std::uint8_t* to) {
+LoanState read_chunk(const MessageRings& mail, std::uint32_t member, MessagePeer& peer,
+                     std::uint8_t* to) {
   if (!peer.can_read) peer.can_read = mail.can_read(member);
-  const std::size_t bite = std::min(kBiteBytes, peer.header.bytes - peer.data_read);
+  const std::size_t chunk_bytes = std::min(kChunkBytes, peer.header.bytes - peer.data_read);
   if (*peer.can_read) {
     const std::uint64_t from = peer.source->lent();
     const bool was_read =
-        from != 0 && mail.read(member, to + peer.data_read, from + peer.data_read, bite);
+        from != 0 && mail.read(member, to + peer.data_read, from + peer.data_read, chunk_bytes);
     // The sender revokes the loan if a failure ends its request, after which its memory may have
     // changed.
     if (peer.source->lent() == 0) return LoanState::kOpen;
     peer.can_read = was_read;
-    peer.data_read += bite;
+    peer.data_read += chunk_bytes;
   }
   if (*peer.can_read && peer.data_read < peer.header.bytes) return LoanState::kOpen;
   const LoanState ended = *peer.can_read ? LoanState::kRead : LoanState::kDeclined;
@@ -78,7 +78,7 @@ LoanState read_bite(const SharedMail& mail, std::uint32_t member, MessagePeer& p
 
 }  // namespace
 
-MessageTraffic::MessageTraffic(const PointToPointOptions& options, SharedMail* mail,
+MessageTraffic::MessageTraffic(const PointToPointOptions& options, MessageRings* mail,
                                PeerListener* listener, MessageFailureDetector& detector)
     : options_(options), mail_(mail), listener_(listener), detector_(detector) {
   for (std::size_t rank = 0; rank < options_.peers.size(); ++rank) {
@@ -249,7 +249,7 @@ bool MessageTraffic::read_data(MessagePeer& peer, bool& has_moved) {
   if (peer.header.is_lent != 0) {
     const std::size_t before = peer.data_read;
     const LoanState loan =
-        read_bite(*mail_, static_cast<std::uint32_t>(options_.member(peer.rank)), peer, to);
+        read_chunk(*mail_, static_cast<std::uint32_t>(options_.member(peer.rank)), peer, to);
     has_moved |= loan != LoanState::kOpen || peer.data_read > before;
     if (loan != LoanState::kRead) return false;
     end_message(peer);

@@ -20,7 +20,7 @@
 #include "comm/group/p2p/message_matching.h"
 #include "comm/group/p2p/message_texts.h"
 #include "comm/group/p2p/point_to_point_peer.h"
-#include "comm/transports/shm/shared_mail.h"
+#include "comm/transports/shm/message_rings.h"
 
 namespace ivy::comm {
 
@@ -29,7 +29,7 @@ class MessageTraffic {
   using Request = std::shared_ptr<MessageRequest>;
 
   // `mail` and `listener` may be null if no rank needs them.
-  MessageTraffic(const PointToPointOptions& options, SharedMail* mail, PeerListener* listener,
+  MessageTraffic(const PointToPointOptions& options, MessageRings* mail, PeerListener* listener,
                  MessageFailureDetector& detector);
 
   // Starts a request, which may be done immediately.
@@ -87,7 +87,7 @@ class MessageTraffic {
   void clear_shown(const MessageRequest& request);
 
   const PointToPointOptions& options_;
-  SharedMail* const mail_;
+  MessageRings* const mail_;
   PeerListener* const listener_;
   MessageFailureDetector& detector_;
   std::vector<std::unique_ptr<MessagePeer>> peers_;

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "comm/group/p2p/message_board.h"
+#include "comm/group/p2p/message_display.h"
 
 namespace ivy::comm {
 
@@ -24,7 +24,7 @@ PointToPoint& Messages::open() {
   options.handler = &handler_;
   row_.emplace(job_.rows(), ranks_.name());
   if (*row_) {
-    options.board = std::make_unique<MessageBoard>(row_->slot(), row_->number(), ranks_.name());
+    options.board = std::make_unique<MessageDisplay>(row_->slot(), row_->number(), ranks_.name());
   }
   messages_ = std::make_unique<PointToPoint>(
       std::move(options), local_, job_.listener(),

@@ -34,11 +34,11 @@ std::int32_t PeerLiveness::next_awaited() {
     const std::int32_t rank = (awaited_last_ + step) % count;
     if (is_awaited(*traffic_.peers()[static_cast<std::size_t>(rank)])) return awaited_last_ = rank;
   }
-  return FailureDetector::kNobody;
+  return FailureDetector::kNoRank;
 }
 
 bool PeerLiveness::is_listening(std::int32_t rank) const {
-  return listener_->is_peer_there(options_.peer(rank).address);
+  return listener_->is_peer_listening(options_.peer(rank).address);
 }
 
 // Probes the listeners of awaited ranks on other hosts: a rank that died before it dialled has no
@@ -74,18 +74,18 @@ std::optional<bool> PeerLiveness::is_present(const MessagePeer& peer) const {
 
 void PeerLiveness::note_present(std::int32_t rank) {
   present_last_ = rank;
-  gone_since_.reset();
+  absent_since_.reset();
 }
 
 // Starts with the rank that was present last, so that usually no other rank is checked. If no rank
-// is known to be present, `doubtful` has the ranks to probe.
-bool PeerLiveness::is_any_present(std::vector<std::int32_t>& doubtful) {
+// is known to be present, `unknown` has the ranks to probe.
+bool PeerLiveness::is_any_present(std::vector<std::int32_t>& unknown) {
   const auto count = static_cast<std::int32_t>(traffic_.peers().size());
   for (std::int32_t step = 0; step < count; ++step) {
     const std::int32_t rank = (present_last_ + step) % count;
     if (rank == options_.self) continue;
     const std::optional<bool> known = is_present(*traffic_.peers()[static_cast<std::size_t>(rank)]);
-    if (!known) doubtful.push_back(rank);
+    if (!known) unknown.push_back(rank);
     if (!known || !*known) continue;
     note_present(rank);
     return true;
@@ -95,27 +95,27 @@ bool PeerLiveness::is_any_present(std::vector<std::int32_t>& doubtful) {
 
 // Returns whether a receive from any rank waits and no other rank has been present for a while.
 bool PeerLiveness::have_all_left() {
-  std::vector<std::int32_t> doubtful;
+  std::vector<std::int32_t> unknown;
   {
     const std::lock_guard lock(mutex_);
     const auto now = steady_now();
-    const milliseconds pause = gone_since_ ? kAbsenceGrace : PeerListener::kProbePause;
-    if (traffic_.matching().receive_from_anyone() == nullptr || traffic_.peers().size() == 1 ||
+    const milliseconds pause = absent_since_ ? kAbsenceGrace : PeerListener::kProbePause;
+    if (traffic_.matching().receive_from_any() == nullptr || traffic_.peers().size() == 1 ||
         now - counted_at_ < pause) {
       return false;
     }
     counted_at_ = now;
-    if (is_any_present(doubtful)) return false;
+    if (is_any_present(unknown)) return false;
   }
-  const auto present = std::find_if(doubtful.begin(), doubtful.end(),
+  const auto present = std::find_if(unknown.begin(), unknown.end(),
                                     [this](std::int32_t rank) { return is_listening(rank); });
   const std::lock_guard lock(mutex_);
-  if (present != doubtful.end()) {
+  if (present != unknown.end()) {
     note_present(*present);
     return false;
   }
-  if (!gone_since_) gone_since_ = steady_now();
-  return steady_now() - *gone_since_ >= kAbsenceGrace;
+  if (!absent_since_) absent_since_ = steady_now();
+  return steady_now() - *absent_since_ >= kAbsenceGrace;
 }
 
 // Fails receives from any rank, which wait for no rank in particular, once all others have left.
@@ -124,13 +124,13 @@ bool PeerLiveness::check_all_left() {
   const std::lock_guard lock(mutex_);
   // Progress once more, because their last messages may have arrived just before they left.
   if (traffic_.is_broken() || traffic_.progress(true)) return true;
-  const MessageRequest* const receive = traffic_.matching().receive_from_anyone();
+  const MessageRequest* const receive = traffic_.matching().receive_from_any();
   if (receive != nullptr) traffic_.report(all_left_failure(*receive, options_));
   return true;
 }
 
 bool PeerLiveness::find_failure() {
-  std::int32_t missed = FailureDetector::kNobody;
+  std::int32_t missed = FailureDetector::kNoRank;
   MaybeFailure found = detector_.shared();
   if (!found) {
     {

@@ -36,7 +36,7 @@ class PeerLiveness {
   bool is_awaited(const MessagePeer& peer) const;
   std::int32_t next_awaited();
   std::optional<bool> is_present(const MessagePeer& peer) const;
-  bool is_any_present(std::vector<std::int32_t>& doubtful);
+  bool is_any_present(std::vector<std::int32_t>& unknown);
   void note_present(std::int32_t rank);
   // The following functions lock the mutex themselves:
   MaybeFailure find_unreachable(std::int32_t& missed);
@@ -52,8 +52,8 @@ class PeerLiveness {
   Time probed_at_;
   std::int32_t awaited_last_ = 0;
   Time counted_at_;
-  std::int32_t present_last_ = 0;   // The rank that was last found present.
-  std::optional<Time> gone_since_;  // When it was first found that no other rank is present.
+  std::int32_t present_last_ = 0;     // The rank that was last found present.
+  std::optional<Time> absent_since_;  // When it was first found that no other rank is present.
 };
 
 }  // namespace ivy::comm

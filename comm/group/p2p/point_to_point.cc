@@ -80,14 +80,14 @@ PointToPoint::~PointToPoint() {
                                 "the communicator was closed before the message was complete"));
 }
 
-Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout, nanoseconds patience) {
+Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout, nanoseconds wait_limit) {
   Lock lock(mutex_);
   try {
     for (const std::shared_ptr<MessageRequest>& request : requests) {
       traffic_.enter(request, timeout);
     }
-    Patience until_end;
-    if (patience < kEver) until_end.until = steady_now() + patience;
+    WaitLimits until_end;
+    if (wait_limit < kEver) until_end.until = steady_now() + wait_limit;
     return run_until_done(lock, requests, until_end);
   } catch (const std::exception& problem) {
     return fail_with_exception(lock, problem);
@@ -101,18 +101,18 @@ Outcome PointToPoint::finish_sends() {
     requests.insert(requests.end(), peer->sends.begin(), peer->sends.end());
   }
   try {
-    Patience patience;
-    patience.idle = kDrainTime;
-    return run_until_done(lock, requests, patience);
+    WaitLimits wait_limit;
+    wait_limit.idle = kDrainTime;
+    return run_until_done(lock, requests, wait_limit);
   } catch (const std::exception& problem) {
     return fail_with_exception(lock, problem);
   }
 }
 
-// Breaks the communicator if no byte of the requests moves for `patience.idle`. Cancels receives
-// that no message has matched at `patience.until`.
+// Breaks the communicator if no byte of the requests moves for `limits.idle`. Cancels receives
+// that no message has matched at `limits.until`.
 Outcome PointToPoint::run_until_done(Lock& lock, const Requests& requests,
-                                     const Patience& patience) {
+                                     const WaitLimits& limits) {
   constexpr auto kMoving = steady_clock::time_point::max();
   auto idle_since = kMoving;
   PollingScope polling(mail_);
@@ -129,14 +129,14 @@ Outcome PointToPoint::run_until_done(Lock& lock, const Requests& requests,
     idle_since = std::min(idle_since, now);
     const std::shared_ptr<MessageRequest> open = *std::find_if(
         requests.begin(), requests.end(), [](const auto& request) { return !request->is_done; });
-    if (now - idle_since >= patience.idle) {
-      traffic_.report(timeout_failure(*open, options_, patience.idle));
-    } else if (now >= patience.until && traffic_.withdraw(open)) {
+    if (now - idle_since >= limits.idle) {
+      traffic_.report(timeout_failure(*open, options_, limits.idle));
+    } else if (now >= limits.until && traffic_.withdraw(open)) {
       break;
     } else if (now - idle_since < options_.spin) {
       spin(lock, now - idle_since);
     } else if (!traffic_.progress(true)) {
-      sleep_until_event(lock, polling, *open, std::min(open->until, patience.until));
+      sleep_until_event(lock, polling, *open, std::min(open->until, limits.until));
     }
   }
   // Handle a message that arrived during the last check here instead of waking another thread.
@@ -152,9 +152,9 @@ void PointToPoint::sleep_until_event(Lock& lock, PollingScope& polling, MessageR
                                      steady_clock::time_point until) {
   traffic_.show_oldest();
   open.is_slept_on = true;
-  const bool may_go_on = pause(lock, polling, until);
+  const bool may_continue = pause(lock, polling, until);
   open.is_slept_on = false;
-  if (!may_go_on) traffic_.report(interrupt_failure(open, options_));
+  if (!may_continue) traffic_.report(interrupt_failure(open, options_));
 }
 
 void PointToPoint::spin(Lock& lock, nanoseconds idle) {
@@ -168,9 +168,9 @@ void PointToPoint::spin(Lock& lock, nanoseconds idle) {
 // until data may have arrived. Returns false if the caller has interrupted its call.
 bool PointToPoint::pause(Lock& lock, PollingScope& polling, steady_clock::time_point until) {
   polling.end();
-  const bool may_go_on = pause(lock, polling.seen_count(), until);
+  const bool may_continue = pause(lock, polling.seen_count(), until);
   polling.begin();
-  return may_go_on;
+  return may_continue;
 }
 
 bool PointToPoint::pause(Lock& lock, std::uint32_t seen_count, steady_clock::time_point until) {

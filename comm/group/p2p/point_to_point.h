@@ -6,7 +6,7 @@
 //
 //   u32 magic | i32 tag | u64 bytes | u8 dtype | u8 is lent | 6 zero | data      little endian
 //
-// so messages of one pair arrive in the order of the calls. A message of at least kLentBytesLeast
+// so messages of one pair arrive in the order of the calls. A message of at least kMinLentBytes
 // that finds no room in its ring is lent: instead of data on the stream, the receiver copies it
 // directly from the sender's memory, and the send is done when the copy is.
 //
@@ -55,9 +55,9 @@ class PointToPoint {
 
   using Requests = std::vector<std::shared_ptr<MessageRequest>>;
   // Progresses the requests until all of them are done. A receive that no message has matched
-  // within `patience` ends without an error, with status.source -1; the message may arrive later.
+  // within `wait_limit` ends without an error, with status.source -1; the message may arrive later.
   Outcome run(const Requests& requests, std::chrono::nanoseconds timeout,
-              std::chrono::nanoseconds patience = std::chrono::nanoseconds::max());
+              std::chrono::nanoseconds wait_limit = std::chrono::nanoseconds::max());
   // Queues the request for the thread.
   void post(const std::shared_ptr<MessageRequest>& request, std::chrono::nanoseconds timeout);
   // Waits until all posted sends are done, as long as their receivers keep reading.
@@ -67,11 +67,11 @@ class PointToPoint {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  struct Patience {
+  struct WaitLimits {
     std::chrono::nanoseconds idle = std::chrono::nanoseconds::max();
     std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
   };
-  Outcome run_until_done(Lock& lock, const Requests& requests, const Patience& patience);
+  Outcome run_until_done(Lock& lock, const Requests& requests, const WaitLimits& wait_limit);
   void sleep_until_event(Lock& lock, PollingScope& polling, MessageRequest& open,
                          std::chrono::steady_clock::time_point until);
   static void spin(Lock& lock, std::chrono::nanoseconds idle);
@@ -85,7 +85,7 @@ class PointToPoint {
   std::uint32_t wake_count() const { return mail_ != nullptr ? mail_->wake_count() : 0; }
 
   const PointToPointOptions options_;
-  SharedMail* const mail_;  // Null if no other rank is on this host.
+  MessageRings* const mail_;  // Null if no other rank is on this host.
   MessageFailureDetector detector_;
   std::mutex mutex_;
   MessageTraffic traffic_;  // Guarded by mutex_, as are the following members.

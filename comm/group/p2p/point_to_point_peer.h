@@ -14,7 +14,7 @@
 
 #include "comm/contract/failure.h"
 #include "comm/group/core/first_failure.h"
-#include "comm/group/p2p/message_board.h"
+#include "comm/group/p2p/message_display.h"
 #include "comm/group/p2p/message_matching.h"
 #include "comm/group/p2p/message_request.h"
 #include "comm/transports/byte_stream.h"
@@ -32,7 +32,7 @@ struct PointToPointOptions {
   // Breaks the communicator, which calls PointToPoint::break_with(). If null, a failure only ends
   // the messages.
   FailureHandler* handler = nullptr;
-  std::unique_ptr<MessageBoard> board;  // If null, waiting messages are not shown.
+  std::unique_ptr<MessageDisplay> board;  // If null, waiting messages are not shown.
 
   const TcpPeer& peer(std::int32_t rank) const { return peers[static_cast<std::size_t>(rank)]; }
   std::int32_t member(std::int32_t rank) const { return member_of[static_cast<std::size_t>(rank)]; }

@@ -72,8 +72,8 @@ Result<ControlAnswer> receive_answer(int socket, milliseconds at_most) {
 }
 
 Error unexpected_answer(const ControlAnswer& answer) {
-  if (const auto* refused = std::get_if<control::Refused>(&answer.reply)) {
-    return Error{refused->code, "the supervisor rejected the request: " + refused->text};
+  if (const auto* rejected = std::get_if<control::Rejected>(&answer.reply)) {
+    return Error{rejected->code, "the supervisor rejected the request: " + rejected->text};
   }
   return Error{Code::kDataLoss, "the supervisor sent an unexpected answer"};
 }

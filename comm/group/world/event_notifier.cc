@@ -19,16 +19,16 @@ constexpr std::chrono::seconds kRecheck{10};
 class PageEvents final : public EventSource {
  public:
   explicit PageEvents(const comm_status::StatusPage& page)
-      : page_(page), seen_(page.news().load(std::memory_order_acquire)) {}
+      : page_(page), seen_(page.event_count().load(std::memory_order_acquire)) {}
 
   bool await(std::uint64_t /*count*/) override {
     while (stopping_.load() == 0) {
-      const std::uint32_t now = page_.news().load(std::memory_order_acquire);
+      const std::uint32_t now = page_.event_count().load(std::memory_order_acquire);
       if (now != seen_) {
         seen_ = now;
         return true;
       }
-      futex_wait({&stopping_, 0}, {&page_.news(), now}, kRecheck);
+      futex_wait({&stopping_, 0}, {&page_.event_count(), now}, kRecheck);
     }
     return false;
   }

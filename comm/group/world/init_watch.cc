@@ -60,10 +60,10 @@ MaybeFailure InitWatch::find_death() const {
 
 void InitWatch::run() {
   while (ending_.load() == 0) {
-    const std::uint32_t news = page_.news().load(std::memory_order_acquire);
+    const std::uint32_t event_count = page_.event_count().load(std::memory_order_acquire);
     const MaybeFailure found = find_death();
     if (!found) {
-      futex_wait({&ending_, 0}, {&page_.news(), news}, kLookAround);
+      futex_wait({&ending_, 0}, {&page_.event_count(), event_count}, kLookAround);
       continue;
     }
     {

@@ -116,8 +116,8 @@ Job::Job(Identity identity, milliseconds timeout)
       timeout_(timeout),
       source_(source_text(identity_)),
       joined_(identity_.bootstrap == Bootstrap::kStore ? joins.fetch_add(1) : worlds.load()),
-      life_(std::to_string(joined_)),
-      records_(identity_.rank, WorldFormation::prefix_of(life_)),
+      world_id_(std::to_string(joined_)),
+      records_(identity_.rank, WorldFormation::prefix_of(world_id_)),
       repairs_(identity_, *this) {}
 
 Job::~Job() {
@@ -129,19 +129,19 @@ Job::~Job() {
 
 // Makes the name unique in the page, which keeps the reports of all worlds of a generation.
 std::string Job::name_in_page(const std::string& communicator) const {
-  return life_ + ":" + communicator;
+  return world_id_ + ":" + communicator;
 }
 
 Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) {
   std::unique_ptr<Job> job(new Job(std::move(identity), timeout));
   const Identity& own_identity = job->identity_;
-  if (own_identity.bootstrap == Bootstrap::kAlone) return job;
+  if (own_identity.bootstrap == Bootstrap::kSingle) return job;
   IVY_CHECK(own_identity.bootstrap == Bootstrap::kStore ? job->connect_to_store()
                                                         : job->bootstrap_without_ivyrun());
   // Under ivyrun, only the job's ranks have its token.
-  job->reach_.credentials.waits_for_places = own_identity.bootstrap != Bootstrap::kStore;
+  job->network_info_.credentials.waits_for_addresses = own_identity.bootstrap != Bootstrap::kStore;
   if (own_identity.spans_hosts) {
-    job->reach_.streams = IVY_TRY(wanted_streams(std::getenv("IVY_TCP_STREAMS")));
+    job->network_info_.streams = IVY_TRY(wanted_streams(std::getenv("IVY_TCP_STREAMS")));
     IVY_CHECK(job->listen_to_peers(own_identity.rank));
   }
   if (!own_identity.control_path.empty()) IVY_CHECK(job->attach_to_supervisor());
@@ -162,22 +162,22 @@ Result<void> Job::connect_to_store() {
   if (!client.ok())
     return client.error().context("connect to the job's store at " + identity_.store_address);
   store_ = std::move(client).value();
-  reach_.first_host_address = identity_.first_host_address;
-  reach_.credentials.job_id = options.job_id;
-  reach_.credentials.token = options.token;
-  reach_.credentials.generation = options.generation;
+  network_info_.first_host_address = identity_.first_host_address;
+  network_info_.credentials.job_id = options.job_id;
+  network_info_.credentials.token = options.token;
+  network_info_.credentials.generation = options.generation;
   return {};
 }
 
 Result<void> Job::bootstrap_without_ivyrun() {
-  Bootstrapped met = IVY_TRY(bootstrap(identity_, joined_, timeout_));
-  private_store_ = std::move(met.private_store);
-  endpoint_file_ = std::move(met.endpoint_file);
-  store_ = std::move(met.client);
-  reach_.first_host_address = met.first_host_address;
-  reach_.credentials.job_id = met.job_id;
-  reach_.credentials.token = met.token;
-  reach_.credentials.generation = met.generation;
+  Bootstrapped bootstrapped = IVY_TRY(bootstrap(identity_, joined_, timeout_));
+  private_store_ = std::move(bootstrapped.private_store);
+  endpoint_file_ = std::move(bootstrapped.endpoint_file);
+  store_ = std::move(bootstrapped.client);
+  network_info_.first_host_address = bootstrapped.first_host_address;
+  network_info_.credentials.job_id = bootstrapped.job_id;
+  network_info_.credentials.token = bootstrapped.token;
+  network_info_.credentials.generation = bootstrapped.generation;
   return {};
 }
 
@@ -185,9 +185,10 @@ Result<void> Job::bootstrap_without_ivyrun() {
 // for connections of this one.
 Result<void> Job::listen_to_peers(std::uint32_t rank) {
   listener_.reset();
-  PeerCredentials credentials = reach_.credentials;
+  PeerCredentials credentials = network_info_.credentials;
   credentials.rank = rank;
-  const std::string own_address = IVY_TRY(own_address_towards(host_of(reach_.first_host_address)));
+  const std::string own_address =
+      IVY_TRY(own_address_towards(host_of(network_info_.first_host_address)));
   listener_ = IVY_TRY(PeerListener::listen(own_address, std::move(credentials)));
   return {};
 }
@@ -206,7 +207,7 @@ Result<void> Job::attach_to_supervisor() {
 }
 
 Result<World> Job::form_world() {
-  if (IVY_TRY(repairs_.is_newcomer())) {
+  if (IVY_TRY(repairs_.is_new_member())) {
     Result<World> entered = repairs_.enter(steady_now() + timeout_);
     // The next world that all ranks form together has the same number on all of them.
     if (entered.ok()) joins.store(repairs_.number_of_base() + 1);
@@ -217,10 +218,10 @@ Result<World> Job::form_world() {
   Result<World> world = formation.form();
   init_failure_ = formation.death();
   if (!world.ok()) return world;
-  if (identity_.bootstrap != Bootstrap::kAlone && identity_.bootstrap != Bootstrap::kStore)
+  if (identity_.bootstrap != Bootstrap::kSingle && identity_.bootstrap != Bootstrap::kStore)
     worlds++;
   endpoint_file_.reset();  // All ranks have joined, so remove the endpoint file.
-  if (private_store_ != nullptr) private_store_->refuse_joins();
+  if (private_store_ != nullptr) private_store_->reject_joins();
   begin_world(*world);
   return world;
 }
@@ -258,8 +259,8 @@ Result<World> Job::form_repaired(const Identity& identity, milliseconds timeout,
 }
 
 void Job::begin_world(const World& world) {
-  life_ = world.life;
-  records_.set_prefix(WorldFormation::prefix_of(life_));
+  world_id_ = world.world_id;
+  records_.set_prefix(WorldFormation::prefix_of(world_id_));
   machine_ = world.machine;
   repairs_.world_begins(world);
   if (world.local_ranks.size() == world.members.size()) {
@@ -279,9 +280,9 @@ void Job::begin_world(const World& world) {
 
 bool Job::has_left(std::int32_t world_rank) const {
   if (world_segment_ == nullptr) return false;
-  const auto place = std::find(world_members_.begin(), world_members_.end(), world_rank);
-  if (place == world_members_.end()) return false;
-  const auto index = static_cast<std::size_t>(place - world_members_.begin());
+  const auto found = std::find(world_members_.begin(), world_members_.end(), world_rank);
+  if (found == world_members_.end()) return false;
+  const auto index = static_cast<std::size_t>(found - world_members_.begin());
   return world_segment_->member(index).attached.load(std::memory_order_acquire) == kHasLeft;
 }
 
@@ -306,9 +307,9 @@ void Job::report(const Failure& failure, const std::string& communicator) {
                    [&](const auto& each) { return each.first == failure.kind; });
   if (kind == std::end(kReportKinds)) return;  // The supervisor reports deaths itself.
   // A rejection that concerns all ranks is in rank 0's record in the store, which every rank reads.
-  const bool is_refusal = failure.kind == FailureKind::kOther &&
-                          failure.code == static_cast<std::int32_t>(Code::kFailedPrecondition);
-  if (is_refusal) return;
+  const bool is_rejection = failure.kind == FailureKind::kOther &&
+                            failure.code == static_cast<std::int32_t>(Code::kFailedPrecondition);
+  if (is_rejection) return;
   control::Report report;
   report.kind = kind->second;
   report.blamed = static_cast<std::uint32_t>(repairs_.job_rank(failure.rank));

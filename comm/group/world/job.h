@@ -28,7 +28,7 @@
 
 namespace ivy::comm {
 
-class Job final : private WorldFormer, private LeftRanks {
+class Job final : private WorldFactory, private LeftRanks {
  public:
   // Dials the store and the supervisor. Does not wait for other ranks.
   static Result<std::unique_ptr<Job>> join(Identity identity, std::chrono::milliseconds timeout);
@@ -50,7 +50,7 @@ class Job final : private WorldFormer, private LeftRanks {
   const std::string& source() const { return source_; }       // The source that assigned this rank.
   store::Client* store() const { return store_.get(); }       // Null in a world of one.
   PeerListener* listener() const { return listener_.get(); }  // Null if all ranks are on one host.
-  std::uint32_t tcp_streams() const { return reach_.streams; }
+  std::uint32_t tcp_streams() const { return network_info_.streams; }
   const MachineFacts& machine() const { return machine_; }
   StatusRows& rows() { return rows_; }
   StoreRecords& records() { return records_; }
@@ -70,7 +70,7 @@ class Job final : private WorldFormer, private LeftRanks {
  private:
   Job(Identity identity, std::chrono::milliseconds timeout);
   // How ranks of other hosts reach this one.
-  struct Reach {
+  struct NetworkInfo {
     PeerCredentials credentials;
     std::string first_host_address;
     std::uint32_t streams = 0;
@@ -91,9 +91,9 @@ class Job final : private WorldFormer, private LeftRanks {
   const std::uint32_t joined_;  // Number of times that this process has joined before.
   // Identifies this world in the job, so that an earlier world's keys in the store and rows in the
   // status page are not mistaken for this world's.
-  std::string life_;
+  std::string world_id_;
   MachineFacts machine_;
-  Reach reach_;
+  NetworkInfo network_info_;
   MaybeFailure init_failure_;
   // Rank 0's store without ivyrun. Destroyed after store_.
   std::unique_ptr<PrivateStore> private_store_;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Repair has the survivors' steps in the order in which WorldRepairs takes them: agree() stores
 // this rank's call, makes the decision or waits for it, and notifies the restarted processes
-// (call_newcomers()); the world is then formed, while find_obstacle() checks for reasons to give
-// up; and conclude() stores whether that succeeded. Newcomer has the steps of a restarted process.
+// (call_new_members()); the world is then formed, while find_formation_error() checks for reasons
+// to give up; and conclude() stores whether that succeeded. Newcomer has the steps of a restarted
+// process.
 #include "comm/group/world/repair.h"
 
 #include <poll.h>
@@ -18,16 +19,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kGone = "ivy/gone/";
-constexpr const char* kNewcomer = "ivycomm/newcomer/";
+constexpr const char* kExitedPrefix = "ivy/gone/";
+constexpr const char* kNewMember = "ivycomm/newcomer/";
 constexpr const char* kCalled = "ivycomm/called/";
 constexpr const char* kEntered = "ivycomm/entered/";
 // How often the first survivor checks the ranks, and how often the others do, whose number loads
 // the store.
-constexpr milliseconds kFirstLooks{20};
-constexpr milliseconds kOthersLook{100};
-constexpr milliseconds kOthersLookMax{1'000};
-constexpr milliseconds kNewcomerLooks{50};
+constexpr milliseconds kFirstPolls{20};
+constexpr milliseconds kPollInterval{100};
+constexpr milliseconds kMaxPollInterval{1'000};
+constexpr milliseconds kNewMemberPolls{50};
 
 milliseconds until(RepairTime end) {
   return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(end - steady_now()));
@@ -52,49 +53,49 @@ Result<std::map<std::uint32_t, std::string>> Repair::numbered(const std::string&
   return found;
 }
 
-// Only the supervisor knows whether a newcomer's process has exited.
-bool Repair::has_ended_elsewhere(const Member& member) const {
-  const auto gone = gone_.find(member.job_rank);
-  if (gone != gone_.end() && gone->second >= member.incarnation) return true;
+// Only the supervisor knows whether a new member's process has exited.
+bool Repair::has_exited(const Member& member) const {
+  const auto exited = exited_.find(member.job_rank);
+  if (exited != exited_.end() && exited->second >= member.incarnation) return true;
   return context_.evidence.is_dead_by_page(member);
 }
 
 // Reads which processes have exited: the supervisor has stored it, or a newer process has their
 // rank.
-Result<void> Repair::read_gone() {
-  gone_.clear();
-  newcomers_.clear();
-  for (const auto& [rank, value] : IVY_TRY(numbered(kGone))) {
-    if (const auto incarnation = to_number<std::uint32_t>(value)) gone_[rank] = *incarnation;
+Result<void> Repair::read_exited() {
+  exited_.clear();
+  new_members_.clear();
+  for (const auto& [rank, value] : IVY_TRY(numbered(kExitedPrefix))) {
+    if (const auto incarnation = to_number<std::uint32_t>(value)) exited_[rank] = *incarnation;
   }
-  for (const auto& [rank, value] : IVY_TRY(numbered(kNewcomer))) {
+  for (const auto& [rank, value] : IVY_TRY(numbered(kNewMember))) {
     const auto incarnation = to_number<std::uint32_t>(value);
     if (!incarnation || *incarnation == 0) continue;
-    newcomers_[rank] = *incarnation;
-    const auto gone = gone_.emplace(rank, 0).first;
-    gone->second = std::max(gone->second, *incarnation - 1);
+    new_members_[rank] = *incarnation;
+    const auto exited = exited_.emplace(rank, 0).first;
+    exited->second = std::max(exited->second, *incarnation - 1);
   }
   return {};
 }
 
 Result<RepairView> Repair::view(const std::vector<Member>& members) {
   RepairView view(context_.job_size);
-  IVY_CHECK(read_gone());
+  IVY_CHECK(read_exited());
   for (const auto& [rank, value] : IVY_TRY(numbered(key("came/")))) {
     view[rank].called = value == name_of(RepairAim::kGrow) ? RepairAim::kGrow : RepairAim::kShrink;
   }
-  for (const auto& [rank, incarnation] : newcomers_) {
+  for (const auto& [rank, incarnation] : new_members_) {
     Member member;
     member.job_rank = rank;
     member.incarnation = incarnation;
-    if (!has_ended_elsewhere(member)) view[rank].newcomer = incarnation;
+    if (!has_exited(member)) view[rank].new_member = incarnation;
   }
   for (const Member& member : members) {
     RepairRank& rank = view[member.job_rank];
     rank.was_member = true;
     rank.incarnation = member.incarnation;
     // A rank that has called is alive, even if it was reported missing.
-    rank.is_dead = has_ended_elsewhere(member) || context_.evidence.is_dead_here(member) ||
+    rank.is_dead = has_exited(member) || context_.evidence.is_dead_here(member) ||
                    (!rank.called && context_.evidence.is_missed(member));
   }
   return view;
@@ -113,8 +114,8 @@ Result<RepairDecision> Repair::read_decision() {
 }
 
 Result<RepairDecision> Repair::check_own(const RepairDecision& decision) const {
-  if (decision.refusal) return *decision.refusal;
-  if (decision.place_of(context_.job_rank, context_.incarnation)) return decision;
+  if (decision.rejection) return *decision.rejection;
+  if (decision.position_of(context_.job_rank, context_.incarnation)) return decision;
   return Error{Code::kFailedPrecondition,
                "the other ranks repaired the world without rank " +
                    std::to_string(context_.job_rank) + ", which they consider dead",
@@ -149,20 +150,20 @@ Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Member>& m
     }
     const bool is_first = is_lowest_caller(seen, context_.job_rank);
     const milliseconds turn =
-        is_first ? kFirstLooks
-                 : std::min(kOthersLookMax, kOthersLook + milliseconds(context_.job_size));
+        is_first ? kFirstPolls
+                 : std::min(kMaxPollInterval, kPollInterval + milliseconds(context_.job_size));
     const Result<void> waited = store.wait({decided}, std::min(turn, until(end) + milliseconds(1)));
     if (!waited.ok() && waited.error().code != Code::kDeadlineExceeded) return waited.error();
   }
   const RepairDecision decision = IVY_TRY(read_decision());
-  IVY_CHECK(call_newcomers(decision));
+  IVY_CHECK(call_new_members(decision));
   return decision;
 }
 
-// Every survivor calls the newcomers, so that none stays uncalled if a survivor dies.
-Result<void> Repair::call_newcomers(const RepairDecision& decision) {
+// Every survivor calls the new members, so that none stays uncalled if a survivor dies.
+Result<void> Repair::call_new_members(const RepairDecision& decision) {
   for (const RepairMember& member : decision.members) {
-    if (!member.is_newcomer) continue;
+    if (!member.is_new_member) continue;
     IVY_CHECK(context_.store->set(
         kCalled + std::to_string(member.job_rank),
         base_ + " " + std::to_string(epoch_) + " " + std::to_string(member.incarnation)));
@@ -170,8 +171,8 @@ Result<void> Repair::call_newcomers(const RepairDecision& decision) {
   return {};
 }
 
-std::optional<Error> Repair::find_obstacle(const RepairDecision& decision,
-                                           const std::vector<Member>& members) {
+std::optional<Error> Repair::find_formation_error(const RepairDecision& decision,
+                                                  const std::vector<Member>& members) {
   if (context_.evidence.is_interrupted()) {
     return Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
                                        " interrupted the repair of the world"};
@@ -179,7 +180,7 @@ std::optional<Error> Repair::find_obstacle(const RepairDecision& decision,
   const Result<bool> has_ended = context_.store->check({key("end")});
   if (has_ended.ok() && *has_ended)
     return Error{Code::kUnavailable, "another rank could not form the repaired world"};
-  static_cast<void>(read_gone());
+  static_cast<void>(read_exited());
   for (const RepairMember& member : decision.members) {
     const auto known = std::find_if(members.begin(), members.end(), [&](const Member& each) {
       return each.job_rank == member.job_rank && each.incarnation == member.incarnation;
@@ -188,7 +189,7 @@ std::optional<Error> Repair::find_obstacle(const RepairDecision& decision,
     identity.job_rank = member.job_rank;
     identity.incarnation = member.incarnation;
     const bool is_dead_here = known != members.end() && context_.evidence.is_dead_here(*known);
-    if (!is_dead_here && !has_ended_elsewhere(identity)) continue;
+    if (!is_dead_here && !has_exited(identity)) continue;
     found_death_ = true;
     return Error{Code::kUnavailable,
                  "rank " + std::to_string(member.job_rank) + " died while the world was repaired"};
@@ -212,7 +213,7 @@ Result<RepairEnd> Repair::conclude(const Result<void>& formed, bool is_death) {
   // The text has the form of a rejection.
   const RepairDecision why =
       IVY_TRY(RepairDecision::decoded("no " + end.substr(std::min(end.size(), std::size_t{6}))));
-  result.error = *why.refusal;
+  result.error = *why.rejection;
   return result;
 }
 
@@ -223,18 +224,18 @@ void Repair::forget_earlier() {
     if (!names.ok()) return;
     for (const std::string& name : *names) static_cast<void>(store.remove(name));
   };
-  // A newcomer may still read the previous epoch.
+  // A new member may still read the previous epoch.
   if (epoch_ < 2) return;
   remove_below("ivycomm/" + base_ + "/repair/" + std::to_string(epoch_ - 2) + "/");
   remove_below("ivycomm/" + base_ + "+" + std::to_string(epoch_ - 1) + "/");
 }
 
-Result<void> Newcomer::announce() {
-  return context_.store->set(kNewcomer + std::to_string(context_.job_rank),
+Result<void> NewMember::announce() {
+  return context_.store->set(kNewMember + std::to_string(context_.job_rank),
                              std::to_string(context_.incarnation));
 }
 
-Result<Newcomer::Call> Newcomer::await_call(std::uint32_t above, RepairTime end) {
+Result<NewMember::Call> NewMember::await_call(std::uint32_t above, RepairTime end) {
   const RepairTime start = steady_now();
   const std::string where = kCalled + std::to_string(context_.job_rank);
   while (true) {
@@ -246,7 +247,7 @@ Result<Newcomer::Call> Newcomer::await_call(std::uint32_t above, RepairTime end)
     const auto epoch = is_own ? to_number<std::uint32_t>(words[1]) : std::nullopt;
     if (epoch && *epoch > above) return Call{std::string(words[0]), *epoch};
     if (steady_now() >= end) break;
-    poll(nullptr, 0, static_cast<int>(kNewcomerLooks.count()));
+    poll(nullptr, 0, static_cast<int>(kNewMemberPolls.count()));
   }
   return Error{Code::kDeadlineExceeded,
                "rank " + std::to_string(context_.job_rank) +
@@ -255,13 +256,13 @@ Result<Newcomer::Call> Newcomer::await_call(std::uint32_t above, RepairTime end)
                "every survivor must call grow"};
 }
 
-void Newcomer::enter() {
+void NewMember::enter() {
   const std::string rank = std::to_string(context_.job_rank);
   static_cast<void>(context_.store->set(kEntered + rank, std::to_string(context_.incarnation)));
-  static_cast<void>(context_.store->remove(kNewcomer + rank));
+  static_cast<void>(context_.store->remove(kNewMember + rank));
 }
 
-Result<bool> Newcomer::has_entered() {
+Result<bool> NewMember::has_entered() {
   const Result<std::string> value =
       context_.store->get(kEntered + std::to_string(context_.job_rank));
   if (value.ok()) return *value == std::to_string(context_.incarnation);

@@ -72,18 +72,18 @@ class Repair {
   // FailedPrecondition if the others have continued without this rank, and Cancelled if a rank has
   // interrupted the repair. Every survivor of the epoch gets the same result.
   Result<RepairDecision> agree(RepairAim aim, const std::vector<Member>& members, RepairTime end);
-  // For a newcomer that was called. Returns the survivors' decision.
+  // For a new member that was called. Returns the survivors' decision.
   Result<RepairDecision> read_decision();
   // Returns why the members cannot form their world, or nothing if they still can.
-  std::optional<Error> find_obstacle(const RepairDecision& decision,
-                                     const std::vector<Member>& members);
+  std::optional<Error> find_formation_error(const RepairDecision& decision,
+                                            const std::vector<Member>& members);
   // Stores the result of this member's attempt, unless another member has already stored one.
   // Returns the stored result. Success in `formed` means that the world is complete on every
   // member. `is_death` means that it is incomplete because a member has died, even if
-  // find_obstacle() has not found that.
+  // find_formation_error() has not found that.
   Result<RepairEnd> conclude(const Result<void>& formed, bool is_death);
   // The life of this epoch's world, which is unique in the job.
-  std::string life() const { return base_ + "+" + std::to_string(epoch_); }
+  std::string world_id() const { return base_ + "+" + std::to_string(epoch_); }
   std::uint32_t epoch() const { return epoch_; }
   // Removes keys that are no longer read. Called by one member, after the world was formed.
   void forget_earlier();
@@ -94,10 +94,10 @@ class Repair {
   }
   Result<RepairView> view(const std::vector<Member>& members);
   Result<std::map<std::uint32_t, std::string>> numbered(const std::string& prefix);
-  Result<void> read_gone();
-  bool has_ended_elsewhere(const Member& member) const;
+  Result<void> read_exited();
+  bool has_exited(const Member& member) const;
   Result<RepairDecision> publish(const RepairDecision& decision);
-  Result<void> call_newcomers(const RepairDecision& decision);
+  Result<void> call_new_members(const RepairDecision& decision);
   Result<RepairDecision> check_own(const RepairDecision& decision) const;
 
   const RepairContext& context_;
@@ -106,14 +106,14 @@ class Repair {
   bool found_death_ = false;
   // The incarnation of each rank's last process that has exited, and of its process that waits to
   // join.
-  std::map<std::uint32_t, std::uint32_t> gone_;
-  std::map<std::uint32_t, std::uint32_t> newcomers_;
+  std::map<std::uint32_t, std::uint32_t> exited_;
+  std::map<std::uint32_t, std::uint32_t> new_members_;
 };
 
 // A restarted process that waits for the survivors' grow().
-class Newcomer {
+class NewMember {
  public:
-  explicit Newcomer(const RepairContext& context) : context_(context) {}
+  explicit NewMember(const RepairContext& context) : context_(context) {}
 
   struct Call {
     std::string base;

@@ -10,19 +10,21 @@ namespace ivy::comm {
 namespace {
 
 // A process that waits to join has this rank only because its predecessor is gone.
-bool is_gone(const RepairRank& rank) {
-  return !rank.was_member || rank.is_dead || (rank.newcomer && *rank.newcomer > rank.incarnation);
+bool is_absent(const RepairRank& rank) {
+  return !rank.was_member || rank.is_dead ||
+         (rank.new_member && *rank.new_member > rank.incarnation);
 }
 
-bool is_survivor(const RepairRank& rank) { return rank.called.has_value() && !is_gone(rank); }
+bool is_survivor(const RepairRank& rank) { return rank.called.has_value() && !is_absent(rank); }
 
-bool has_newcomer(const RepairRank& rank) {
-  return is_gone(rank) && rank.newcomer && (!rank.was_member || *rank.newcomer > rank.incarnation);
+bool has_new_member(const RepairRank& rank) {
+  return is_absent(rank) && rank.new_member &&
+         (!rank.was_member || *rank.new_member > rank.incarnation);
 }
 
 bool is_missing(RepairAim aim, const RepairRank& rank) {
-  if (!is_gone(rank)) return !rank.called;
-  return aim == RepairAim::kGrow && !has_newcomer(rank);
+  if (!is_absent(rank)) return !rank.called;
+  return aim == RepairAim::kGrow && !has_new_member(rank);
 }
 
 std::optional<RepairDecision> find_difference(const RepairView& view) {
@@ -49,14 +51,14 @@ std::optional<RepairDecision> find_difference(const RepairView& view) {
 std::string_view name_of(RepairAim aim) { return aim == RepairAim::kShrink ? "shrink" : "grow"; }
 
 std::string RepairDecision::encoded() const {
-  if (refusal) {
-    return "no " + std::to_string(static_cast<int>(refusal->code)) + "\n" + refusal->message +
-           "\n" + refusal->fix;
+  if (rejection) {
+    return "no " + std::to_string(static_cast<int>(rejection->code)) + "\n" + rejection->message +
+           "\n" + rejection->fix;
   }
   std::string text = "members";
   for (const RepairMember& member : members) {
     text += "\n" + std::to_string(member.job_rank) + " " + std::to_string(member.incarnation) +
-            " " + (member.is_newcomer ? "1" : "0");
+            " " + (member.is_new_member ? "1" : "0");
   }
   return text;
 }
@@ -68,10 +70,10 @@ Result<RepairDecision> RepairDecision::decoded(const std::string& text) {
   RepairDecision decision;
   if (line.starts_with("no ")) {
     const auto code = to_number<int>(std::string_view(line).substr(3));
-    Error& refusal = decision.refusal.emplace();
-    if (code) refusal.code = static_cast<Code>(*code);
-    std::getline(lines, refusal.message);
-    std::getline(lines, refusal.fix);
+    Error& rejection = decision.rejection.emplace();
+    if (code) rejection.code = static_cast<Code>(*code);
+    std::getline(lines, rejection.message);
+    std::getline(lines, rejection.fix);
     return decision;
   }
   const Error damaged{Code::kDataLoss, "the job's store has an invalid record of the repair"};
@@ -87,13 +89,13 @@ Result<RepairDecision> RepairDecision::decoded(const std::string& text) {
   return decision.members.empty() ? Result<RepairDecision>(damaged) : decision;
 }
 
-std::optional<std::uint32_t> RepairDecision::place_of(std::uint32_t job_rank,
-                                                      std::uint32_t incarnation) const {
-  const auto place = std::find_if(members.begin(), members.end(), [&](const RepairMember& member) {
+std::optional<std::uint32_t> RepairDecision::position_of(std::uint32_t job_rank,
+                                                         std::uint32_t incarnation) const {
+  const auto found = std::find_if(members.begin(), members.end(), [&](const RepairMember& member) {
     return member.job_rank == job_rank && member.incarnation == incarnation;
   });
-  if (place == members.end()) return std::nullopt;
-  return static_cast<std::uint32_t>(place - members.begin());
+  if (found == members.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(found - members.begin());
 }
 
 std::optional<RepairDecision> decide(RepairAim aim, const RepairView& view) {
@@ -103,8 +105,8 @@ std::optional<RepairDecision> decide(RepairAim aim, const RepairView& view) {
     const RepairRank& each = view[rank];
     if (is_missing(aim, each)) return std::nullopt;
     if (is_survivor(each)) decision.members.push_back({rank, each.incarnation, false});
-    if (aim == RepairAim::kGrow && has_newcomer(each))
-      decision.members.push_back({rank, *each.newcomer, true});
+    if (aim == RepairAim::kGrow && has_new_member(each))
+      decision.members.push_back({rank, *each.new_member, true});
   }
   return decision.members.empty() ? std::nullopt : std::optional(decision);
 }
@@ -125,8 +127,8 @@ std::string missing_text(RepairAim aim, const RepairView& view) {
     if (!is_missing(aim, view[rank])) continue;
     if (++count > kNamedMax) continue;
     missing.push_back("rank " + std::to_string(rank) +
-                      (is_gone(view[rank]) ? " has not been restarted"
-                                           : " has not called " + std::string(name_of(aim))));
+                      (is_absent(view[rank]) ? " has not been restarted"
+                                             : " has not called " + std::string(name_of(aim))));
   }
   if (count > kNamedMax) missing.push_back(std::to_string(count - kNamedMax) + " more");
   return joined(missing, ", ");

@@ -27,27 +27,28 @@ struct RepairRank {
   std::uint32_t incarnation = 0;    // Number of times that its process then had been restarted.
   bool is_dead = false;             // The process that was a member is dead.
   std::optional<RepairAim> called;  // The function that the process has called, if any.
-  std::optional<std::uint32_t> newcomer;  // Incarnation of the process that waits to join, if any.
+  std::optional<std::uint32_t>
+      new_member;  // Incarnation of the process that waits to join, if any.
 };
 using RepairView = std::vector<RepairRank>;  // Indexed by rank of the job.
 
 struct RepairMember {
   std::uint32_t job_rank = 0;
   std::uint32_t incarnation = 0;
-  bool is_newcomer = false;
+  bool is_new_member = false;
   bool operator==(const RepairMember&) const = default;
 };
 
 // Either the members, by rank of the job, or the reason why there will be no such world.
 struct RepairDecision {
   std::vector<RepairMember> members;
-  std::optional<Error> refusal;
+  std::optional<Error> rejection;
 
   std::string encoded() const;
   // Fails with DataLoss if the text is not a decision.
   static Result<RepairDecision> decoded(const std::string& text);
   // Returns the position of that process among the members, or nothing if it is not one of them.
-  std::optional<std::uint32_t> place_of(std::uint32_t job_rank, std::uint32_t incarnation) const;
+  std::optional<std::uint32_t> position_of(std::uint32_t job_rank, std::uint32_t incarnation) const;
 };
 
 // Returns nothing while some rank may still call or be found dead. Decides with Aborted if

@@ -18,7 +18,7 @@ Failure difference(const std::string& communicator, const EnteredOperations& own
   const auto called = [&](const EnteredOperations& by) {
     const OperationShape shape = by.shape(sequence);
     return "rank " + std::to_string(by.rank) + " calls " +
-           describe_beside(shape, (&by == &own ? other : own).shape(sequence));
+           describe_against(shape, (&by == &own ? other : own).shape(sequence));
   };
   Failure failure =
       make_failure(FailureKind::kMismatch,
@@ -62,8 +62,8 @@ Failure StoreRecords::agree(const Failure& failure, const std::string& communica
 
 bool StoreRecords::end_wait_for_event(store::Client& client, std::uint64_t number) const {
   for (const std::uint64_t each : {number, number + 1}) {
-    const Result<void> rung = client.set_once(key_of_event(each), "", kEventTime);
-    if (!rung.ok() && rung.error().code != Code::kAlreadyExists) return false;
+    const Result<void> stored = client.set_once(key_of_event(each), "", kEventTime);
+    if (!stored.ok() && stored.error().code != Code::kAlreadyExists) return false;
   }
   return true;
 }

@@ -14,7 +14,7 @@
 #include "comm/contract/entered_operations.h"
 #include "comm/contract/failure.h"
 #include "comm/group/world/event_notifier.h"
-#include "comm/join/patient_store.h"
+#include "comm/join/fail_fast_store.h"
 #include "comm/join/wait_graph.h"
 
 namespace ivy::comm {
@@ -38,7 +38,7 @@ class StoreRecords {
   std::string key_of_event(std::uint64_t number) const {
     return key("bell/" + std::to_string(number));
   }
-  PatientStore& store() { return store_; }
+  FailFastStore& store() { return store_; }
   // Ends this rank's wait for that event, or for the next one if that wait has already started. The
   // client remains usable. Returns false if the store does not answer.
   bool end_wait_for_event(store::Client& client, std::uint64_t number) const;
@@ -68,7 +68,7 @@ class StoreRecords {
   bool stores_deaths_ = true;
   EventNotifier* notifier_ = nullptr;
   std::atomic<std::uint32_t> events_{0};  // Number of events that this rank has added.
-  PatientStore store_;
+  FailFastStore store_;
 };
 
 }  // namespace ivy::comm

@@ -77,7 +77,7 @@ struct WorldFormation::MemberText {
   std::string quotas;
   std::string caches;
   // Addresses from which its connections may come; used only without ivyrun.
-  std::string places;
+  std::string addresses;
   std::string job_rank;
   std::string incarnation;
   std::string process_start;
@@ -85,7 +85,7 @@ struct WorldFormation::MemberText {
   static constexpr std::string MemberText::*kFields[] = {
       &MemberText::build,    &MemberText::pid,         &MemberText::host_key,
       &MemberText::address,  &MemberText::processors,  &MemberText::host_name,
-      &MemberText::quotas,   &MemberText::caches,      &MemberText::places,
+      &MemberText::quotas,   &MemberText::caches,      &MemberText::addresses,
       &MemberText::job_rank, &MemberText::incarnation, &MemberText::process_start};
 
   std::string encoded() const {
@@ -115,36 +115,38 @@ struct WorldFormation::MemberText {
 WorldFormation::WorldFormation(const FormationInputs& inputs) : inputs_(inputs) {
   world_.self = static_cast<std::int32_t>(inputs.identity.rank);
   world_.timeout = inputs.timeout;
-  world_.life = inputs.repair != nullptr ? inputs.repair->life() : std::to_string(inputs.number);
-  first_life_ = world_.life;
+  world_.world_id =
+      inputs.repair != nullptr ? inputs.repair->world_id() : std::to_string(inputs.number);
+  first_world_id_ = world_.world_id;
 }
 
-// Uses first_life_, because the key is written before the ranks have synchronized and read later.
+// Uses first_world_id_, because the key is written before the ranks have synchronized and read
+// later.
 std::string WorldFormation::member_key(std::uint64_t rank) const {
-  return prefix_of(first_life_) + "member/" + std::to_string(rank);
+  return prefix_of(first_world_id_) + "member/" + std::to_string(rank);
 }
 
 // With a supervisor, the supervisor reports deaths. Without one, the store does: a rank's death
 // closes the connection over which it has stored its record.
 Result<void> WorldFormation::wait_for_all_ranks() {
   const Identity& identity = inputs_.identity;
-  const std::string name = prefix_of(world_.life) + "members";
+  const std::string name = prefix_of(world_.world_id) + "members";
   if (inputs_.repair != nullptr) return wait_at_barrier(name);
   if (inputs_.control != nullptr) {
     const std::uint64_t round =
         IVY_TRY(inputs_.store->barrier(name, identity.world_size, identity.rank, inputs_.timeout));
     // A worker may run several programs one after the other, each of which counts its worlds from
     // 0.
-    world_.life += "." + std::to_string(round);
+    world_.world_id += "." + std::to_string(round);
     return {};
   }
-  const store::Client::Round met = IVY_TRY(inputs_.store->barrier_without_losses(
+  const store::Client::Round waited = IVY_TRY(inputs_.store->barrier_without_losses(
       name, identity.world_size, identity.rank, inputs_.timeout));
-  if (!met.lost_member) return {};
-  const std::string lost = IVY_TRY(inputs_.store->get(member_key(*met.lost_member)));
+  if (!waited.lost_member) return {};
+  const std::string lost = IVY_TRY(inputs_.store->get(member_key(*waited.lost_member)));
   comm_status::RankStatus status;
   status.state = comm_status::RankState::kDied;
-  const Member member = MemberText::decoded(lost).member(*met.lost_member);
+  const Member member = MemberText::decoded(lost).member(*waited.lost_member);
   status.pid = member.pid;
   return give_up(death_in_init(member, status));
 }
@@ -152,10 +154,10 @@ Result<void> WorldFormation::wait_for_all_ranks() {
 Result<void> WorldFormation::wait_at_barrier(const std::string& name) {
   const Identity& identity = inputs_.identity;
   const std::uint64_t arrival = inputs_.store->new_arrival();
-  const Result<std::uint64_t> met = wait_and_check(nullptr, [&](milliseconds limit) {
+  const Result<std::uint64_t> waited = wait_and_check(nullptr, [&](milliseconds limit) {
     return inputs_.store->barrier(name, identity.world_size, identity.rank, limit, arrival);
   });
-  return met.ok() ? Result<void>() : met.error();
+  return waited.ok() ? Result<void>() : waited.error();
 }
 
 Error WorldFormation::give_up(const Failure& death) {
@@ -179,17 +181,17 @@ std::string WorldFormation::own_member() const {
   if (inputs_.listener == nullptr) return member.encoded();
   member.address = inputs_.listener->address();
   if (inputs_.identity.bootstrap != Bootstrap::kStore) {
-    std::vector<std::string> places = own_addresses();
-    places.push_back(inputs_.listener->host());
-    member.places = joined(places, ",");
+    std::vector<std::string> addresses = own_addresses();
+    addresses.push_back(inputs_.listener->host());
+    member.addresses = joined(addresses, ",");
   }
   return member.encoded();
 }
 
 Result<void> WorldFormation::exchange_members() {
   IVY_CHECK(inputs_.store->set(member_key(inputs_.identity.rank), own_member()));
-  const Result<void> met = wait_for_all_ranks();
-  if (!met.ok()) return met.error().context("wait for the other ranks");
+  const Result<void> waited = wait_for_all_ranks();
+  if (!waited.ok()) return waited.error().context("wait for the other ranks");
   std::vector<std::string> keys;
   for (std::uint32_t rank = 0; rank < inputs_.identity.world_size; ++rank) {
     keys.push_back(member_key(rank));
@@ -214,7 +216,7 @@ Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) 
   std::vector<Quotas> quotas;
   std::vector<Caches> caches;
   std::vector<std::string> hosts;
-  PlacesOfRanks places;
+  AddressesOfRanks addresses;
   for (const MemberText& text : texts) {
     const auto rank = static_cast<std::uint32_t>(world_.members.size());
     if (machine_of(text.host_key) == machine) {
@@ -222,20 +224,20 @@ Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) 
       quotas.push_back(quotas_from(text.quotas));
       caches.push_back(caches_from(text.caches));
     }
-    const std::vector<std::string_view> own_places = parts_of(text.places, ',');
-    places.emplace_back(own_places.begin(), own_places.end());
+    const std::vector<std::string_view> member_addresses = parts_of(text.addresses, ',');
+    addresses.emplace_back(member_addresses.begin(), member_addresses.end());
     const auto host = std::find(hosts.begin(), hosts.end(), text.host_key);
     world_.members.push_back(text.member(rank));
     world_.members.back().host = static_cast<std::uint32_t>(host - hosts.begin());
     if (host == hosts.end()) hosts.push_back(text.host_key);
   }
   if (inputs_.listener != nullptr && inputs_.identity.bootstrap != Bootstrap::kStore) {
-    inputs_.listener->expect(std::move(places));
+    inputs_.listener->expect(std::move(addresses));
   }
   MachineFacts& facts = world_.machine;
   facts.has_processor_each = have_processor_each(processors) && have_quota_each(quotas);
-  facts.is_crowded = are_crowded(processors) || are_crowded(quotas);
-  facts.caches = least_caches(caches);
+  facts.is_overloaded = are_overloaded(processors) || are_overloaded(quotas);
+  facts.caches = smallest_caches(caches);
   facts.caches.processors = static_cast<std::uint32_t>(count_processors(processors));
   return {};
 }
@@ -250,7 +252,7 @@ Result<void> WorldFormation::watched_exchange() {
   return death ? give_up(*death) : exchanged;
 }
 
-Result<void> WorldFormation::form_alone() {
+Result<void> WorldFormation::form_single() {
   Member member;
   member.pid = getpid();
   member.host_name = own_host_name();
@@ -262,7 +264,7 @@ Result<World> WorldFormation::form() {
   Result<void> formed = form_locally();
   if (inputs_.repair != nullptr) {
     const bool is_whole_here = formed.ok();
-    if (is_whole_here) formed = wait_at_barrier(prefix_of(first_life_) + "formed");
+    if (is_whole_here) formed = wait_at_barrier(prefix_of(first_world_id_) + "formed");
     // If the world is complete on every rank, a later death is a failure of the new world.
     formed = inputs_.repair->conclude(formed, death_.has_value());
     IVY_ASSERT(!formed.ok() || is_whole_here);
@@ -272,7 +274,7 @@ Result<World> WorldFormation::form() {
 }
 
 Result<void> WorldFormation::form_locally() {
-  IVY_CHECK(inputs_.store == nullptr ? form_alone() : watched_exchange());
+  IVY_CHECK(inputs_.store == nullptr ? form_single() : watched_exchange());
   const std::uint32_t host = world_.members[inputs_.identity.rank].host;
   for (const Member& member : world_.members) {
     if (member.host == host) world_.local_ranks.push_back(member.world_rank);
@@ -292,11 +294,11 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_of_supervisor() c
   SegmentGeometry geometry;
   geometry.member_count = static_cast<std::uint32_t>(world_.local_ranks.size());
   control::Segment request;
-  request.name = "world#" + world_.life;
+  request.name = "world#" + world_.world_id;
   request.bytes = geometry.total_bytes();
   request.members = geometry.member_count;
   control::Segment rings = request;
-  rings.name = "rings#" + world_.life;
+  rings.name = "rings#" + world_.world_id;
   rings.bytes = geometry.rings_bytes();
   rings.reserve = false;
   Descriptor memory(IVY_TRY(inputs_.control->segment(request, milliseconds(30'000))));
@@ -310,7 +312,7 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
   store::Client& store = *inputs_.store;
   const std::vector<std::int32_t>& local = world_.local_ranks;
   const auto members = static_cast<std::uint32_t>(local.size());
-  const std::string name = prefix_of(world_.life) + "segment/" + std::to_string(local.front());
+  const std::string name = prefix_of(world_.world_id) + "segment/" + std::to_string(local.front());
   const std::unique_ptr<FailureDetector> detector =
       make_process_detector(world_.members, world_.self, nullptr);
   const std::string name_to_be = name + "/soon";
@@ -334,19 +336,19 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
   const auto place = std::find(local.begin(), local.end(), world_.self);
   const auto member = static_cast<std::uint32_t>(place - local.begin());
   const std::uint64_t arrival = store.new_arrival();
-  const Result<std::uint64_t> met = wait_and_check(detector.get(), [&](milliseconds limit) {
+  const Result<std::uint64_t> waited = wait_and_check(detector.get(), [&](milliseconds limit) {
     return store.barrier(name + "/attached", members, member, limit, arrival);
   });
-  if (!met.ok()) return met.error().context("wait for the other ranks of this host");
+  if (!waited.ok()) return waited.error().context("wait for the other ranks of this host");
   segment->unlink_name();
   return segment;
 }
 
 // Returns why the world cannot be formed: the repair's reason, or the death of a rank that
 // `detector` (or null) has seen.
-std::optional<Error> WorldFormation::find_obstacle(FailureDetector* detector) {
+std::optional<Error> WorldFormation::find_formation_error(FailureDetector* detector) {
   if (inputs_.repair != nullptr) {
-    if (std::optional<Error> why = inputs_.repair->find_obstacle()) return why;
+    if (std::optional<Error> why = inputs_.repair->find_formation_error()) return why;
   }
   const MaybeFailure death = detector != nullptr ? detector->check() : std::nullopt;
   if (!death) return std::nullopt;
@@ -363,7 +365,7 @@ auto WorldFormation::wait_and_check(FailureDetector* detector, Wait wait)
   for (;;) {
     auto waited = wait(kDeathCheckStep);
     if (waited.ok() || waited.error().code != Code::kDeadlineExceeded) return waited;
-    if (const std::optional<Error> why = find_obstacle(detector)) {
+    if (const std::optional<Error> why = find_formation_error(detector)) {
       // The dead rank may have written the awaited key before it died.
       waited = wait(milliseconds(1));
       if (waited.ok()) return waited;

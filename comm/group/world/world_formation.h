@@ -30,7 +30,7 @@ namespace ivy::comm {
 struct MachineFacts {
   // All its ranks can run at the same time. Only then do waits spin.
   bool has_processor_each = true;
-  bool is_crowded = false;
+  bool is_overloaded = false;
   Caches caches;
 };
 
@@ -42,20 +42,21 @@ struct World {
   std::vector<std::int32_t> local_ranks;   // The ranks that share this memory.
   std::chrono::milliseconds timeout{0};
   MachineFacts machine;
-  std::string life;  // The same on all its ranks, and different from every other world of the job.
+  std::string
+      world_id;  // The same on all its ranks, and different from every other world of the job.
 };
 
 // The repair for which a world is formed (repair.h). Implemented by world_repairs.cc.
 class RepairAttempt {
  public:
   virtual ~RepairAttempt() = default;
-  // World::life.
-  virtual std::string life() const = 0;
+  // World::world_id.
+  virtual std::string world_id() const = 0;
   // Returns this process's rank as assigned by the launcher.
   virtual std::uint32_t job_rank() const = 0;
   // Called while ranks wait for each other. Returns why the world cannot be formed, or nothing if
   // it still can.
-  virtual std::optional<Error> find_obstacle() = 0;
+  virtual std::optional<Error> find_formation_error() = 0;
   // Called once with this rank's result (`is_death`: a rank has died). Returns the result that all
   // ranks share.
   virtual Result<void> conclude(const Result<void>& formed, bool is_death) = 0;
@@ -82,7 +83,7 @@ class WorldFormation {
   const MaybeFailure& death() const { return death_; }
 
   // Returns the prefix of that world's keys in the store.
-  static std::string prefix_of(const std::string& life) { return "ivycomm/" + life + "/"; }
+  static std::string prefix_of(const std::string& world_id) { return "ivycomm/" + world_id + "/"; }
 
  private:
   struct MemberText;
@@ -92,19 +93,19 @@ class WorldFormation {
   Result<void> exchange_members();
   Result<void> watched_exchange();
   Result<void> read_members(const std::vector<MemberText>& texts);
-  Result<void> form_alone();
+  Result<void> form_single();
   Result<void> form_locally();
   Result<std::unique_ptr<SharedSegment>> segment_of_supervisor() const;
   Result<std::unique_ptr<SharedSegment>> segment_by_name();
   Result<void> wait_at_barrier(const std::string& name);
-  std::optional<Error> find_obstacle(FailureDetector* detector);
+  std::optional<Error> find_formation_error(FailureDetector* detector);
   template <class Wait>
   auto wait_and_check(FailureDetector* detector, Wait wait)
       -> decltype(wait(std::chrono::milliseconds()));
   Error give_up(const Failure& death);
 
   const FormationInputs inputs_;
-  std::string first_life_;  // World::life before the ranks have synchronized.
+  std::string first_life_;  // World::world_id before the ranks have synchronized.
   World world_;
   MaybeFailure death_;
 };

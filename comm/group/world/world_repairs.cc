@@ -24,10 +24,10 @@ class WorldRepairs::Attempt final : public RepairAttempt {
   Repair& repair() { return repair_; }
   bool has_death() const { return end_.is_death; }
 
-  std::string life() const override { return repair_.life(); }
+  std::string world_id() const override { return repair_.world_id(); }
   std::uint32_t job_rank() const override { return repairs_.identity_.rank; }
-  std::optional<Error> find_obstacle() override {
-    return repair_.find_obstacle(decision_, repairs_.members_);
+  std::optional<Error> find_formation_error() override {
+    return repair_.find_formation_error(decision_, repairs_.members_);
   }
   Result<void> conclude(const Result<void>& formed, bool is_death) override {
     end_ = IVY_TRY(repair_.conclude(formed, is_death));
@@ -49,7 +49,7 @@ void WorldRepairs::use(store::Client* store, ControlClient* control) {
 
 void WorldRepairs::world_begins(const World& world) {
   // The name of a repaired world starts with that of the first one.
-  base_ = world.life.substr(0, world.life.find('+'));
+  base_ = world.world_id.substr(0, world.world_id.find('+'));
   members_ = world.members;
   missed_.clear();
   has_listeners_ = world.local_ranks.size() != world.members.size();
@@ -90,7 +90,7 @@ bool WorldRepairs::is_dead_here(const Member& member) const {
 bool WorldRepairs::is_missed(const Member& member) const {
   if (std::find(missed_.begin(), missed_.end(), member.job_rank) != missed_.end()) return true;
   const bool can_probe = has_listeners_ && control_ == nullptr && !member.address.empty();
-  return can_probe && !PeerListener::is_there(member.address);
+  return can_probe && !PeerListener::is_listening(member.address);
 }
 
 RepairContext WorldRepairs::context() const {
@@ -100,11 +100,11 @@ RepairContext WorldRepairs::context() const {
 Result<World> WorldRepairs::try_to_form(Attempt& attempt, RepairTime end) {
   const RepairDecision& decision = attempt.decision();
   Identity identity = identity_;
-  identity.rank = *decision.place_of(identity_.rank, identity_.attempt.incarnation);
+  identity.rank = *decision.position_of(identity_.rank, identity_.attempt.incarnation);
   identity.world_size = static_cast<std::uint32_t>(decision.members.size());
   has_listeners_ = false;
   const auto left = std::chrono::duration_cast<milliseconds>(end - steady_now());
-  Result<World> world = former_.form_repaired(identity, std::max(left, milliseconds(1)), attempt);
+  Result<World> world = factory_.form_repaired(identity, std::max(left, milliseconds(1)), attempt);
   if (world.ok() && identity.rank == 0) attempt.repair().forget_earlier();
   return world;
 }
@@ -123,18 +123,18 @@ Result<World> WorldRepairs::repair(RepairAim aim, RepairTime end) {
   }
 }
 
-Result<bool> WorldRepairs::is_newcomer() const {
+Result<bool> WorldRepairs::is_new_member() const {
   if (identity_.attempt.incarnation == 0 || store_ == nullptr) return false;
   const RepairContext context = this->context();
-  return !IVY_TRY(Newcomer(context).has_entered());
+  return !IVY_TRY(NewMember(context).has_entered());
 }
 
 Result<World> WorldRepairs::enter(RepairTime end) {
   const RepairContext context = this->context();
-  Newcomer newcomer(context);
-  IVY_CHECK(newcomer.announce());
+  NewMember new_member(context);
+  IVY_CHECK(new_member.announce());
   while (true) {
-    const Newcomer::Call call = IVY_TRY(newcomer.await_call(epoch_, end));
+    const NewMember::Call call = IVY_TRY(new_member.await_call(epoch_, end));
     epoch_ = call.epoch;
     Repair repair(context, call.base, call.epoch);
     const Result<RepairDecision> decision = repair.read_decision();
@@ -143,7 +143,7 @@ Result<World> WorldRepairs::enter(RepairTime end) {
     Attempt attempt(*this, repair, *decision);
     Result<World> world = try_to_form(attempt, end);
     if (!world.ok()) continue;  // The survivors start the next epoch and call again.
-    newcomer.enter();
+    new_member.enter();
     return world;
   }
 }

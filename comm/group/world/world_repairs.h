@@ -21,9 +21,9 @@
 namespace ivy::comm {
 
 // Forms a world of the members decided by a repair. Implemented by Job.
-class WorldFormer {
+class WorldFactory {
  public:
-  virtual ~WorldFormer() = default;
+  virtual ~WorldFactory() = default;
   // This process is identity.rank of identity.world_size.
   virtual Result<World> form_repaired(const Identity& identity, std::chrono::milliseconds timeout,
                                       RepairAttempt& attempt) = 0;
@@ -32,8 +32,8 @@ class WorldFormer {
 class WorldRepairs final : private RepairEvidence {
  public:
   // Both must outlive it.
-  WorldRepairs(const Identity& identity, WorldFormer& former)
-      : identity_(identity), former_(former) {}
+  WorldRepairs(const Identity& identity, WorldFactory& factory)
+      : identity_(identity), factory_(factory) {}
   // May be null, as in FormationInputs.
   void use(store::Client* store, ControlClient* control);
 
@@ -42,14 +42,14 @@ class WorldRepairs final : private RepairEvidence {
   // For a restarted process that is in no world yet.
   Result<World> enter(RepairTime end);
   // Returns whether this process must call enter() instead of forming a world with all ranks.
-  Result<bool> is_newcomer() const;
+  Result<bool> is_new_member() const;
 
   // Call when a world starts, repaired or not.
   void world_begins(const World& world);
   void interrupt() { is_interrupted_.store(true); }
   // Records the rank that a failure of the world reports dead.
   void note_missed(const Failure& failure);
-  // The number of the world from which the repairs started. A newcomer has not seen the repaired
+  // The number of the world from which the repairs started. A new member has not seen the repaired
   // worlds in between.
   std::uint32_t number_of_base() const;
   // Returns the launcher's number of a rank of the world, or -1 if there is no such rank.
@@ -65,7 +65,7 @@ class WorldRepairs final : private RepairEvidence {
   Result<World> try_to_form(Attempt& attempt, RepairTime end);
 
   const Identity& identity_;
-  WorldFormer& former_;
+  WorldFactory& factory_;
   store::Client* store_ = nullptr;
   ControlClient* control_ = nullptr;
   std::string base_;  // The life of the world from which the repairs started.

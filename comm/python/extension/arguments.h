@@ -13,22 +13,22 @@
 
 namespace ivy::python {
 
-inline PyObject* not_usual() { return new_reference(Py_NotImplemented); }
+inline PyObject* not_implemented() { return new_reference(Py_NotImplemented); }
 
 inline PyObject* reduction_numbers = nullptr;  // A dict from the names to the numbers.
 inline PyObject* reduction_type = nullptr;     // ReduceOp, whose members are also in the dict.
-inline PyObject* usual_reduction = nullptr;    // The default name.
+inline PyObject* default_reduction = nullptr;  // The default name.
 
 // Returns -1 if the reduction was not given by its exact name in the table.
 inline int reduction_of(PyObject* op) {
-  if (op == usual_reduction) return IVY_SUM;
+  if (op == default_reduction) return IVY_SUM;
   const bool is_member = reinterpret_cast<PyObject*>(Py_TYPE(op)) == reduction_type;
   if (!is_member && !PyUnicode_CheckExact(op)) return -1;
   return number_in(reduction_numbers, op);
 }
 
 // Returns whether these arguments have their default values.
-inline bool are_usual(PyObject* async_op, PyObject* timeout) {
+inline bool are_default(PyObject* async_op, PyObject* timeout) {
   return async_op == Py_False && timeout == Py_None;
 }
 inline bool is_one(PyObject* factor) {

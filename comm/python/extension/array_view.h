@@ -23,11 +23,11 @@ struct NumPy {
 };
 // Null before NumPy is imported. Then set once and never freed, because other threads may be
 // reading it.
-inline std::atomic<const NumPy*> taught_numpy = nullptr;
+inline std::atomic<const NumPy*> loaded_numpy = nullptr;
 // Requires that NumPy was imported, which the existence of an array proves.
-inline const NumPy& numpy() { return *taught_numpy.load(std::memory_order_acquire); }
+inline const NumPy& numpy() { return *loaded_numpy.load(std::memory_order_acquire); }
 
-inline PyObject* teach(PyObject*, PyObject* arguments) {
+inline PyObject* load_numpy(PyObject*, PyObject* arguments) {
   NumPy given = {};
   if (PyArg_ParseTuple(arguments, "OOO", &given.array_type, &given.empty, &given.empty_like) == 0) {
     return nullptr;
@@ -35,7 +35,7 @@ inline PyObject* teach(PyObject*, PyObject* arguments) {
   const NumPy* const numpy = keep(given);
   if (numpy == nullptr) return nullptr;
   for (PyObject* const each : {given.array_type, given.empty, given.empty_like}) Py_INCREF(each);
-  taught_numpy.store(numpy, std::memory_order_release);
+  loaded_numpy.store(numpy, std::memory_order_release);
   return new_reference(Py_None);
 }
 
@@ -101,7 +101,7 @@ class ArrayView {
     return take_any(array, flags) && memory_.device < 0;
   }
   bool take(PyObject* array, int flags) {
-    const NumPy* const known = taught_numpy.load(std::memory_order_acquire);
+    const NumPy* const known = loaded_numpy.load(std::memory_order_acquire);
     if (known == nullptr || reinterpret_cast<PyObject*>(Py_TYPE(array)) != known->array_type) {
       return false;
     }
@@ -148,9 +148,9 @@ class ArrayView {
   }
   bool overlaps(const ArrayView& other) const {
     const auto begin = reinterpret_cast<std::uintptr_t>(data());
-    const auto theirs = reinterpret_cast<std::uintptr_t>(other.data());
-    return begin < theirs + static_cast<std::size_t>(other.buffer_.len) &&
-           theirs < begin + static_cast<std::size_t>(buffer_.len);
+    const auto other_begin = reinterpret_cast<std::uintptr_t>(other.data());
+    return begin < other_begin + static_cast<std::size_t>(other.buffer_.len) &&
+           other_begin < begin + static_cast<std::size_t>(buffer_.len);
   }
 
  private:

@@ -5,20 +5,20 @@
 // argument is not one of the usual ones; the Python function then converts the arguments and calls
 // call_library(). `module_methods` lists the other functions of the module.
 //
-// It links neither libivycomm nor NumPy. connect() receives the library's functions, teach()
-// NumPy's and teach_torch() torch's; comm/python/ivycomm/calls.py calls them.
+// It links neither libivycomm nor NumPy. connect() receives the library's functions, load_numpy()
+// NumPy's and load_torch() torch's; comm/python/ivycomm/calls.py calls them.
 //
 // Thread: any that is attached to the interpreter. A call releases the interpreter's lock while it
 // waits. Nothing here relies on that lock, which free-threaded builds do not have.
 #include "comm/python/extension/arguments.h"
 #include "comm/python/extension/array_view.h"
 #include "comm/python/extension/collective_calls.h"
+#include "comm/python/extension/group_handles.h"
 #include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/library.h"
 #include "comm/python/extension/message_calls.h"
 #include "comm/python/extension/plain_calls.h"
 #include "comm/python/extension/python.h"
-#include "comm/python/extension/seats.h"
 
 namespace ivy::python {
 namespace {
@@ -38,22 +38,22 @@ PyObject* connect(PyObject*, PyObject* arguments) {
   reduction_numbers = new_reference(reductions);
   reduction_type = new_reference(type);
   raise_error = new_reference(raise);
-  usual_reduction = PyUnicode_InternFromString("sum");
+  default_reduction = PyUnicode_InternFromString("sum");
   return new_reference(Py_None);
 }
 
 PyMethodDef module_methods[] = {
     {"connect", connect, METH_VARARGS, "connect(address_of, reductions, ReduceOp, raise_error)"},
-    {"teach", teach, METH_VARARGS, "teach(ndarray, empty, empty_like): NumPy is imported"},
-    {"teach_torch", teach_torch, METH_VARARGS,
+    {"teach", load_numpy, METH_VARARGS, "teach(ndarray, empty, empty_like): NumPy is imported"},
+    {"teach_torch", load_torch, METH_VARARGS,
      "teach_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream): torch "
      "is "
      "imported"},
-    {"seat", make_seat, METH_VARARGS, "seat(communicator, rank, size): the state of a Group"},
+    {"seat", make_handle, METH_VARARGS, "seat(communicator, rank, size): the state of a Group"},
     {"begin_world", begin_world, METH_VARARGS, "begin_world(seat, main_thread)"},
     {"end_world", end_world, METH_NOARGS,
      "end_world(): closes every seat unless calls are in progress; returns their number"},
-    {"close", close_seat, METH_O,
+    {"close", close_handle, METH_O,
      "close(seat): later calls cannot enter it; False if it was already closed"},
     {"inside", count_inside, METH_O,
      "inside(seat): number of threads inside a call on it; None: on any seat"},
@@ -84,8 +84,8 @@ PyMODINIT_FUNC PyInit_ivycomm_calls() {
   // process.
   PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
 #endif
-  name_of_seat = PyUnicode_InternFromString("_seat");
-  if (name_of_seat == nullptr || PyModule_AddFunctions(module, collective_methods) != 0 ||
+  handle_attribute = PyUnicode_InternFromString("_seat");
+  if (handle_attribute == nullptr || PyModule_AddFunctions(module, collective_methods) != 0 ||
       PyModule_AddFunctions(module, message_methods) != 0 ||
       PyModule_AddIntConstant(module, "INTERFACE", kInterface) != 0) {
     Py_DECREF(module);

@@ -11,36 +11,37 @@
 #include "comm/python/extension/arguments.h"
 #include "comm/python/extension/array_list.h"
 #include "comm/python/extension/array_view.h"
+#include "comm/python/extension/group_handles.h"
 #include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/library.h"
-#include "comm/python/extension/seats.h"
 
 namespace ivy::python {
 
 // Returns a rank of the group, or -1 if it is not one: the Python function then raises the error.
-inline int root_of(PyObject* given, const Seat& seat) {
+inline int root_of(PyObject* given, const GroupCall& handle) {
   const int root = small_number(given);
-  return seat && root < seat.size ? root : -1;
+  return handle && root < handle.size ? root : -1;
 }
 
 // Returns whether the array's rows can be divided equally among the group's ranks.
-inline bool is_divisible(const ArrayView& array, const Seat& seat) {
-  return array.rows() != kNoAxis && array.rows() % seat.size == 0;
+inline bool is_divisible(const ArrayView& array, const GroupCall& handle) {
+  return array.rows() != kNoAxis && array.rows() % handle.size == 0;
 }
 
 // Takes x, src, group, out, async_op and timeout.
 inline PyObject* broadcast(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 6 || !are_usual(given[4], given[5]) || given[3] != Py_None) return not_usual();
-  const Seat seat(given[2]);
-  const int root = root_of(given[1], seat);
+  if (count != 6 || !are_default(given[4], given[5]) || given[3] != Py_None)
+    return not_implemented();
+  const GroupCall handle(given[2]);
+  const int root = root_of(given[1], handle);
   ArrayView input;
-  if (root < 0 || !input.take(given[0], 0)) return not_usual();
+  if (root < 0 || !input.take(given[0], 0)) return not_implemented();
   Result result;
-  if (!result.make(empty_like(given[0]))) return not_usual();
+  if (!result.make(empty_like(given[0]))) return not_implemented();
   const auto call = [&](const ivy_call* how) {
-    if (seat.rank == root && input.bytes() > 0)
+    if (handle.rank == root && input.bytes() > 0)
       std::memcpy(result.view.data(), input.data(), input.bytes());
-    return library.broadcast(seat.comm, result.view.data(), input.count(), input.dtype(), root,
+    return library.broadcast(handle.comm, result.view.data(), input.count(), input.dtype(), root,
                              how);
   };
   return carry_out(call) ? result.give() : nullptr;
@@ -48,14 +49,14 @@ inline PyObject* broadcast(PyObject*, PyObject* const* given, Py_ssize_t count) 
 
 // Takes x, src, group, async_op and timeout.
 inline PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 5 || !are_usual(given[3], given[4])) return not_usual();
-  const Seat seat(given[2]);
+  if (count != 5 || !are_default(given[3], given[4])) return not_implemented();
+  const GroupCall handle(given[2]);
   const int root = small_number(given[1]);
-  if (!seat || root < 0 || root >= seat.size) return not_usual();
+  if (!handle || root < 0 || root >= handle.size) return not_implemented();
   ArrayView array;
-  if (!array.take_any(given[0], kBufferWritable)) return not_usual();
+  if (!array.take_any(given[0], kBufferWritable)) return not_implemented();
   const auto call = [&](const ivy_call* how) {
-    return library.broadcast(seat.comm, array.data(), array.count(), array.dtype(), root, how);
+    return library.broadcast(handle.comm, array.data(), array.count(), array.dtype(), root, how);
   };
   return carry_out(call, array.memory()) && mark_changed(given[0]) ? new_reference(given[0])
                                                                    : nullptr;
@@ -63,17 +64,18 @@ inline PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_
 
 // Takes x, dst, op, group, out, async_op, timeout and factor.
 inline PyObject* reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 8 || !are_usual(given[5], given[6]) || !is_one(given[7])) return not_usual();
-  const Seat seat(given[3]);
+  if (count != 8 || !are_default(given[5], given[6]) || !is_one(given[7])) return not_implemented();
+  const GroupCall handle(given[3]);
   const int op = reduction_of(given[2]);
-  const int root = root_of(given[1], seat);
+  const int root = root_of(given[1], handle);
   ArrayView input;
-  if (root < 0 || op < 0 || given[4] != Py_None || !input.take_any(given[0], 0)) return not_usual();
-  const bool is_root = seat.rank == root;
+  if (root < 0 || op < 0 || given[4] != Py_None || !input.take_any(given[0], 0))
+    return not_implemented();
+  const bool is_root = handle.rank == root;
   Result result;
-  if (is_root && !result.make(empty_like(given[0]))) return not_usual();
+  if (is_root && !result.make(empty_like(given[0]))) return not_implemented();
   const auto call = [&](const ivy_call* how) {
-    return library.reduce(seat.comm, input.data(), is_root ? result.view.data() : nullptr,
+    return library.reduce(handle.comm, input.data(), is_root ? result.view.data() : nullptr,
                           input.count(), input.dtype(), op, root, how);
   };
   if (!carry_out(call, input.memory())) return nullptr;
@@ -82,15 +84,15 @@ inline PyObject* reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
 
 // Takes x, dst, op, group, async_op, timeout and factor.
 inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
-  const Seat seat(given[3]);
+  if (count != 7 || !are_default(given[4], given[5]) || !is_one(given[6])) return not_implemented();
+  const GroupCall handle(given[3]);
   const int op = reduction_of(given[2]);
-  const int root = root_of(given[1], seat);
+  const int root = root_of(given[1], handle);
   ArrayView array;
-  if (root < 0 || op < 0 || !array.take_any(given[0], kBufferWritable)) return not_usual();
-  const bool is_root = seat.rank == root;
+  if (root < 0 || op < 0 || !array.take_any(given[0], kBufferWritable)) return not_implemented();
+  const bool is_root = handle.rank == root;
   const auto call = [&](const ivy_call* how) {
-    return library.reduce(seat.comm, is_root ? IVY_IN_PLACE : array.data(),
+    return library.reduce(handle.comm, is_root ? IVY_IN_PLACE : array.data(),
                           is_root ? array.data() : nullptr, array.count(), array.dtype(), op, root,
                           how);
   };
@@ -103,20 +105,21 @@ inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t c
 // and factor.
 template <auto Function>
 PyObject* combined(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
-  const Seat seat(given[2]);
+  if (count != 7 || !are_default(given[4], given[5]) || !is_one(given[6])) return not_implemented();
+  const GroupCall handle(given[2]);
   const int op = reduction_of(given[1]);
   ArrayView input;
-  if (!seat || op < 0 || !input.take_any(given[0], 0)) return not_usual();
+  if (!handle || op < 0 || !input.take_any(given[0], 0)) return not_implemented();
   Result result;
   PyObject* const out = given[3];
-  if (out != Py_None && (is_tensor(given[0]) || is_tensor(out))) return not_usual();
-  if (!result.make(out == Py_None ? empty_like(given[0]) : new_reference(out))) return not_usual();
+  if (out != Py_None && (is_tensor(given[0]) || is_tensor(out))) return not_implemented();
+  if (!result.make(out == Py_None ? empty_like(given[0]) : new_reference(out)))
+    return not_implemented();
   const bool is_in_place = out != Py_None && result.view.data() == input.data();
-  if (out != Py_None && !result.view.can_take(input, is_in_place)) return not_usual();
+  if (out != Py_None && !result.view.can_take(input, is_in_place)) return not_implemented();
   const void* const send = is_in_place ? IVY_IN_PLACE : input.data();
   const auto call = [&](const ivy_call* how) {
-    return (library.*Function)(seat.comm, send, result.view.data(), input.count(), input.dtype(),
+    return (library.*Function)(handle.comm, send, result.view.data(), input.count(), input.dtype(),
                                op, how);
   };
   return carry_out(call, input.memory()) ? result.give() : nullptr;
@@ -125,14 +128,14 @@ PyObject* combined(PyObject*, PyObject* const* given, Py_ssize_t count) {
 // all_reduce_, scan_ and exscan_, as combined(). Takes x, op, group, async_op, timeout and factor.
 template <auto Function>
 PyObject* combined_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 6 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
-  const Seat seat(given[2]);
+  if (count != 6 || !are_default(given[3], given[4]) || !is_one(given[5])) return not_implemented();
+  const GroupCall handle(given[2]);
   const int op = reduction_of(given[1]);
   ArrayView array;
-  if (!seat || op < 0 || !array.take_any(given[0], kBufferWritable)) return not_usual();
+  if (!handle || op < 0 || !array.take_any(given[0], kBufferWritable)) return not_implemented();
   const auto call = [&](const ivy_call* how) {
-    return (library.*Function)(seat.comm, IVY_IN_PLACE, array.data(), array.count(), array.dtype(),
-                               op, how);
+    return (library.*Function)(handle.comm, IVY_IN_PLACE, array.data(), array.count(),
+                               array.dtype(), op, how);
   };
   return carry_out(call, array.memory()) && mark_changed(given[0]) ? new_reference(given[0])
                                                                    : nullptr;
@@ -140,14 +143,14 @@ PyObject* combined_in_place(PyObject*, PyObject* const* given, Py_ssize_t count)
 
 // Takes xs, op, group, async_op, timeout, factor and whether it works in place.
 inline PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 7 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
-  const Seat seat(given[2]);
+  if (count != 7 || !are_default(given[3], given[4]) || !is_one(given[5])) return not_implemented();
+  const GroupCall handle(given[2]);
   const int op = reduction_of(given[1]);
-  if (!seat || op < 0 || !PyList_CheckExact(given[0])) return not_usual();
+  if (!handle || op < 0 || !PyList_CheckExact(given[0])) return not_implemented();
   ArrayList arrays;
-  if (!arrays.take(given[0], given[6] == Py_True)) return not_usual();
+  if (!arrays.take(given[0], given[6] == Py_True)) return not_implemented();
   const auto call = [&](const ivy_call* how) {
-    return library.all_reduce_coalesced(seat.comm, arrays.count(), arrays.sends(),
+    return library.all_reduce_coalesced(handle.comm, arrays.count(), arrays.sends(),
                                         arrays.receives(), arrays.counts(), arrays.dtype(), op,
                                         how);
   };
@@ -158,38 +161,38 @@ inline PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssiz
 
 // Takes x, op, split, group, out, async_op, timeout and factor.
 inline PyObject* reduce_scatter(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 8 || !are_usual(given[5], given[6]) || !is_one(given[7])) return not_usual();
-  if (given[2] != Py_None || given[4] != Py_None) return not_usual();
-  const Seat seat(given[3]);
+  if (count != 8 || !are_default(given[5], given[6]) || !is_one(given[7])) return not_implemented();
+  if (given[2] != Py_None || given[4] != Py_None) return not_implemented();
+  const GroupCall handle(given[3]);
   const int op = reduction_of(given[1]);
   ArrayView input;
-  if (!seat || op < 0 || !input.take_with_rows(given[0], 0)) return not_usual();
-  if (!is_divisible(input, seat)) return not_usual();
+  if (!handle || op < 0 || !input.take_with_rows(given[0], 0)) return not_implemented();
+  if (!is_divisible(input, handle)) return not_implemented();
   Result result;
-  if (!result.make(empty_of_rows(given[0], input, input.rows() / seat.size))) {
-    return not_usual();
+  if (!result.make(empty_of_rows(given[0], input, input.rows() / handle.size))) {
+    return not_implemented();
   }
   const auto call = [&](const ivy_call* how) {
-    return library.reduce_scatter(seat.comm, input.data(), result.view.data(), result.view.count(),
-                                  input.dtype(), op, how);
+    return library.reduce_scatter(handle.comm, input.data(), result.view.data(),
+                                  result.view.count(), input.dtype(), op, how);
   };
   return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes x, axis, uneven, group, out, async_op and timeout.
 inline PyObject* all_gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 7 || !are_usual(given[5], given[6])) return not_usual();
+  if (count != 7 || !are_default(given[5], given[6])) return not_implemented();
   if (small_number(given[1]) != 0 || given[2] != Py_False || given[4] != Py_None) {
-    return not_usual();
+    return not_implemented();
   }
-  const Seat seat(given[3]);
+  const GroupCall handle(given[3]);
   ArrayView input;
-  if (!seat || !input.take_with_rows(given[0], 0)) return not_usual();
-  const Py_ssize_t rows = input.rows_or_one() * seat.size;
+  if (!handle || !input.take_with_rows(given[0], 0)) return not_implemented();
+  const Py_ssize_t rows = input.rows_or_one() * handle.size;
   Result result;
-  if (!result.make(empty_of_rows(given[0], input, rows))) return not_usual();
+  if (!result.make(empty_of_rows(given[0], input, rows))) return not_implemented();
   const auto call = [&](const ivy_call* how) {
-    return library.all_gather(seat.comm, input.data(), result.view.data(), input.count(),
+    return library.all_gather(handle.comm, input.data(), result.view.data(), input.count(),
                               input.dtype(), how);
   };
   return carry_out(call, input.memory()) ? result.give() : nullptr;
@@ -197,19 +200,19 @@ inline PyObject* all_gather(PyObject*, PyObject* const* given, Py_ssize_t count)
 
 // Takes x, dst, axis, uneven, group, out, async_op and timeout.
 inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 8 || !are_usual(given[6], given[7])) return not_usual();
+  if (count != 8 || !are_default(given[6], given[7])) return not_implemented();
   if (small_number(given[2]) != 0 || given[3] != Py_False || given[5] != Py_None)
-    return not_usual();
-  const Seat seat(given[4]);
-  const int root = root_of(given[1], seat);
+    return not_implemented();
+  const GroupCall handle(given[4]);
+  const int root = root_of(given[1], handle);
   ArrayView input;
-  if (root < 0 || !input.take_with_rows(given[0], 0)) return not_usual();
-  const bool is_root = seat.rank == root;
-  const Py_ssize_t rows = input.rows_or_one() * seat.size;
+  if (root < 0 || !input.take_with_rows(given[0], 0)) return not_implemented();
+  const bool is_root = handle.rank == root;
+  const Py_ssize_t rows = input.rows_or_one() * handle.size;
   Result result;
-  if (is_root && !result.make(empty_of_rows(given[0], input, rows))) return not_usual();
+  if (is_root && !result.make(empty_of_rows(given[0], input, rows))) return not_implemented();
   const auto call = [&](const ivy_call* how) {
-    return library.gather(seat.comm, input.data(), is_root ? result.view.data() : nullptr,
+    return library.gather(handle.comm, input.data(), is_root ? result.view.data() : nullptr,
                           input.count(), input.dtype(), root, how);
   };
   if (!carry_out(call, input.memory())) return nullptr;
@@ -219,41 +222,43 @@ inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
 // all_gather_ and all_to_all_, whose array has one part of equal length for each rank.
 template <auto Function>
 PyObject* exchanged_in_place(PyObject* given, PyObject* group) {
-  const Seat seat(group);
+  const GroupCall handle(group);
   ArrayView array;
-  if (!seat || !array.take_with_rows(given, kBufferWritable) || !is_divisible(array, seat))
-    return not_usual();
-  const std::size_t each = array.count() / static_cast<std::size_t>(seat.size);
+  if (!handle || !array.take_with_rows(given, kBufferWritable) || !is_divisible(array, handle))
+    return not_implemented();
+  const std::size_t each = array.count() / static_cast<std::size_t>(handle.size);
   const auto call = [&](const ivy_call* how) {
-    return (library.*Function)(seat.comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
+    return (library.*Function)(handle.comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
   };
   return carry_out(call, array.memory()) && mark_changed(given) ? new_reference(given) : nullptr;
 }
 
 // Takes x, split, group, async_op and timeout.
 inline PyObject* all_gather_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 5 || !are_usual(given[3], given[4]) || given[1] != Py_None) return not_usual();
+  if (count != 5 || !are_default(given[3], given[4]) || given[1] != Py_None)
+    return not_implemented();
   return exchanged_in_place<&Library::all_gather>(given[0], given[2]);
 }
 
 // Takes x, group, async_op and timeout.
 inline PyObject* all_to_all_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 4 || !are_usual(given[2], given[3])) return not_usual();
+  if (count != 4 || !are_default(given[2], given[3])) return not_implemented();
   return exchanged_in_place<&Library::all_to_all>(given[0], given[1]);
 }
 
 // Takes x, split, output_split, group, out, async_op and timeout.
 inline PyObject* all_to_all(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 7 || !are_usual(given[5], given[6])) return not_usual();
-  if (given[1] != Py_None || given[2] != Py_None || given[4] != Py_None) return not_usual();
-  const Seat seat(given[3]);
+  if (count != 7 || !are_default(given[5], given[6])) return not_implemented();
+  if (given[1] != Py_None || given[2] != Py_None || given[4] != Py_None) return not_implemented();
+  const GroupCall handle(given[3]);
   ArrayView input;
-  if (!seat || !input.take_with_rows(given[0], 0) || !is_divisible(input, seat)) return not_usual();
+  if (!handle || !input.take_with_rows(given[0], 0) || !is_divisible(input, handle))
+    return not_implemented();
   Result result;
-  if (!result.make(empty_like(given[0]))) return not_usual();
-  const std::size_t each = input.count() / static_cast<std::size_t>(seat.size);
+  if (!result.make(empty_like(given[0]))) return not_implemented();
+  const std::size_t each = input.count() / static_cast<std::size_t>(handle.size);
   const auto call = [&](const ivy_call* how) {
-    return library.all_to_all(seat.comm, input.data(), result.view.data(), each, input.dtype(),
+    return library.all_to_all(handle.comm, input.data(), result.view.data(), each, input.dtype(),
                               how);
   };
   return carry_out(call, input.memory()) ? result.give() : nullptr;
@@ -261,10 +266,10 @@ inline PyObject* all_to_all(PyObject*, PyObject* const* given, Py_ssize_t count)
 
 // Takes group, async_op and timeout.
 inline PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 3 || !are_usual(given[1], given[2])) return not_usual();
-  const Seat seat(given[0]);
-  if (!seat) return not_usual();
-  const auto call = [&](const ivy_call* how) { return library.barrier(seat.comm, how); };
+  if (count != 3 || !are_default(given[1], given[2])) return not_implemented();
+  const GroupCall handle(given[0]);
+  if (!handle) return not_implemented();
+  const auto call = [&](const ivy_call* how) { return library.barrier(handle.comm, how); };
   return carry_out(call) ? new_reference(Py_None) : nullptr;
 }
 

@@ -8,8 +8,8 @@
 #pragma once
 
 #include "comm/contract/ivycomm.h"
+#include "comm/python/extension/group_handles.h"
 #include "comm/python/extension/python.h"
-#include "comm/python/extension/seats.h"
 #include "comm/python/extension/tensors.h"
 
 namespace ivy::python {
@@ -46,7 +46,7 @@ inline int check_signals(void* context) {
 
 // Returns false with an exception set if the call that returned this code failed or was
 // interrupted.
-inline bool ended_well(int code, Raised& raised) {
+inline bool succeeded(int code, Raised& raised) {
   if (raised.type != nullptr) {
     PyErr_Restore(std::exchange(raised.type, nullptr), std::exchange(raised.value, nullptr),
                   std::exchange(raised.trace, nullptr));
@@ -86,7 +86,7 @@ bool carry_out(const Call& call, const DenseMemory& memory = {}, ivy_work** work
   PyThreadState* const state = PyEval_SaveThread();
   const int code = call(&how);
   PyEval_RestoreThread(state);
-  return (code == IVY_OK && raised.type == nullptr) || ended_well(code, raised);
+  return (code == IVY_OK && raised.type == nullptr) || succeeded(code, raised);
 }
 
 }  // namespace ivy::python

@@ -8,9 +8,9 @@
 
 #include "comm/python/extension/arguments.h"
 #include "comm/python/extension/array_view.h"
+#include "comm/python/extension/group_handles.h"
 #include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/library.h"
-#include "comm/python/extension/seats.h"
 
 namespace ivy::python {
 
@@ -26,36 +26,36 @@ inline int number_or_any(PyObject* given, int any) {
 
 // Takes x, dst, tag, group, async_op and timeout.
 inline PyObject* send(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 6 || !are_usual(given[4], given[5])) return not_usual();
-  const Seat seat(given[3]);
+  if (count != 6 || !are_default(given[4], given[5])) return not_implemented();
+  const GroupCall handle(given[3]);
   const int to = small_number(given[1]);
   const int tag = small_number(given[2]);
   ArrayView array;
-  if (!seat || to < 0 || to >= seat.size || tag < 0) return not_usual();
-  if (!array.take_of_host(given[0], 0)) return not_usual();
+  if (!handle || to < 0 || to >= handle.size || tag < 0) return not_implemented();
+  if (!array.take_of_host(given[0], 0)) return not_implemented();
   const auto call = [&](const ivy_call* how) {
-    return library.send(seat.comm, array.data(), array.count(), array.dtype(), to, tag, how);
+    return library.send(handle.comm, array.data(), array.count(), array.dtype(), to, tag, how);
   };
   return carry_out(call) ? new_reference(Py_None) : nullptr;
 }
 
 // The rank and the tag that a call waits for.
 struct Awaited {
-  Seat seat;
+  GroupCall handle;
   int from;
   int tag;
 
   Awaited(PyObject* src, PyObject* given_tag, PyObject* group)
-      : seat(group),
+      : handle(group),
         from(number_or_any(src, IVY_ANY_SOURCE)),
         tag(number_or_any(given_tag, IVY_ANY_TAG)) {}
   bool is_usual() const {
-    return seat && from != kNoNumber && from < seat.size && tag != kNoNumber;
+    return handle && from != kNoNumber && from < handle.size && tag != kNoNumber;
   }
   // Returns false with an exception set.
   bool receive(const ArrayView& into) const {
     return carry_out([&](const ivy_call* how) {
-      return library.recv(seat.comm, into.data(), into.count(), into.dtype(), from, tag, nullptr,
+      return library.recv(handle.comm, into.data(), into.count(), into.dtype(), from, tag, nullptr,
                           how);
     });
   }
@@ -63,21 +63,24 @@ struct Awaited {
 
 // Takes x, src, tag, group, async_op, timeout and with_message.
 inline PyObject* recv_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 7 || !are_usual(given[4], given[5]) || given[6] != Py_False) return not_usual();
+  if (count != 7 || !are_default(given[4], given[5]) || given[6] != Py_False)
+    return not_implemented();
   const Awaited awaited(given[1], given[2], given[3]);
   ArrayView array;
-  if (!awaited.is_usual() || !array.take_of_host(given[0], kBufferWritable)) return not_usual();
+  if (!awaited.is_usual() || !array.take_of_host(given[0], kBufferWritable))
+    return not_implemented();
   return awaited.receive(array) && mark_changed(given[0]) ? new_reference(given[0]) : nullptr;
 }
 
 // Takes like, src, tag, group, out, timeout and with_message.
 inline PyObject* recv(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 7 || given[4] != Py_None || !are_usual(given[6], given[5])) return not_usual();
+  if (count != 7 || given[4] != Py_None || !are_default(given[6], given[5]))
+    return not_implemented();
   const Awaited awaited(given[1], given[2], given[3]);
   ArrayView like;
   Result result;
   if (!awaited.is_usual() || !like.take_of_host(given[0], 0) || !result.make(empty_like(given[0])))
-    return not_usual();
+    return not_implemented();
   return awaited.receive(result.view) ? result.give() : nullptr;
 }
 

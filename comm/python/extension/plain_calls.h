@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "comm/python/extension/arguments.h"
+#include "comm/python/extension/group_handles.h"
 #include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/library.h"
-#include "comm/python/extension/seats.h"
 
 namespace ivy::python {
 
@@ -123,8 +123,8 @@ inline PyObject* call_library(PyObject*, PyObject* const* given, Py_ssize_t coun
   }
   if (given[5] != Py_None) with.work = static_cast<ivy_work**>(PyLong_AsVoidPtr(given[5]));
   if (PyErr_Occurred() != nullptr) return nullptr;
-  const Seat seat(PyTuple_GetItem(given[1], 0));
-  if (!seat) return not_usual();
+  const GroupCall handle(PyTuple_GetItem(given[1], 0));
+  if (!handle) return not_implemented();
   const PlainArguments arguments(given[1]);
   PyObject* result = nullptr;
   const bool is_known = library.find([&](const char* each, auto function) {

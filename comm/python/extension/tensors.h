@@ -24,9 +24,9 @@ struct Torch {
 };
 // Null before torch is imported. Then set once and never freed, because other threads may be
 // reading it.
-inline std::atomic<const Torch*> taught_torch = nullptr;
+inline std::atomic<const Torch*> loaded_torch = nullptr;
 // Requires that torch was imported, which the existence of a tensor proves.
-inline const Torch& torch() { return *taught_torch.load(std::memory_order_acquire); }
+inline const Torch& torch() { return *loaded_torch.load(std::memory_order_acquire); }
 
 enum TensorName {
   kIsCpu,
@@ -56,8 +56,8 @@ struct DenseMemory {
   void* stream = nullptr;
 };
 
-// Implements teach_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream).
-inline PyObject* teach_torch(PyObject*, PyObject* arguments) {
+// Implements load_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream).
+inline PyObject* load_torch(PyObject*, PyObject* arguments) {
   constexpr const char* kNames[] = {"is_cpu",    "layout",        "dtype",   "requires_grad",
                                     "is_nested", "is_contiguous", "is_neg",  "is_inference",
                                     "data_ptr",  "numel",         "is_cuda", "get_device",
@@ -73,12 +73,12 @@ inline PyObject* teach_torch(PyObject*, PyObject* arguments) {
   for (int name = 0; name <= kNewEmpty; ++name) {
     torch->names[name] = PyUnicode_InternFromString(kNames[name]);
   }
-  taught_torch.store(torch, std::memory_order_release);
+  loaded_torch.store(torch, std::memory_order_release);
   return new_reference(Py_None);
 }
 
 inline bool is_tensor(PyObject* value) {
-  const Torch* const known = taught_torch.load(std::memory_order_acquire);
+  const Torch* const known = loaded_torch.load(std::memory_order_acquire);
   return known != nullptr && reinterpret_cast<PyObject*>(Py_TYPE(value)) == known->type;
 }
 

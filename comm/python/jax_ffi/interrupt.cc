@@ -11,16 +11,16 @@ namespace {
 
 std::atomic<unsigned> interrupts{0};
 std::mutex watches_mutex;
-int watches = 0;  // Guarded by the mutex, as is `is_ours`.
-bool is_ours = false;
-struct sigaction former;  // Written before our handler is installed.
+int watches = 0;  // Guarded by the mutex, as is `is_installed`.
+bool is_installed = false;
+struct sigaction previous;  // Written before our handler is installed.
 
 void note_interrupt(int number, siginfo_t* info, void* context) {
   interrupts.fetch_add(1, std::memory_order_relaxed);
-  if ((former.sa_flags & SA_SIGINFO) != 0)
-    former.sa_sigaction(number, info, context);
+  if ((previous.sa_flags & SA_SIGINFO) != 0)
+    previous.sa_sigaction(number, info, context);
   else
-    former.sa_handler(number);
+    previous.sa_handler(number);
 }
 
 bool is_noted(const struct sigaction& action) {
@@ -28,22 +28,22 @@ bool is_noted(const struct sigaction& action) {
 }
 
 void begin_noting() {
-  if (sigaction(SIGINT, nullptr, &former) != 0 || is_noted(former)) return;
-  if ((former.sa_flags & SA_SIGINFO) == 0 &&
-      (former.sa_handler == SIG_DFL || former.sa_handler == SIG_IGN))
+  if (sigaction(SIGINT, nullptr, &previous) != 0 || is_noted(previous)) return;
+  if ((previous.sa_flags & SA_SIGINFO) == 0 &&
+      (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN))
     return;
-  struct sigaction replacement = former;
+  struct sigaction replacement = previous;
   replacement.sa_flags |= SA_SIGINFO;
   replacement.sa_sigaction = note_interrupt;
-  is_ours = sigaction(SIGINT, &replacement, nullptr) == 0;
+  is_installed = sigaction(SIGINT, &replacement, nullptr) == 0;
 }
 
 // Leaves a handler alone that was installed in the meantime.
 void end_noting() {
   struct sigaction now;
-  if (is_ours && sigaction(SIGINT, nullptr, &now) == 0 && is_noted(now))
-    sigaction(SIGINT, &former, nullptr);
-  is_ours = false;
+  if (is_installed && sigaction(SIGINT, nullptr, &now) == 0 && is_noted(now))
+    sigaction(SIGINT, &previous, nullptr);
+  is_installed = false;
 }
 
 }  // namespace

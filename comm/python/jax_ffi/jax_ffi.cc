@@ -65,7 +65,7 @@ struct Request {
   void* stream = nullptr;
 };
 
-Fault refused(int code, std::string text) {
+Fault rejected(int code, std::string text) {
   Fault fault{code, std::move(text), {}};
   fault.failure.rank = fault.failure.exit_code = -1;
   return fault;
@@ -177,17 +177,17 @@ bool can_travel(const std::vector<Array>& arrays) {
 
 Fault check(const Request& request) {
   if (request.group.comm == nullptr)
-    return refused(
+    return rejected(
         IVY_FAILED_PRECONDITION,
         "the group that this program was compiled for was freed, or belongs to an earlier "
         "world: compile the program again");
   if (!fits(request))
-    return refused(IVY_INVALID_ARGUMENT,
-                   "the program was compiled for a group of a different size than " +
-                       std::to_string(request.group.size) +
-                       ": jax.clear_caches() makes JAX compile it again");
+    return rejected(IVY_INVALID_ARGUMENT,
+                    "the program was compiled for a group of a different size than " +
+                        std::to_string(request.group.size) +
+                        ": jax.clear_caches() makes JAX compile it again");
   if (!can_travel(request.inputs) || !can_travel(request.outputs))
-    return refused(IVY_INVALID_ARGUMENT, "arrays of this element type cannot be sent");
+    return rejected(IVY_INVALID_ARGUMENT, "arrays of this element type cannot be sent");
   return {};
 }
 
@@ -402,7 +402,7 @@ xla::Error* handle(const xla::CallFrame& frame, bool is_on_gpu) {
   if (frame.struct_size < offsetof(xla::CallFrame, attributes) + sizeof(xla::Attributes))
     return report(
         frame,
-        refused(
+        rejected(
             IVY_FAILED_PRECONDITION,
             "XLA's call structure is smaller than in jaxlib 0.4.31, the oldest supported version"));
   Request request;

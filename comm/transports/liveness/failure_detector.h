@@ -27,7 +27,7 @@ class FailureDetector {
   // rank that has finalized is reported only to a caller that waits for it: `waited_for`, a rank in
   // the communicator.
   virtual MaybeFailure check(std::int32_t waited_for) = 0;
-  MaybeFailure check() { return check(kAnyone); }
+  MaybeFailure check() { return check(kAnyRank); }
   // Does the same without rate limiting. For a peer that has hung up: the reason may be known by
   // now.
   virtual MaybeFailure check_now(std::int32_t waited_for) { return check(waited_for); }
@@ -38,9 +38,9 @@ class FailureDetector {
   // kVerdictStep, for kVerdictTime.
   static constexpr std::chrono::milliseconds kVerdictTime{300};
   static constexpr std::chrono::milliseconds kVerdictStep{2};
-  static constexpr std::int32_t kAnyone = -1;
+  static constexpr std::int32_t kAnyRank = -1;
   // For a caller that waits for no rank: ranks that have finalized are not reported.
-  static constexpr std::int32_t kNobody = -2;
+  static constexpr std::int32_t kNoRank = -2;
 };
 
 }  // namespace ivy::comm

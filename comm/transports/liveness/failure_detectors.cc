@@ -71,19 +71,19 @@ class PageDetector final : public FailureDetector {
         members_(std::move(members)),
         self_(self) {}
 
-  const std::atomic<std::uint32_t>* word() const override { return &page_.news(); }
+  const std::atomic<std::uint32_t>* word() const override { return &page_.event_count(); }
   milliseconds poll_interval() const override { return kRescan; }
 
   using FailureDetector::check;
   MaybeFailure check(std::int32_t waited_for) override {
     if (found_) return found_;
-    const std::uint32_t news = page_.news().load(std::memory_order_acquire);
+    const std::uint32_t event_count = page_.event_count().load(std::memory_order_acquire);
     const auto now = steady_now();
-    if (news == seen_news_ && now - seen_at_ < kRescan) return std::nullopt;
-    seen_news_ = news;
+    if (event_count == seen_event_count_ && now - seen_at_ < kRescan) return std::nullopt;
+    seen_event_count_ = event_count;
     seen_at_ = now;
     // A death comes first, because it explains what others report about it.
-    found_ = find_ended(RankEnd::kDied, kAnyone);
+    found_ = find_ended(RankEnd::kDied, kAnyRank);
     if (!found_) found_ = find_report();
     // Ranks that left are reported last and not kept, because a caller that does not need such a
     // rank must still learn of a later death.
@@ -110,7 +110,7 @@ class PageDetector final : public FailureDetector {
     std::uint64_t first_ns = ~std::uint64_t{0};
     for (std::size_t i = 0; i < members_.size(); ++i) {
       if (static_cast<std::int32_t>(i) == self_) continue;
-      if (waited_for != kAnyone && waited_for != static_cast<std::int32_t>(i)) continue;
+      if (waited_for != kAnyRank && waited_for != static_cast<std::int32_t>(i)) continue;
       const RankStatus status = status_of(page_, members_[i]);
       if (status.state == RankState::kAlive || status.when_ns >= first_ns) continue;
       if ((status.state == RankState::kLeft) != left || (left && has_just_left(status))) continue;
@@ -152,7 +152,7 @@ class PageDetector final : public FailureDetector {
   const std::vector<Member> members_;
   const std::int32_t self_;
   const std::chrono::nanoseconds made_at_ = steady_now().time_since_epoch();
-  std::uint32_t seen_news_ = 0;
+  std::uint32_t seen_event_count_ = 0;
   std::uint64_t seen_report_ = 0;
   steady_clock::time_point seen_at_;
   MaybeFailure found_;  // Never changes once it is set.
@@ -199,7 +199,7 @@ class ProcessDetector final : public FailureDetector {
         watched.has_ended = true;
       if (!has_finalized(watched)) {
         if (watched.has_ended) found_ = ending_of(watched, RankState::kDied);
-      } else if (is_waited_for_in_vain(watched, waited_for) && !left) {
+      } else if (is_awaited_but_ended(watched, waited_for) && !left) {
         left = ending_of(watched, RankState::kLeft);
       }
     }
@@ -209,7 +209,7 @@ class ProcessDetector final : public FailureDetector {
   bool has_left(std::int32_t rank) override {
     for (Watched& watched : watched_members_) {
       if (static_cast<std::int32_t>(watched.member) != rank) continue;
-      return has_finalized(watched) && is_waited_for_in_vain(watched, rank);
+      return has_finalized(watched) && is_awaited_but_ended(watched, rank);
     }
     return false;  // The rank is on another host.
   }
@@ -229,11 +229,11 @@ class ProcessDetector final : public FailureDetector {
 
   // Returns whether the caller waits for that rank, which has finalized and whose kLeftGrace has
   // expired.
-  static bool is_waited_for_in_vain(Watched& watched, std::int32_t waited_for) {
+  static bool is_awaited_but_ended(Watched& watched, std::int32_t waited_for) {
     const auto now = steady_now();
     if (!watched.left_at) watched.left_at = now;
     const bool is_waited_for =
-        waited_for == kAnyone || waited_for == static_cast<std::int32_t>(watched.member);
+        waited_for == kAnyRank || waited_for == static_cast<std::int32_t>(watched.member);
     return is_waited_for && now - *watched.left_at >= kLeftGrace;
   }
 

@@ -16,7 +16,7 @@ namespace ivy::comm {
 
 // Returns the fields of /proc/PID/stat that follow the process's name, from its state on, or an
 // empty text if they cannot be read.
-inline std::string process_words(std::int32_t pid) {
+inline std::string read_stat_fields(std::int32_t pid) {
   if (pid <= 0) return {};
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
@@ -30,7 +30,7 @@ inline std::string process_words(std::int32_t pid) {
 // Returns 'R', 'S', 'T' (stopped), 'Z' (exited but not reaped) and so on, or nothing if the state
 // cannot be read.
 inline std::optional<char> process_state(std::int32_t pid) {
-  const std::string words = process_words(pid);
+  const std::string words = read_stat_fields(pid);
   return words.empty() ? std::nullopt : std::optional(words.front());
 }
 
@@ -38,7 +38,7 @@ inline std::optional<char> process_state(std::int32_t pid) {
 // pid, or 0 if it cannot be read.
 inline std::uint64_t process_start(std::int32_t pid) {
   constexpr int kWordsBefore = 19;
-  std::istringstream words(process_words(pid));
+  std::istringstream words(read_stat_fields(pid));
   std::string skipped;
   for (int i = 0; i < kWordsBefore; ++i) words >> skipped;
   std::uint64_t ticks = 0;

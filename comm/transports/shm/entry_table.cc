@@ -15,10 +15,10 @@ const std::uint8_t* second_line(const EntryLine& entry) {
   return reinterpret_cast<const std::uint8_t*>(&entry) + 64;
 }
 // Bytes of an eager area that take_next_lines() prefetches for writing.
-constexpr std::size_t kTakenMost = 1024;
+constexpr std::size_t kMaxTakenBytes = 1024;
 // Bytes of an eager area that are prefetched together with the entry. With more, cache lines would
 // bounce between the writer and the waiter.
-constexpr std::size_t kFetchedMost = 512;
+constexpr std::size_t kMaxFetchedBytes = 512;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void EntryTable::publish() {
   own.fingerprint[1] = fingerprint.words[1];
   wait_.publish(own.sequence, number_);
   wait_.notify_entered();
-  if (is_crowded_) wait_.count_arrival();
+  if (is_overloaded_) wait_.count_arrival();
 }
 
 // Called when all members have entered this operation, so that none still reads this member's entry
@@ -41,12 +41,12 @@ void EntryTable::take_next_lines() {
   if (expected > kFirstLineBytes && expected <= kInlineBytes) take_line(second_line(next));
   if (expected <= kInlineBytes) return;
   const std::uint8_t* const eager = segment_.eager(self_, number_ + 1);
-  const std::size_t bytes = std::min(expected, kTakenMost);
+  const std::size_t bytes = std::min(expected, kMaxTakenBytes);
   for (std::size_t begin = 0; begin < bytes; begin += 64) take_line(eager + begin);
 }
 
 bool EntryTable::await_all_of(std::uint64_t number) {
-  if (is_crowded_ && !await_arrivals(number)) return false;
+  if (is_overloaded_ && !await_arrivals(number)) return false;
   return each_other(self_, size_, [&](std::uint32_t member) {
     return known_[member] >= number || await_entry(member, number);
   });
@@ -59,33 +59,34 @@ bool EntryTable::await_arrivals(std::uint64_t number) {
   if (segment_.header().arrivals.load(std::memory_order_acquire) >= all) return true;
   // Report a mismatch with the members that have arrived now, because the others may never arrive.
   for (std::uint32_t member = 0; member < size_; ++member) {
-    const bool is_news = member != self_ && known_[member] < number &&
-                         entry(member, number).sequence.load(std::memory_order_acquire) >= number;
-    if (is_news && !await_entry(member, number)) return false;
+    const bool is_new = member != self_ && known_[member] < number &&
+                        entry(member, number).sequence.load(std::memory_order_acquire) >= number;
+    if (is_new && !await_entry(member, number)) return false;
   }
   return wait_.await_arrivals(all);
 }
 
 FetchedWith EntryTable::prefetch_of(std::uint32_t member, std::uint64_t number) const {
   const std::size_t bytes = expected_bytes_[number & 1];
-  if (bytes <= kFirstLineBytes || bytes > kFetchedMost) return {};
+  if (bytes <= kFirstLineBytes || bytes > kMaxFetchedBytes) return {};
   if (bytes > kInlineBytes) return {segment_.eager(member, number), bytes};
   return {second_line(entry(member, number)), 1};
 }
 
 bool EntryTable::await_entry(std::uint32_t member, std::uint64_t number) {
-  const EntryLine& theirs = entry(member, number);
+  const EntryLine& peer_entry = entry(member, number);
   const FetchedWith prefetch = prefetch_of(member, number);
   prefetch.fetch();
-  if (theirs.sequence.load(std::memory_order_acquire) < number &&
-      !wait_.await_slowly(theirs.sequence, number, member, prefetch)) {
+  if (peer_entry.sequence.load(std::memory_order_acquire) < number &&
+      !wait_.await_slowly(peer_entry.sequence, number, member, prefetch)) {
     return false;
   }
-  const EntryLine& ours = entry(self_, number);
-  if (theirs.fingerprint[0] != ours.fingerprint[0] ||
-      theirs.fingerprint[1] != ours.fingerprint[1]) {
-    policy_.report_mismatch(member, Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}},
-                            Fingerprint{{ours.fingerprint[0], ours.fingerprint[1]}});
+  const EntryLine& own_entry = entry(self_, number);
+  if (peer_entry.fingerprint[0] != own_entry.fingerprint[0] ||
+      peer_entry.fingerprint[1] != own_entry.fingerprint[1]) {
+    policy_.report_mismatch(member,
+                            Fingerprint{{peer_entry.fingerprint[0], peer_entry.fingerprint[1]}},
+                            Fingerprint{{own_entry.fingerprint[0], own_entry.fingerprint[1]}});
     return false;
   }
   known_[member] = number;

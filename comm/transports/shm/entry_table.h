@@ -28,7 +28,7 @@ class EntryTable {
         policy_(wait.policy()),
         size_(options.size()),
         self_(options.self),
-        is_crowded_(options.is_crowded),
+        is_overloaded_(options.is_overloaded),
         known_(size_, 0) {}
 
   std::uint32_t size() const { return size_; }
@@ -38,7 +38,7 @@ class EntryTable {
     // The next entry overwrites the one before the last, which is free once every member has
     // entered the last operation. That is already known if this member has awaited all the others
     // in the last operation.
-    const bool are_all_known = !is_crowded_ && known_here_ == size_ - 1;
+    const bool are_all_known = !is_overloaded_ && known_here_ == size_ - 1;
     if (number_ > 0 && !are_all_known && !await_all_of(number_)) return false;
     ++number_;
     known_here_ = 0;
@@ -80,7 +80,7 @@ class EntryTable {
   WaitPolicy& policy_;
   const std::uint32_t size_;
   const std::uint32_t self_;
-  const bool is_crowded_;
+  const bool is_overloaded_;
   std::uint64_t number_ = 0;
   std::size_t expected_bytes_[2] = {0, 0};  // Arguments of expect_bytes(), by the number's parity.
   std::uint32_t known_here_ = 0;      // Number of other members known to be in this operation.

@@ -16,7 +16,7 @@ namespace ivy::comm {
 
 // A copy from another member's memory.
 struct PeerCopy {
-  BufferPlace from;
+  BufferLocation from;
   void* to = nullptr;
   std::size_t bytes = 0;
   Stores stores = Stores::kCached;
@@ -37,12 +37,14 @@ class PeerBuffers {
   // Returns the access methods that work between all members, as PeerMemory's bits. All members
   // call it in the same operations, after their entries are published. On first use they test the
   // methods and wait for each other.
-  std::optional<std::uint64_t> reach() { return reach_ ? reach_ : find_reach(); }
-  // Returns the result of reach() if it was already called.
-  const std::optional<std::uint64_t>& known_reach() const { return reach_; }
+  std::optional<std::uint64_t> capabilities() {
+    return capabilities_ ? capabilities_ : detect_capabilities();
+  }
+  // Returns the result of capabilities() if it was already called.
+  const std::optional<std::uint64_t>& known_capabilities() const { return capabilities_; }
   // Sets `mapped` to a member's memory in this process, or to null if that memory is not registered
   // or cannot be mapped (kCanMap).
-  bool map(std::uint32_t member, const BufferPlace& place, const std::uint8_t** mapped);
+  bool map(std::uint32_t member, const BufferLocation& location, const std::uint8_t** mapped);
   bool fetch(std::uint32_t member, const PeerCopy& copy);
   // Announces that this member has read all it needs of the others' memory. A member returns only
   // when all have announced that.
@@ -52,7 +54,7 @@ class PeerBuffers {
   bool await_fetched();
 
  private:
-  std::optional<std::uint64_t> find_reach();
+  std::optional<std::uint64_t> detect_capabilities();
 
   SharedSegment& segment_;
   SharedWait& wait_;
@@ -61,7 +63,7 @@ class PeerBuffers {
   const std::uint32_t size_;
   const std::uint32_t self_;
   PeerMemory memory_;
-  std::optional<std::uint64_t> reach_;
+  std::optional<std::uint64_t> capabilities_;
 };
 
 }  // namespace ivy::comm

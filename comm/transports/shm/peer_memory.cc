@@ -41,14 +41,15 @@ Probe PeerMemory::own_probe(int segment) const {
   return {getpid(), segment, reinterpret_cast<std::uintptr_t>(&value_), value_};
 }
 
-bool PeerMemory::can_read(const Probe& theirs) {
+bool PeerMemory::can_read(const Probe& peer_probe) {
   std::uint64_t value = 0;
-  return read(theirs.pid, &value, theirs.address, sizeof value) == 0 && value == theirs.value;
+  return read(peer_probe.pid, &value, peer_probe.address, sizeof value) == 0 &&
+         value == peer_probe.value;
 }
 
-std::uint64_t PeerMemory::try_out(const Probe& theirs, int segment) const {
-  std::uint64_t works = can_read(theirs) ? kCanRead : 0;
-  const Descriptor opened = open_of(theirs.pid, theirs.descriptor);
+std::uint64_t PeerMemory::try_out(const Probe& peer_probe, int segment) const {
+  std::uint64_t works = can_read(peer_probe) ? kCanRead : 0;
+  const Descriptor opened = open_of(peer_probe.pid, peer_probe.descriptor);
   if (!opened) return works;
   struct stat own = {};
   struct stat other = {};
@@ -72,24 +73,24 @@ int PeerMemory::read(std::int32_t pid, void* to, std::uint64_t address, std::siz
   return 0;
 }
 
-const std::uint8_t* PeerMemory::map(std::int32_t pid, const BufferPlace& place) {
+const std::uint8_t* PeerMemory::map(std::int32_t pid, const BufferLocation& location) {
   for (auto mapping = mappings_.rbegin(); mapping != mappings_.rend(); ++mapping) {
-    if (mapping->serial == place.serial && mapping->pid == pid) {
-      return mapping->memory + place.offset;
+    if (mapping->serial == location.serial && mapping->pid == pid) {
+      return mapping->memory + location.offset;
     }
   }
-  const Descriptor opened = open_of(pid, place.descriptor);
+  const Descriptor opened = open_of(pid, location.descriptor);
   if (!opened) return nullptr;
   struct stat status = {};
-  const bool is_there = fstat(opened.get(), &status) == 0 &&
-                        place.offset < static_cast<std::uint64_t>(status.st_size);
+  const bool is_valid = fstat(opened.get(), &status) == 0 &&
+                        location.offset < static_cast<std::uint64_t>(status.st_size);
   const auto bytes = static_cast<std::size_t>(status.st_size);
   void* const memory =
-      is_there ? huge_pages::map(opened.get(), bytes, PROT_READ, MAP_SHARED | MAP_POPULATE)
+      is_valid ? huge_pages::map(opened.get(), bytes, PROT_READ, MAP_SHARED | MAP_POPULATE)
                : nullptr;
   if (memory == nullptr) return nullptr;
-  mappings_.push_back({pid, place.serial, static_cast<std::uint8_t*>(memory), bytes});
-  return mappings_.back().memory + place.offset;
+  mappings_.push_back({pid, location.serial, static_cast<std::uint8_t*>(memory), bytes});
+  return mappings_.back().memory + location.offset;
 }
 
 void PeerMemory::trim() {

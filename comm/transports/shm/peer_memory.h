@@ -39,16 +39,16 @@ class PeerMemory {
   // that all members share.
   Probe own_probe(int segment) const;
   // Returns whether that process is the one that published the probe, and its memory can be read.
-  static bool can_read(const Probe& theirs);
+  static bool can_read(const Probe& peer_probe);
   // Tests which methods work for that process: kCanRead, kCanMap.
-  std::uint64_t try_out(const Probe& theirs, int segment) const;
+  std::uint64_t try_out(const Probe& peer_probe, int segment) const;
 
   // Returns 0 or an errno; EIO if only a part could be read.
   static int read(std::int32_t pid, void* to, std::uint64_t address, std::size_t bytes);
 
   // Returns the address of a registered buffer in this process, or null if it cannot be mapped.
   // Valid until trim(), which unmaps the oldest mappings beyond kMappingsMax.
-  const std::uint8_t* map(std::int32_t pid, const BufferPlace& place);
+  const std::uint8_t* map(std::int32_t pid, const BufferLocation& location);
   void trim();
 
  private:

@@ -92,7 +92,7 @@ Result<NewRegion> make_region(std::size_t whole, std::size_t bytes) {
   return no_room("reserve", bytes, failed);
 }
 
-Result<void> take_place() {
+Result<void> reserve_slot() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   if (all.regions.size() + all.being_made >= kRegionsMax) {
@@ -111,7 +111,7 @@ Result<void*> allocate(std::size_t bytes, const void* owner) {
   if (bytes > SIZE_MAX / 2 || bytes > available_memory_bytes())
     return no_room("reserve", bytes, ENOMEM);
   const std::size_t whole = bytes == 0 ? kPage : (bytes + kPage - 1) / kPage * kPage;
-  IVY_CHECK(take_place());
+  IVY_CHECK(reserve_slot());
   Result<NewRegion> made = make_region(whole, bytes);
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
@@ -147,21 +147,21 @@ void unregister_all(const void* owner) {
   }
 }
 
-BufferPlace place_of(const void* buffer, std::size_t bytes) {
-  BufferPlace place;
-  place.address = reinterpret_cast<std::uintptr_t>(buffer);
+BufferLocation location_of(const void* buffer, std::size_t bytes) {
+  BufferLocation location;
+  location.address = reinterpret_cast<std::uintptr_t>(buffer);
   Registry& all = registry();
-  if (all.count.load(std::memory_order_acquire) == 0) return place;
+  if (all.count.load(std::memory_order_acquire) == 0) return location;
   const std::lock_guard lock(all.mutex);
-  auto after = all.regions.upper_bound(place.address);
-  if (after == all.regions.begin()) return place;
+  auto after = all.regions.upper_bound(location.address);
+  if (after == all.regions.begin()) return location;
   const auto& [begin, region] = *std::prev(after);
-  const std::uint64_t offset = place.address - begin;
-  if (offset > region.bytes || bytes > region.bytes - offset) return place;
-  place.offset = offset;
-  place.descriptor = region.descriptor;
-  place.serial = region.serial;
-  return place;
+  const std::uint64_t offset = location.address - begin;
+  if (offset > region.bytes || bytes > region.bytes - offset) return location;
+  location.offset = offset;
+  location.descriptor = region.descriptor;
+  location.serial = region.serial;
+  return location;
 }
 
 }  // namespace ivy::comm::registered_memory

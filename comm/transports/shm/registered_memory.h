@@ -14,7 +14,7 @@
 namespace ivy::comm {
 
 // Location of a buffer for other processes of this host.
-struct BufferPlace {
+struct BufferLocation {
   std::uint64_t address = 0;  // In the owner's address space.
   std::uint64_t offset = 0;   // Offset in the memory file.
   // The owner's descriptor of the memory file; negative if not registered.
@@ -36,7 +36,7 @@ bool release(void* memory);
 void unregister_all(const void* owner);
 
 // Returns the location of any buffer. It is registered only if all its bytes are in one region.
-BufferPlace place_of(const void* buffer, std::size_t bytes);
+BufferLocation location_of(const void* buffer, std::size_t bytes);
 
 }  // namespace registered_memory
 }  // namespace ivy::comm

@@ -13,15 +13,15 @@ inline void relax() {
 #endif
 }
 
-// Prefetches the line at `place` for writing, without waiting for it. Compilers translate
+// Prefetches the line at `line` for writing, without waiting for it. Compilers translate
 // __builtin_prefetch to an instruction that leaves the line shared with its readers, so that the
 // store would still have to wait. Every x86-64 processor accepts this instruction, if only as a
 // no-op.
-inline void take_line(const void* place) {
+inline void take_line(const void* line) {
 #if defined(__x86_64__)
-  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(place)));
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
 #else
-  __builtin_prefetch(place, 1, 3);
+  __builtin_prefetch(line, 1, 3);
 #endif
 }
 

@@ -2,7 +2,7 @@
 #include "comm/transports/shm/shared_failure.h"
 
 #include "comm/transports/shm/futex.h"
-#include "comm/transports/shm/shared_mail.h"
+#include "comm/transports/shm/message_rings.h"
 
 namespace ivy::comm {
 
@@ -18,7 +18,7 @@ void SharedFailure::break_with(const Failure& failure) {
     SleepLine& line = segment_.member(member).sleep;
     line.wake_count.fetch_add(1, std::memory_order_release);
     futex_wake_all(line.wake_count);
-    SharedMail::wake_all(segment_.member(member).mail);
+    MessageRings::wake_all(segment_.member(member).mail);
   }
 }
 

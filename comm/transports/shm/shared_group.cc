@@ -34,13 +34,13 @@ bool SharedGroup::take_turn(std::uint64_t sequence, std::chrono::nanoseconds pau
   constexpr int kSequenceBits = 16;
   const auto pause_ms = static_cast<std::uint64_t>(pause / std::chrono::milliseconds(1));
   const auto now = static_cast<std::uint64_t>(monotonic_ns() / 1'000'000);
-  std::atomic<std::uint64_t>& asked = segment_->header().asked;
+  std::atomic<std::uint64_t>& probe_turn = segment_->header().probe_turn;
   const std::uint64_t number = sequence & ((std::uint64_t{1} << kSequenceBits) - 1);
-  std::uint64_t last = asked.load(std::memory_order_relaxed);
+  std::uint64_t last = probe_turn.load(std::memory_order_relaxed);
   const bool is_same = (last & ((std::uint64_t{1} << kSequenceBits) - 1)) == number;
   if (is_same && now - (last >> kSequenceBits) < pause_ms) return false;
-  return asked.compare_exchange_strong(last, now << kSequenceBits | number,
-                                       std::memory_order_relaxed);
+  return probe_turn.compare_exchange_strong(last, now << kSequenceBits | number,
+                                            std::memory_order_relaxed);
 }
 
 }  // namespace ivy::comm

@@ -5,7 +5,7 @@
 //   entries()   each member's operation, and the bytes of small operations      entry_table.h
 //   slots()     slots through which larger operations pass, chunk by chunk       slot_pipeline.h
 //   buffers()   the members' own memory, read in place                           peer_buffers.h
-//   mail()      rings and wake-ups of messages                                   shared_mail.h
+//   mail()      rings and wake-ups of messages                                   message_rings.h
 //
 // They share the wait for a counter (shared_wait.h), the conditions that end it early
 // (wait_policy.h), and the failure that all members share (shared_failure.h).
@@ -19,9 +19,9 @@
 #include <optional>
 
 #include "comm/transports/shm/entry_table.h"
+#include "comm/transports/shm/message_rings.h"
 #include "comm/transports/shm/peer_buffers.h"
 #include "comm/transports/shm/shared_failure.h"
-#include "comm/transports/shm/shared_mail.h"
 #include "comm/transports/shm/shared_members.h"
 #include "comm/transports/shm/shared_segment.h"
 #include "comm/transports/shm/shared_wait.h"
@@ -65,7 +65,7 @@ class SharedGroup {
   const PeerBuffers& buffers() const { return buffers_; }
 
   // The following functions may be called from any thread.
-  SharedMail& mail() { return mail_; }
+  MessageRings& mail() { return mail_; }
   // Returns whether that member has ended its communicator. Data that it sent before remains
   // available.
   bool has_left(std::uint32_t member) const {
@@ -87,7 +87,7 @@ class SharedGroup {
   EntryTable entries_;
   SlotPipeline slots_;
   PeerBuffers buffers_;
-  SharedMail mail_;
+  MessageRings mail_;
 };
 
 }  // namespace ivy::comm

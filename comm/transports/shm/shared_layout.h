@@ -60,8 +60,8 @@ struct alignas(kLineBytes) ProgressLine {
 };
 
 struct alignas(kLineBytes) SleepLine {
-  // If not 0, this member may be in futex_wait on `wake_count`. In collectives it is kForAnyone or,
-  // if members are crowded, the awaited member + 1 or kForArrivals.
+  // If not 0, this member may be in futex_wait on `wake_count`. In collectives it is kForAnyMember
+  // or, if members are crowded, the awaited member + 1 or kForArrivals.
   std::atomic<std::uint32_t> asleep;
   std::atomic<std::uint32_t> wake_count;  // A futex; other members add 1 and wake.
 };
@@ -71,7 +71,7 @@ struct alignas(kLineBytes) SleepLine {
 inline constexpr std::uint32_t kPolling = std::uint32_t{1} << 16;
 
 inline constexpr std::uint32_t kForArrivals = ~std::uint32_t{0};
-inline constexpr std::uint32_t kForAnyone = kForArrivals - 1;
+inline constexpr std::uint32_t kForAnyMember = kForArrivals - 1;
 
 inline constexpr std::uint32_t kIsHere = 1;
 inline constexpr std::uint32_t kHasLeft = 2;
@@ -86,13 +86,14 @@ struct MemberBlock {
   std::int32_t pid;
   // The last operation of the communicator that this member has entered.
   std::atomic<std::uint64_t> operation;
-  alignas(kLineBytes) Probe probe;   // Written before `attached` is, which publishes it.
-  std::atomic<std::uint64_t> reach;  // PeerMemory's bits for all other members, and kReachIsKnown.
+  alignas(kLineBytes) Probe probe;  // Written before `attached` is, which publishes it.
+  std::atomic<std::uint64_t>
+      capabilities;  // PeerMemory's bits for all other members, and kCapabilitiesKnown.
   // The failure that the member has found. Valid once the header's failure_state names the member,
   // so that no member waits for one that dies during the write.
   alignas(kLineBytes) Failure failure;
 };
-inline constexpr std::uint64_t kReachIsKnown = 4;
+inline constexpr std::uint64_t kCapabilitiesKnown = 4;
 
 // The ring from one member to another: entry [from][to].
 struct RingEntry {
@@ -108,7 +109,7 @@ inline constexpr std::size_t kRingsMax = 32'768;
 
 // From this size on, a message that finds no room in the ring is lent. Copying half a ring in and
 // out is cheaper than a copy through the kernel.
-inline constexpr std::size_t kLentBytesLeast = std::size_t{64} << 10;
+inline constexpr std::size_t kMinLentBytes = std::size_t{64} << 10;
 
 // The bytes from one member to another. The memory remains when its writer exits.
 struct RingMemory {
@@ -139,7 +140,7 @@ struct SegmentHeader {
   alignas(kLineBytes) std::atomic<std::uint32_t> failure_state;
   // When a member of this host last queried the job's store, and for which operation; see
   // SharedGroup::take_turn().
-  alignas(kLineBytes) std::atomic<std::uint64_t> asked;
+  alignas(kLineBytes) std::atomic<std::uint64_t> probe_turn;
   alignas(kLineBytes) std::atomic<std::uint32_t> rings_made;
 };
 

@@ -28,7 +28,7 @@ struct SharedGroupOptions {
   // At least as many processors as ranks on this host, so waits spin.
   bool has_processor_each = true;
   // More than two ranks per processor, so waits sleep until the last one arrives.
-  bool is_crowded = false;
+  bool is_overloaded = false;
   std::chrono::microseconds spin{1000};
   // Selects the algorithm of collectives among these members, identically on all of them. May be
   // null if there are none.

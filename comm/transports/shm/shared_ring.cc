@@ -64,7 +64,7 @@ class RingSink final : public ByteSink {
   int descriptor() const override { return -1; }
   bool lend(const void* bytes, std::size_t count) override {
     const std::uint64_t room = free_bytes(ring_->written.load(std::memory_order_relaxed));
-    if (is_declined_ || count < kLentBytesLeast || count < room) return false;
+    if (is_declined_ || count < kMinLentBytes || count < room) return false;
     ++loans_;
     ring_->lent.store(reinterpret_cast<std::uintptr_t>(bytes), std::memory_order_relaxed);
     return true;
@@ -150,20 +150,21 @@ Result<std::shared_ptr<Ring>> reserve_ring(int descriptor, std::size_t offset) {
   return map_ring(descriptor, offset);
 }
 
-std::size_t offset_of(const RingPlace& place, std::uint32_t number) {
-  return place.offset + (number - 1) * SegmentGeometry::kRingStride;
+std::size_t offset_of(const RingLocation& location, std::uint32_t number) {
+  return location.offset + (number - 1) * SegmentGeometry::kRingStride;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<ByteSink>> make_ring(const RingPlace& place) {
-  const std::uint32_t number = place.rings_made.fetch_add(1) + 1;
-  if (number > place.ring_count) {
-    return Error{Code::kResourceExhausted, "more than " + std::to_string(place.ring_count) +
+Result<std::unique_ptr<ByteSink>> make_ring(const RingLocation& location) {
+  const std::uint32_t number = location.rings_made.fetch_add(1) + 1;
+  if (number > location.ring_count) {
+    return Error{Code::kResourceExhausted, "more than " + std::to_string(location.ring_count) +
                                                " pairs of ranks of this host send messages"};
   }
-  std::shared_ptr<Ring> ring = IVY_TRY(reserve_ring(place.descriptor, offset_of(place, number)));
-  place.entry.number.store(number, std::memory_order_release);
+  std::shared_ptr<Ring> ring =
+      IVY_TRY(reserve_ring(location.descriptor, offset_of(location, number)));
+  location.entry.number.store(number, std::memory_order_release);
   return std::unique_ptr<ByteSink>(new RingSink(std::move(ring)));
 }
 
@@ -174,11 +175,12 @@ Result<RingEnds> make_ring_in_one_mapping() {
   return RingEnds{std::make_unique<RingSink>(ring), std::make_unique<RingSource>(ring)};
 }
 
-Result<std::unique_ptr<ByteSource>> find_ring(const RingPlace& place) {
-  const std::uint32_t number = place.entry.number.load(std::memory_order_acquire);
+Result<std::unique_ptr<ByteSource>> find_ring(const RingLocation& location) {
+  const std::uint32_t number = location.entry.number.load(std::memory_order_acquire);
   if (number == 0) return std::unique_ptr<ByteSource>();
-  if (number > place.ring_count) return Error{Code::kDataLoss, "the directory of rings is damaged"};
-  std::shared_ptr<Ring> ring = IVY_TRY(map_ring(place.descriptor, offset_of(place, number)));
+  if (number > location.ring_count)
+    return Error{Code::kDataLoss, "the directory of rings is damaged"};
+  std::shared_ptr<Ring> ring = IVY_TRY(map_ring(location.descriptor, offset_of(location, number)));
   return std::unique_ptr<ByteSource>(new RingSource(std::move(ring)));
 }
 

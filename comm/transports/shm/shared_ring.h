@@ -17,9 +17,9 @@ namespace ivy::comm {
 
 // Creates the ring and enters it into the directory. Fails with ResourceExhausted if there is no
 // memory.
-Result<std::unique_ptr<ByteSink>> make_ring(const RingPlace& place);
+Result<std::unique_ptr<ByteSink>> make_ring(const RingLocation& location);
 // Returns null if the sender has not created it yet.
-Result<std::unique_ptr<ByteSource>> find_ring(const RingPlace& place);
+Result<std::unique_ptr<ByteSource>> find_ring(const RingLocation& location);
 
 // Both ends in one mapping, for two threads of a test, because ThreadSanitizer identifies memory by
 // its address.

@@ -42,11 +42,12 @@ Result<void> reserve(int descriptor, const SegmentGeometry& geometry) {
 
 const std::string kNamed = "/dev/shm/ivycomm-";
 
-Result<void> check_protocol(std::uint64_t theirs) {
-  if (theirs == protocol_identity()) return {};
+Result<void> check_protocol(std::uint64_t peer_protocol) {
+  if (peer_protocol == protocol_identity()) return {};
   return Error{Code::kFailedPrecondition,
                "the shared memory belongs to another build of libivycomm, which uses protocol " +
-                   hexadecimal(theirs) + ", but this one uses " + hexadecimal(protocol_identity()),
+                   hexadecimal(peer_protocol) + ", but this one uses " +
+                   hexadecimal(protocol_identity()),
                "let every rank load the same libivycomm"};
 }
 

@@ -18,7 +18,7 @@
 namespace ivy::comm {
 
 // Location of a ring, or of one that can be created.
-struct RingPlace {
+struct RingLocation {
   RingEntry& entry;
   std::atomic<std::uint32_t>& rings_made;
   std::size_t ring_count = 0;
@@ -57,7 +57,7 @@ class SharedSegment {
   MemberBlock& member(std::size_t index) const {
     return *reinterpret_cast<MemberBlock*>(memory_ + geometry_.member_offset(index));
   }
-  RingPlace ring(std::size_t from, std::size_t to) const {
+  RingLocation ring(std::size_t from, std::size_t to) const {
     return {*reinterpret_cast<RingEntry*>(memory_ + geometry_.ring_offset(from, to)),
             header().rings_made, geometry_.ring_count(),
             rings_descriptor_ ? rings_descriptor_.get() : descriptor_.get(),

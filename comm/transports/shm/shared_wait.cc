@@ -66,7 +66,7 @@ SharedWait::SharedWait(SharedSegment& segment, const SharedGroupOptions& options
       policy_(policy),
       size_(options.size()),
       self_(options.self),
-      is_crowded_(options.is_crowded),
+      is_overloaded_(options.is_overloaded),
       has_processor_each_(options.has_processor_each),
       spins_(options.has_processor_each ? rounds_in(options.spin) : 0),
       has_remote_barrier_(spins_ != 0 && join_remote_barriers()),
@@ -117,7 +117,7 @@ bool SharedWait::yield(const std::atomic<std::uint64_t>& counter, std::uint64_t 
     yields_ = kYieldsMax;
     return true;
   }
-  if (is_crowded_) yields_ /= 2;
+  if (is_overloaded_) yields_ /= 2;
   return false;
 }
 
@@ -125,10 +125,11 @@ void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t 
                        std::uint32_t member) {
   FailureDetector* const detector = policy_.failure_detector();
   SleepLine& line = segment_.member(self_).sleep;
-  const std::atomic<std::uint32_t>* news = detector != nullptr ? detector->word() : nullptr;
-  const std::uint32_t news_before = news != nullptr ? news->load(std::memory_order_acquire) : 0;
+  const std::atomic<std::uint32_t>* event_count = detector != nullptr ? detector->word() : nullptr;
+  const std::uint32_t seen_event_count =
+      event_count != nullptr ? event_count->load(std::memory_order_acquire) : 0;
   const std::uint32_t seen_count = line.wake_count.load(std::memory_order_acquire);
-  line.asleep.store(!is_crowded_                 ? kForAnyone
+  line.asleep.store(!is_overloaded_              ? kForAnyMember
                     : member == kAnyAbsentMember ? kForArrivals
                                                  : member + 1,
                     std::memory_order_relaxed);
@@ -143,7 +144,7 @@ void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t 
     nanoseconds at_most = std::min<nanoseconds>(kSleepSlice, policy_.deadline().left());
     if (detector != nullptr) at_most = std::min<nanoseconds>(at_most, detector->poll_interval());
     if (at_most > nanoseconds::zero()) {
-      futex_wait({&line.wake_count, seen_count}, {news, news_before}, at_most);
+      futex_wait({&line.wake_count, seen_count}, {event_count, seen_event_count}, at_most);
     }
   }
   header_.sleepers.fetch_sub(1, std::memory_order_relaxed);
@@ -154,7 +155,7 @@ void SharedWait::wake_waiting_for(std::uint32_t asleep) {
   for (std::uint32_t member = 0; member < size_; ++member) {
     SleepLine& line = segment_.member(member).sleep;
     const std::uint32_t waits_for = line.asleep.load(std::memory_order_relaxed);
-    if (member == self_ || (waits_for != asleep && waits_for != kForAnyone)) continue;
+    if (member == self_ || (waits_for != asleep && waits_for != kForAnyMember)) continue;
     line.wake_count.fetch_add(1, std::memory_order_release);
     futex_wake_all(line.wake_count);
   }
@@ -171,8 +172,8 @@ void SharedWait::count_arrival() {
 std::uint32_t SharedWait::first_absent(std::uint64_t number) const {
   std::uint32_t absent = self_ + 1 < size_ ? self_ + 1 : 0;
   each_other(self_, size_, [&](std::uint32_t member) {
-    const EntryLine& theirs = segment_.member(member).entry[number & 1];
-    if (theirs.sequence.load(std::memory_order_relaxed) >= number) return true;
+    const EntryLine& peer_entry = segment_.member(member).entry[number & 1];
+    if (peer_entry.sequence.load(std::memory_order_relaxed) >= number) return true;
     absent = member;
     return false;
   });

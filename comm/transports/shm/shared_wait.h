@@ -84,7 +84,7 @@ class SharedWait {
   WaitPolicy& policy_;
   const std::uint32_t size_;
   const std::uint32_t self_;
-  const bool is_crowded_;
+  const bool is_overloaded_;
   const bool has_processor_each_;
   const std::uint32_t spins_;  // Rounds of the processor's pause.
   const bool has_remote_barrier_;

@@ -85,16 +85,16 @@ void WaitPolicy::report_unreachable(std::uint32_t member, const std::string& why
   failure_.break_with(failure);
 }
 
-void WaitPolicy::report_mismatch(std::uint32_t member, const Fingerprint& theirs,
-                                 const Fingerprint& ours) {
-  const OperationShape own = shape_of(ours);
-  const OperationShape other = shape_of(theirs);
+void WaitPolicy::report_mismatch(std::uint32_t member, const Fingerprint& peer_call,
+                                 const Fingerprint& own_call) {
+  const OperationShape own = shape_of(own_call);
+  const OperationShape other = shape_of(peer_call);
   Failure failure = make_failure(
       FailureKind::kMismatch,
       "operation " + std::to_string(sequence_) + " of communicator " + options_.communicator +
           " differs between ranks: rank " + std::to_string(rank_of(options_.self)) + " calls " +
-          describe_beside(own, other) + ", rank " + std::to_string(rank_of(member)) + " calls " +
-          describe_beside(other, own));
+          describe_against(own, other) + ", rank " + std::to_string(rank_of(member)) + " calls " +
+          describe_against(other, own));
   blame(failure, member);
   failure_.break_with(failure);
 }
@@ -135,7 +135,7 @@ std::vector<std::uint32_t> WaitPolicy::absent_members() const {
 
 // Returns the absent member that has entered the fewest operations, because the others may wait for
 // it.
-std::uint32_t WaitPolicy::furthest_behind(const std::vector<std::uint32_t>& absent) const {
+std::uint32_t WaitPolicy::slowest_member(const std::vector<std::uint32_t>& absent) const {
   return *std::min_element(
       absent.begin(), absent.end(), [&](std::uint32_t one, std::uint32_t other) {
         return segment_.member(one).operation.load(std::memory_order_relaxed) <
@@ -182,7 +182,7 @@ LongWait WaitPolicy::long_wait(std::uint32_t member) const {
   const std::vector<std::uint32_t> absent = absent_members();
   const std::optional<std::uint32_t> stopped = stopped_member(absent);
   if (!stopped && absent.empty()) return wait;
-  const std::uint32_t culprit = stopped ? *stopped : furthest_behind(absent);
+  const std::uint32_t culprit = stopped ? *stopped : slowest_member(absent);
   wait.culprit = rank_of(culprit);
   wait.is_absent = !stopped;
   wait.because = name_of(culprit) + (stopped ? " is stopped" : "");

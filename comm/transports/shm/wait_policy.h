@@ -53,7 +53,8 @@ class WaitPolicy {
   bool may_continue(std::uint32_t member);
   // Both break the communicator: the member is in a different operation, or its memory cannot be
   // read.
-  void report_mismatch(std::uint32_t member, const Fingerprint& theirs, const Fingerprint& ours);
+  void report_mismatch(std::uint32_t member, const Fingerprint& peer_call,
+                       const Fingerprint& own_call);
   void report_unreachable(std::uint32_t member, const std::string& why);
 
  private:
@@ -63,7 +64,7 @@ class WaitPolicy {
   std::string name_of(std::uint32_t member) const;
   std::vector<std::uint32_t> absent_members() const;
   std::optional<std::uint32_t> stopped_member(const std::vector<std::uint32_t>& absent) const;
-  std::uint32_t furthest_behind(const std::vector<std::uint32_t>& absent) const;
+  std::uint32_t slowest_member(const std::vector<std::uint32_t>& absent) const;
   std::string absence_text(std::uint32_t culprit, const std::vector<std::uint32_t>& absent) const;
   LongWait long_wait(std::uint32_t member) const;
   void give_up(std::uint32_t member);

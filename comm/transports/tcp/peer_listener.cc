@@ -140,12 +140,12 @@ struct PeerListener::Greeting {
   std::size_t wanted() const { return hello.empty() ? kHelloBytes : kProofBytes + kChannelBytes; }
 };
 
-PeerListener::PeerListener(int socket, Place place, PeerCredentials credentials,
+PeerListener::PeerListener(int socket, Address address, PeerCredentials credentials,
                            milliseconds greeting_time)
     : socket_(socket),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      address_(std::move(place.address)),
-      scope_(place.scope),
+      address_(std::move(address.address)),
+      scope_(address.scope),
       credentials_(std::move(credentials)),
       greeting_time_(greeting_time) {
   thread_ = background_thread([this] { run(); });
@@ -178,10 +178,10 @@ Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& ad
       socket, {address_text(where.storage), where.scope()}, std::move(credentials), greeting_time));
 }
 
-void PeerListener::expect(PlacesOfRanks places) {
+void PeerListener::expect(AddressesOfRanks addresses) {
   {
     const std::lock_guard lock(mutex_);
-    places_ = std::move(places);
+    addresses_of_ranks_ = std::move(addresses);
   }
   wake();
 }
@@ -193,15 +193,15 @@ void PeerListener::wake() {
 
 bool PeerListener::may_greet() {
   const std::lock_guard lock(mutex_);
-  return !credentials_.waits_for_places || places_.has_value();
+  return !credentials_.waits_for_addresses || addresses_of_ranks_.has_value();
 }
 
 // Returns whether that rank connects from an expected address. Requires mutex_.
 bool PeerListener::is_in_place(int socket, std::uint32_t rank) const {
-  if (!places_) return true;
+  if (!addresses_of_ranks_) return true;
   const SocketAddress from = peer_address(socket);
-  if (!from.is_valid() || rank >= places_->size()) return false;
-  const std::vector<std::string>& known = (*places_)[rank];
+  if (!from.is_valid() || rank >= addresses_of_ranks_->size()) return false;
+  const std::vector<std::string>& known = (*addresses_of_ranks_)[rank];
   const std::string address = host_text(from.storage);
   return std::any_of(known.begin(), known.end(),
                      [&](const std::string& each) { return plain_address(each) == address; });
@@ -347,17 +347,17 @@ struct PeerListener::Dial {
   const std::string& address;
   const PeerChannel& channel;
   std::uint32_t streams;
-  Patience patience;
+  WaitLimit limit;
 
   Error failed(const std::string& why, Code code = Code::kUnavailable) const {
     return Error{
-        patience.is_called_off() ? Code::kCancelled : code,
+        limit.is_cancelled() ? Code::kCancelled : code,
         "connect to rank " + std::to_string(channel.peer_rank) + " at " + address + ": " + why};
   }
 
   Result<void> connect(int socket, SocketAddress& where) const {
     set_options(socket);
-    Patience connecting = patience;
+    WaitLimit connecting = limit;
     connecting.end = std::min(connecting.end, steady_now() + kConnectTime);
     const int error = connect_to(socket, where, connecting);
     if (error != 0) return failed(error == ETIMEDOUT ? "no answer" : strerror(error));
@@ -368,8 +368,8 @@ struct PeerListener::Dial {
 
 Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChannel& channel,
                                       std::uint32_t streams, milliseconds at_most,
-                                      const std::function<bool()>& may_go_on) {
-  const Dial dial = {address, channel, streams, {steady_now() + at_most, &may_go_on}};
+                                      const std::function<bool()>& may_continue) {
+  const Dial dial = {address, channel, streams, {steady_now() + at_most, &may_continue}};
   int quick_hang_ups = 0;
   while (true) {
     const auto begun = steady_now();
@@ -379,7 +379,7 @@ Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChan
     // handshakes are in progress.
     if (steady_now() - begun >= greeting_time_ / 2) continue;
     if (++quick_hang_ups == kSilentHangUps) return dialled;
-    if (!pause_for(kHangUpPause * quick_hang_ups, dial.patience)) return dialled;
+    if (!pause_for(kHangUpPause * quick_hang_ups, dial.limit)) return dialled;
   }
 }
 
@@ -410,9 +410,9 @@ Result<void> PeerListener::greet(int socket, const Dial& dial, steady_clock::tim
   hello.nonce = random_bytes(kNonceBytes);
   const std::string hello_bytes = encode_hello(hello);
   std::string challenge;
-  if (!send_all(socket, hello_bytes, dial.patience) ||
-      !receive_all(socket, challenge, kChallengeBytes, dial.patience)) {
-    if (steady_now() >= dial.patience.end) return dial.failed("it did not answer the handshake");
+  if (!send_all(socket, hello_bytes, dial.limit) ||
+      !receive_all(socket, challenge, kChallengeBytes, dial.limit)) {
+    if (steady_now() >= dial.limit.end) return dial.failed("it did not answer the handshake");
     return dial.failed("it closed the connection during the handshake", Code::kAborted);
   }
   if (!check_challenge(hello_bytes, challenge, credentials_.token).ok()) {
@@ -422,7 +422,7 @@ Result<void> PeerListener::greet(int socket, const Dial& dial, steady_clock::tim
   // that the other has closed.
   if (steady_now() >= latest) return dial.failed("its handshake arrived too late", Code::kAborted);
   const std::string proof = make_proof(hello_bytes, challenge, credentials_.token);
-  if (!send_all(socket, proof + encode_channel(dial.channel, dial.streams), dial.patience)) {
+  if (!send_all(socket, proof + encode_channel(dial.channel, dial.streams), dial.limit)) {
     return dial.failed("it closed the connection");
   }
   return {};
@@ -434,13 +434,13 @@ bool PeerListener::is_near(const std::string& address) const {
   return host_of(address) == host_of(address_);
 }
 
-bool PeerListener::is_there(const std::string& address) { return is_there(address, 0); }
+bool PeerListener::is_listening(const std::string& address) { return is_listening(address, 0); }
 
-bool PeerListener::is_peer_there(const std::string& address) const {
-  return is_there(address, scope_);
+bool PeerListener::is_peer_listening(const std::string& address) const {
+  return is_listening(address, scope_);
 }
 
-bool PeerListener::is_there(const std::string& address, std::uint32_t scope) {
+bool PeerListener::is_listening(const std::string& address, std::uint32_t scope) {
   SocketAddress where = parse_with_port(address);
   if (!where.is_valid()) return true;
   if (where.scope() == 0) where.set_scope(scope);
@@ -450,8 +450,8 @@ bool PeerListener::is_there(const std::string& address, std::uint32_t scope) {
 
 PeerSocket PeerListener::take(const PeerChannel& channel, milliseconds at_most) {
   std::unique_lock lock(mutex_);
-  const auto is_here = [&] { return arrived_.count(channel) != 0; };
-  if (!has_arrived_.wait_for(lock, at_most, is_here)) return {};
+  const auto is_present = [&] { return arrived_.count(channel) != 0; };
+  if (!has_arrived_.wait_for(lock, at_most, is_present)) return {};
   const auto found = arrived_.find(channel);
   const PeerSocket connection = found->second;
   arrived_.erase(found);

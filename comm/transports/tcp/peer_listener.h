@@ -39,7 +39,7 @@ namespace ivy::comm {
 // change.
 inline constexpr std::uint32_t kPeerWireVersion = 1;
 inline constexpr std::chrono::seconds kGreetingTime{10};
-// Practically no limit, for a dialler whose `may_go_on` decides when to give up.
+// Practically no limit, for a dialler whose `may_continue` decides when to give up.
 inline constexpr std::chrono::hours kUntilCancelled{24 * 365};
 inline constexpr std::size_t kGreetingsMax = 256;  // In progress at the same time, per process.
 
@@ -49,11 +49,11 @@ struct PeerCredentials {
   std::uint32_t generation = 0;
   std::uint32_t rank = 0;  // This process's rank in the world.
   // If set, no peer is accepted before expect().
-  bool waits_for_places = false;
+  bool waits_for_addresses = false;
 };
 
 // For each rank of the world, the numeric addresses from which it may connect.
-using PlacesOfRanks = std::vector<std::vector<std::string>>;
+using AddressesOfRanks = std::vector<std::vector<std::string>>;
 
 // Identifies a connection between two ranks.
 struct PeerChannel {
@@ -83,7 +83,7 @@ class PeerListener {
 
   // From now on, accepts ranks only from these addresses. Used without ivyrun, where no supervisor
   // has started the ranks.
-  void expect(PlacesOfRanks places);
+  void expect(AddressesOfRanks addresses);
 
   // Returns "10.0.0.1:4123" or "[fd00::1]:4123"; a link-local address without its scope, because a
   // peer has a different one.
@@ -94,19 +94,21 @@ class PeerListener {
   bool is_near(const std::string& address) const;
 
   // Dials a peer's listener and performs the handshake. `streams` is the number of the channel's
-  // streams. Fails with Cancelled if `may_go_on`, which is called every few milliseconds, returns
-  // false. The kernel of a stopped peer accepts the connection, but the handshake does not proceed,
-  // so this may take long. A handshake in which one side was stopped for long is started again.
+  // streams. Fails with Cancelled if `may_continue`, which is called every few milliseconds,
+  // returns false. The kernel of a stopped peer accepts the connection, but the handshake does not
+  // proceed, so this may take long. A handshake in which one side was stopped for long is started
+  // again.
   Result<PeerSocket> dial(const std::string& address, const PeerChannel& channel,
                           std::uint32_t streams, std::chrono::milliseconds at_most,
-                          const std::function<bool()>& may_go_on);
+                          const std::function<bool()>& may_continue);
   // Takes the connection that the peer has dialled. `socket` is -1 if it did not arrive within that
   // time.
   PeerSocket take(const PeerChannel& channel, std::chrono::milliseconds at_most);
   // Returns false if no process listens there any longer, so the rank is gone. A peer that does not
   // answer may still exist.
-  static bool is_there(const std::string& address);
-  bool is_peer_there(const std::string& address) const;  // The same for another rank's address().
+  static bool is_listening(const std::string& address);
+  bool is_peer_listening(
+      const std::string& address) const;  // The same for another rank's address().
   // Interval between such probes in one wait.
   static constexpr std::chrono::milliseconds kProbePause{300};
   // Closes the unused connections that were dialled for that communicator.
@@ -114,13 +116,13 @@ class PeerListener {
 
  private:
   // The listener's address; see address_ and scope_.
-  struct Place {
+  struct Address {
     std::string address;
     std::uint32_t scope;
   };
-  PeerListener(int socket, Place place, PeerCredentials credentials,
+  PeerListener(int socket, Address address, PeerCredentials credentials,
                std::chrono::milliseconds greeting_time);
-  static bool is_there(const std::string& address, std::uint32_t scope);
+  static bool is_listening(const std::string& address, std::uint32_t scope);
   void run();
   struct Dial;
   Result<PeerSocket> dial_once(const Dial& dial);
@@ -145,7 +147,8 @@ class PeerListener {
   std::mutex mutex_;
   std::condition_variable has_arrived_;
   std::map<PeerChannel, PeerSocket> arrived_;  // Not taken yet; guarded by mutex_.
-  std::optional<PlacesOfRanks> places_;  // Guarded by mutex_. If empty, every address may connect.
+  std::optional<AddressesOfRanks>
+      addresses_of_ranks_;  // Guarded by mutex_. If empty, every address may connect.
   std::atomic<bool> is_ending_{false};
   std::thread thread_;
 };

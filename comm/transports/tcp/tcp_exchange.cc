@@ -58,7 +58,7 @@ class TcpMesh::Exchange {
     for (const Incoming& message : incoming) {
       if (!divide(message)) return false;
     }
-    place_parts();
+    assign_parts();
     left_ = sends_.size() + receives_.size();
     while (left_ > 0) {
       bool has_moved = false;
@@ -136,7 +136,7 @@ class TcpMesh::Exchange {
     for (std::uint32_t stream = 0; stream < count; ++stream) {
       const Stripe stripe = stripe_of(message.bytes, count, stream);
       Sending sending;
-      place(sending, sends_, message.to, stream);
+      add_to_stream(sending, sends_, message.to, stream);
       sending.header.step = message.step;
       sending.header.sequence = call_.sequence;
       sending.header.fingerprint[0] = fingerprint_.words[0];
@@ -156,7 +156,7 @@ class TcpMesh::Exchange {
     for (std::uint32_t stream = 0; stream < count; ++stream) {
       const Stripe stripe = stripe_of(message.bytes, count, stream);
       Receiving receiving;
-      place(receiving, receives_, message.from, stream);
+      add_to_stream(receiving, receives_, message.from, stream);
       receiving.step = message.step;
       if (message.take == nullptr) {
         receiving.data = static_cast<std::uint8_t*>(message.data) + stripe.begin;
@@ -171,21 +171,22 @@ class TcpMesh::Exchange {
   }
 
   // Allocates space in one buffer, which is reused, for the messages that are taken part by part.
-  void place_parts() {
+  void assign_parts() {
     std::size_t bytes = 0;
     for (const Receiving& receiving : receives_) bytes += receiving.take != nullptr ? kPart : 0;
     if (mesh_.parts_.size() < bytes) mesh_.parts_.resize(bytes);
-    std::uint8_t* place = mesh_.parts_.data();
+    std::uint8_t* data_end = mesh_.parts_.data();
     for (Receiving& receiving : receives_) {
       if (receiving.take == nullptr) continue;
-      receiving.data = place;
-      place += kPart;
+      receiving.data = data_end;
+      data_end += kPart;
     }
   }
 
   // Queues the transfer after the previous one of the same stream.
   template <class List>
-  static void place(Transfer& transfer, const List& list, std::int32_t rank, std::uint32_t stream) {
+  static void add_to_stream(Transfer& transfer, const List& list, std::int32_t rank,
+                            std::uint32_t stream) {
     transfer.rank = rank;
     transfer.stream = stream;
     for (std::size_t i = list.size(); i > 0 && transfer.before < 0; --i) {
@@ -227,7 +228,7 @@ class TcpMesh::Exchange {
     }
     const std::size_t data_left = sending.bytes - data_sent;
     if (data_left > 0) {
-      parts[count++] = {sending.data + data_sent, std::min(data_left, stream.bite)};
+      parts[count++] = {sending.data + data_sent, std::min(data_left, stream.chunk_bytes)};
     }
     msghdr message = {};
     message.msg_iov = parts;
@@ -256,7 +257,7 @@ class TcpMesh::Exchange {
     // Read only the header: it is compared before any byte of data is written to the caller's
     // memory.
     const bool in_header = receiving.moved < sizeof(Header);
-    std::size_t wanted = std::min(receiving.end() - receiving.moved, stream.bite);
+    std::size_t wanted = std::min(receiving.end() - receiving.moved, stream.chunk_bytes);
     std::uint8_t* to = nullptr;
     if (in_header) {
       to = reinterpret_cast<std::uint8_t*>(&receiving.header) + receiving.moved;
@@ -291,7 +292,7 @@ class TcpMesh::Exchange {
     constexpr std::size_t kLine = 64;
     const std::size_t held = receiving.held();
     const std::size_t part = receiving.is_done() ? held : held / kLine * kLine;
-    if (part == 0 || (!receiving.is_done() && part < kPartLeast)) return;
+    if (part == 0 || (!receiving.is_done() && part < kMinPartBytes)) return;
     const std::size_t begin = receiving.begin + receiving.taken;
     (*receiving.take)(begin, begin + part, receiving.data);
     receiving.taken += part;
@@ -299,23 +300,25 @@ class TcpMesh::Exchange {
   }
 
   bool check(const Receiving& receiving) {
-    const Header& theirs = receiving.header;
-    if (theirs.magic == kHeaderMagic && theirs.sequence == call_.sequence &&
-        theirs.step == receiving.step && theirs.fingerprint[0] == fingerprint_.words[0] &&
-        theirs.fingerprint[1] == fingerprint_.words[1] && theirs.bytes == receiving.whole) {
+    const Header& peer_header = receiving.header;
+    if (peer_header.magic == kHeaderMagic && peer_header.sequence == call_.sequence &&
+        peer_header.step == receiving.step && peer_header.fingerprint[0] == fingerprint_.words[0] &&
+        peer_header.fingerprint[1] == fingerprint_.words[1] &&
+        peer_header.bytes == receiving.whole) {
       return true;
     }
-    const Fingerprint fingerprint = {{theirs.fingerprint[0], theirs.fingerprint[1]}};
-    if (theirs.magic != kHeaderMagic || !is_possible(fingerprint)) {
+    const Fingerprint fingerprint = {{peer_header.fingerprint[0], peer_header.fingerprint[1]}};
+    if (peer_header.magic != kHeaderMagic || !is_possible(fingerprint)) {
       return mesh_.fail(mesh_.connection_failure(receiving.rank, call_, "it sent invalid data"));
     }
     const OperationShape shape = shape_of(fingerprint);
     std::string sizes;
-    if (theirs.bytes != receiving.whole && theirs.sequence == call_.sequence) {
-      sizes = ", with " + std::to_string(theirs.bytes) + " bytes for this rank, which expects " +
-              std::to_string(receiving.whole);
+    if (peer_header.bytes != receiving.whole && peer_header.sequence == call_.sequence) {
+      sizes = ", with " + std::to_string(peer_header.bytes) +
+              " bytes for this rank, which expects " + std::to_string(receiving.whole);
     }
-    return mesh_.fail(mesh_.difference(receiving.rank, call_, {theirs.sequence, shape, sizes}));
+    return mesh_.fail(
+        mesh_.difference(receiving.rank, call_, {peer_header.sequence, shape, sizes}));
   }
 
   // Waits when nothing moves: retries for a short time, then sleeps until a socket is ready.
@@ -344,8 +347,8 @@ class TcpMesh::Exchange {
     if (poll(sockets.data(), sockets.size(), static_cast<int>(slice.count())) > 0) {
       if (sockets[0].revents != 0) return false;
       if (sockets[1].revents == 0) return true;
-      std::uint64_t rung = 0;
-      static_cast<void>(!read(mesh_.event_.get(), &rung, sizeof rung));
+      std::uint64_t woken = 0;
+      static_cast<void>(!read(mesh_.event_.get(), &woken, sizeof woken));
     }
     return may_wait_for_streams_of(incomplete) && may_continue();
   }

@@ -100,7 +100,7 @@ Failure TcpMesh::connection_failure(std::int32_t rank, const OperationCall& call
   bool is_first = true;
   while (detector_ != nullptr && !failure.is_set() && steady_now() < end) {
     const MaybeFailure known =
-        is_first ? detector_->check_now(FailureDetector::kAnyone) : detector_->check();
+        is_first ? detector_->check_now(FailureDetector::kAnyRank) : detector_->check();
     is_first = false;
     if (known) {
       failure = *known;
@@ -137,9 +137,9 @@ PeerChannel TcpMesh::channel(std::int32_t rank, std::uint32_t stream) const {
 }
 
 void TcpMesh::keep(std::int32_t rank, std::uint32_t stream, const PeerSocket& found) {
-  std::unique_ptr<Connection>& place = connections_[static_cast<std::size_t>(rank)];
-  if (place == nullptr) place = std::make_unique<Connection>(found.streams);
-  place->streams[stream] = {found.socket, bite_of(found.socket)};
+  std::unique_ptr<Connection>& slot = connections_[static_cast<std::size_t>(rank)];
+  if (slot == nullptr) slot = std::make_unique<Connection>(found.streams);
+  slot->streams[stream] = {found.socket, chunk_bytes_of(found.socket)};
 }
 
 TcpMesh::Stream& TcpMesh::find_stream(std::int32_t rank, std::uint32_t stream) {
@@ -155,8 +155,9 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
                    const SharedGroup* group) {
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
   const std::uint32_t streams =
-      options_.streams != 0 ? options_.streams
-                            : usual_streams(listener_.is_near(peer.address), options_.peers.size());
+      options_.streams != 0
+          ? options_.streams
+          : default_stream_count(listener_.is_near(peer.address), options_.peers.size());
   // A stopped peer does not complete the handshake. The operation's timeout limits that, not the
   // connection's.
   const Result<PeerSocket> dialled =
@@ -198,7 +199,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
     if (is_other_operation(call)) return false;
     // A rank that died before it dialled has no connection that could break, so probe its listener.
     if (steady_now() >= probe_at) {
-      if (!listener_.is_peer_there(peer.address))
+      if (!listener_.is_peer_listening(peer.address))
         return fail(connection_failure(rank, call, "it is no longer reachable"));
       probe_at = steady_now() + PeerListener::kProbePause;
     }
@@ -243,18 +244,20 @@ bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
 
 // Returns the mismatch. If possible, it shows both sides of the same operation.
 Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call,
-                            const PeerOperation& theirs) {
+                            const PeerOperation& peer_operation) {
   std::uint64_t number = call.sequence;
   OperationShape own_shape = call.shape;
-  OperationShape peer_shape = theirs.shape;
-  std::string more = theirs.sizes;
+  OperationShape peer_shape = peer_operation.shape;
+  std::string more = peer_operation.sizes;
   const EnteredOperations* const own = options_.entered;
-  if (theirs.sequence < call.sequence && own != nullptr && own->has(theirs.sequence)) {
+  if (peer_operation.sequence < call.sequence && own != nullptr &&
+      own->has(peer_operation.sequence)) {
     // The header belongs to an earlier operation in which this rank did not need it, so it was
     // never read.
-    number = theirs.sequence;
-    own_shape = own->shape(theirs.sequence);
-  } else if (theirs.sequence > call.sequence || theirs.shape.operation == Operation::kFinalize) {
+    number = peer_operation.sequence;
+    own_shape = own->shape(peer_operation.sequence);
+  } else if (peer_operation.sequence > call.sequence ||
+             peer_operation.shape.operation == Operation::kFinalize) {
     const std::optional<EnteredOperations> other =
         options_.watch != nullptr ? options_.watch->query_operations(rank, call.sequence)
                                   : std::nullopt;
@@ -264,8 +267,8 @@ Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call,
       number = *first;
       own_shape = own->shape(number);
       peer_shape = other->shape(number);
-    } else if (theirs.sequence != call.sequence) {
-      more = " as operation " + std::to_string(theirs.sequence) + more;
+    } else if (peer_operation.sequence != call.sequence) {
+      more = " as operation " + std::to_string(peer_operation.sequence) + more;
     }
   }
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
@@ -273,8 +276,8 @@ Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call,
       FailureKind::kMismatch,
       "operation " + std::to_string(number) + " of communicator " + options_.communicator +
           " differs between ranks: rank " + std::to_string(options_.self) + " calls " +
-          describe_beside(own_shape, peer_shape) + ", rank " + std::to_string(rank) + " calls " +
-          describe_beside(peer_shape, own_shape) + more);
+          describe_against(own_shape, peer_shape) + ", rank " + std::to_string(rank) + " calls " +
+          describe_against(peer_shape, own_shape) + more);
   failure.rank = peer.world_rank;
   failure.sequence = number;
   set_host(failure, peer.host);

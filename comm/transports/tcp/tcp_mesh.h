@@ -125,7 +125,7 @@ class TcpMesh {
   // One socket, or -1 if not connected yet.
   struct Stream {
     int socket = -1;
-    std::size_t bite = 0;
+    std::size_t chunk_bytes = 0;
   };
   struct Connection {
     explicit Connection(std::uint32_t count) : streams(count) {}
@@ -156,7 +156,8 @@ class TcpMesh {
     OperationShape shape;
     std::string sizes;  // Appended to the text if the sizes of a message differ.
   };
-  Failure difference(std::int32_t rank, const OperationCall& call, const PeerOperation& theirs);
+  Failure difference(std::int32_t rank, const OperationCall& call,
+                     const PeerOperation& peer_operation);
   Failure connection_failure(std::int32_t rank, const OperationCall& call, const std::string& why);
 
   PeerListener& listener_;

@@ -33,11 +33,11 @@ bool is_on_this_machine(int socket) {
          own.ss_family == peer.ss_family && host_text(own) == host_text(peer);
 }
 
-std::size_t bite_of(int socket) {
+std::size_t chunk_bytes_of(int socket) {
   char name[16] = {};  // The kernel's limit for it.
   socklen_t length = sizeof name;
   const bool is_known = getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0;
-  return is_known && std::strncmp(name, "bbr", 3) == 0 ? kPacedBite : kBite;
+  return is_known && std::strncmp(name, "bbr", 3) == 0 ? kPacedChunkBytes : kChunkBytes;
 }
 
 }  // namespace ivy::comm

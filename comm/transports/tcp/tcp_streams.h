@@ -22,19 +22,19 @@ inline constexpr std::uint32_t kStreamsOnOneMachine = 1;
 // Between machines one stream is limited to one TCP window and one queue of the network card.
 inline constexpr std::uint32_t kStreamsBetweenMachines = 4;
 // Approximate limit of the descriptors of all streams of a communicator.
-inline constexpr std::size_t kSocketsUsual = 256;
+inline constexpr std::size_t kDefaultSockets = 256;
 // Minimum length of a stripe, for which the cost of a further system call is negligible.
-inline constexpr std::size_t kStripeLeast = std::size_t{128} << 10;
+inline constexpr std::size_t kMinStripe = std::size_t{128} << 10;
 // Limit of one system call, so that sending and receiving alternate.
-inline constexpr std::size_t kBite = std::size_t{1} << 20;
+inline constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 // The limit if the kernel paces sending by the rate at which data was received (BBR). A rank that
 // is busy sending receives nothing, so its peer's kernel assumes that the path is slow, and does
 // not revise that.
-inline constexpr std::size_t kPacedBite = std::size_t{128} << 10;
+inline constexpr std::size_t kPacedChunkBytes = std::size_t{128} << 10;
 // Size of the parts of a message that is processed as it arrives: small enough to be still in the
 // processor's caches, and large enough to amortize the overhead.
 inline constexpr std::size_t kPart = std::size_t{128} << 10;
-inline constexpr std::size_t kPartLeast = std::size_t{16} << 10;
+inline constexpr std::size_t kMinPartBytes = std::size_t{16} << 10;
 
 struct Stripe {
   std::size_t begin = 0;
@@ -45,7 +45,7 @@ struct Stripe {
 // Returns how many streams, from the first on, carry a message of that length.
 inline std::uint32_t stripe_count(std::size_t bytes, std::uint32_t streams) {
   return static_cast<std::uint32_t>(
-      std::clamp<std::size_t>(bytes / kStripeLeast, 1, std::max<std::uint32_t>(1, streams)));
+      std::clamp<std::size_t>(bytes / kMinStripe, 1, std::max<std::uint32_t>(1, streams)));
 }
 
 // Returns the stripe of stream `index`, which has whole cache lines, and so whole elements.
@@ -61,15 +61,15 @@ inline Stripe stripe_of(std::size_t bytes, std::uint32_t count, std::uint32_t in
 Result<std::uint32_t> wanted_streams(const char* text);
 
 // Returns the number of streams if the user sets none. `ranks` is the size of the communicator.
-inline std::uint32_t usual_streams(bool is_on_one_machine, std::size_t ranks) {
+inline std::uint32_t default_stream_count(bool is_on_one_machine, std::size_t ranks) {
   if (is_on_one_machine) return kStreamsOnOneMachine;
   return static_cast<std::uint32_t>(std::clamp<std::size_t>(
-      kSocketsUsual / std::max<std::size_t>(1, ranks), 1, kStreamsBetweenMachines));
+      kDefaultSockets / std::max<std::size_t>(1, ranks), 1, kStreamsBetweenMachines));
 }
 
 // Returns whether both ends of that connection are on this machine.
 bool is_on_this_machine(int socket);
 // Returns the number of bytes that one call may move on that connection.
-std::size_t bite_of(int socket);
+std::size_t chunk_bytes_of(int socket);
 
 }  // namespace ivy::comm

@@ -74,13 +74,13 @@ std::string authority_of(const std::string& address, std::uint16_t port) {
 }  // namespace
 
 Result<std::shared_ptr<AgentChannel>> AgentChannel::over_tls(TransportContext& context,
-                                                             const AgentIdentity& us,
+                                                             const AgentIdentity& own_identity,
                                                              const std::string& host_name,
                                                              const std::string& address,
                                                              std::uint16_t port) {
   initialize_grpc();
   std::shared_ptr<AgentTunnels>& tunnels = context.part<AgentConnections>()->tunnels;
-  if (!tunnels) tunnels = std::make_shared<AgentTunnels>(IVY_TRY(AgentTls::make(us)));
+  if (!tunnels) tunnels = std::make_shared<AgentTunnels>(IVY_TRY(AgentTls::make(own_identity)));
   const AgentTunnels::Dialled dialled = IVY_TRY(tunnels->dial(host_name, address, port));
   auto channel = std::make_shared<AgentChannel>();
   channel->dialled_ = dialled;
@@ -102,8 +102,8 @@ bool AgentChannel::is_connected() const {
                   : channel_->GetState(false) == GRPC_CHANNEL_READY;
 }
 
-std::optional<Error> AgentChannel::refusal() const {
-  return dialled_ ? dialled_->shared_state->snapshot().verdict.refusal : std::nullopt;
+std::optional<Error> AgentChannel::rejection() const {
+  return dialled_ ? dialled_->shared_state->snapshot().verdict.rejection : std::nullopt;
 }
 
 bool AgentChannel::is_verified() const {

@@ -30,7 +30,7 @@ class AgentChannel {
   // Starts to connect. asked: the host as the user typed it, which the certificate must name.
   // address: numeric. An error means that not even an attempt is possible.
   static Result<std::shared_ptr<AgentChannel>> over_tls(TransportContext& context,
-                                                        const AgentIdentity& us,
+                                                        const AgentIdentity& own_identity,
                                                         const std::string& host_name,
                                                         const std::string& address,
                                                         std::uint16_t port);
@@ -41,7 +41,7 @@ class AgentChannel {
   // True once the agent has answered at all.
   bool is_connected() const;
   // Returns the reason if the agent's certificate was rejected.
-  std::optional<Error> refusal() const;
+  std::optional<Error> rejection() const;
   // True if the agent's certificate was verified. A later failure of the handshake is then about
   // this user's certificate.
   bool is_verified() const;

@@ -53,10 +53,10 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
         timer_(loop) {}
 
   void send(milliseconds deadline) {
-    place_.host = host_.name;
+    endpoint_.host = host_.name;
     timer_.expires_after(deadline);
     timer_.async_wait([self = this->shared_from_this()](const boost::system::error_code& error) {
-      if (!error) self->time_up();
+      if (!error) self->on_timeout();
     });
     gate_->post([self = this->shared_from_this()] {
       if (const Result<void> ready = self->prepare(); !ready.ok()) self->finish(ready.error());
@@ -66,13 +66,13 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
  private:
   Result<void> prepare() {
     if (is_this_host(host_)) {
-      place_.socket = IVY_TRY(context_->agent_socket());
-      call(AgentChannel::over_unix(place_.socket));
+      endpoint_.socket = IVY_TRY(context_->agent_socket());
+      call(AgentChannel::over_unix(endpoint_.socket));
       return {};
     }
-    us_ = IVY_TRY(context_->agent_user());
-    place_.self = "user/" + us_->self.name + " serial " + us_->self.serial;
-    place_.port = host_.port == 0 ? us_->port : host_.port;
+    own_identity_ = IVY_TRY(context_->agent_user());
+    endpoint_.self = "user/" + own_identity_->self.name + " serial " + own_identity_->self.serial;
+    endpoint_.port = host_.port == 0 ? own_identity_->port : host_.port;
     if (is_numeric_address(host_.name)) {
       addresses_ = {host_.name};
       next_address();
@@ -89,10 +89,10 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
   }
 
   void next_address() {
-    place_.address = addresses_[next_++];
+    endpoint_.address = addresses_[next_++];
     if (call_) call_->channel->give_up();
-    Result<std::shared_ptr<AgentChannel>> channel =
-        AgentChannel::over_tls(*context_, *us_, host_.name, place_.address, place_.port);
+    Result<std::shared_ptr<AgentChannel>> channel = AgentChannel::over_tls(
+        *context_, *own_identity_, host_.name, endpoint_.address, endpoint_.port);
     if (!channel.ok()) return finish(channel.error());
     call(std::move(channel).value());
   }
@@ -111,11 +111,11 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
     });
   }
 
-  AgentPlace place() const {
-    AgentPlace here = place_;
+  AgentEndpoint endpoint() const {
+    AgentEndpoint here = endpoint_;
     if (!call_) return here;
     here.connected = call_->channel->is_connected();
-    here.refusal = call_->channel->refusal();
+    here.rejection = call_->channel->rejection();
     here.is_verified = call_->channel->is_verified();
     return here;
   }
@@ -123,21 +123,21 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
   void ended(const AgentStatus& status) {
     if (status.code == 0) return finish(std::move(call_->reply));
     const AgentStatus why = call_->channel->explain(status);
-    const bool other = is_about_the_address(agent_failure(place(), why).failure);
+    const bool other = is_about_the_address(agent_failure(endpoint(), why).failure);
     if (other && next_ < addresses_.size()) return next_address();
-    finish(agent_error(place(), why));
+    finish(agent_error(endpoint(), why));
   }
 
-  void time_up() {
+  void on_timeout() {
     // The answer and the deadline were due in the same turn of the loop, and the answer was first.
     if (!answered_) return;
-    place_.timed_out = true;
-    if (place_.address.empty() && place_.socket.empty()) {
+    endpoint_.timed_out = true;
+    if (endpoint_.address.empty() && endpoint_.socket.empty()) {
       return finish(Error{Code::kDeadlineExceeded,
                           "the name server did not respond for " + host_.name + " in time",
                           "getent hosts " + host_.name});
     }
-    finish(agent_error(place(), {}));
+    finish(agent_error(endpoint(), {}));
   }
 
   void finish(const Result<Reply>& answer) {
@@ -158,10 +158,10 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
   Answered answered_;
   const std::shared_ptr<LoopGate> gate_;
   asio::steady_timer timer_;
-  const AgentIdentity* us_ = nullptr;
+  const AgentIdentity* own_identity_ = nullptr;
   Addresses addresses_;
   std::size_t next_ = 0;
-  AgentPlace place_;
+  AgentEndpoint endpoint_;
   std::shared_ptr<AgentCall<Reply>> call_;
 };
 
@@ -189,11 +189,11 @@ void list_jobs(asio::io_context& loop, const std::shared_ptr<TransportContext>& 
         [](AgentCall<v1::ListReply>& call, std::function<void(grpc::Status)> done) {
           call.stub->async()->List(&call.context, &kRequest, &call.reply, std::move(done));
         },
-        [answered](const Host& asked, const Result<v1::ListReply>& reply) {
-          if (!reply.ok()) return answered(asked, reply.error());
+        [answered](const Host& queried, const Result<v1::ListReply>& reply) {
+          if (!reply.ok()) return answered(queried, reply.error());
           std::vector<JobEntry> jobs;
           for (const v1::JobEntry& job : reply->jobs()) jobs.push_back(entry_of(job));
-          answered(asked, jobs);
+          answered(queried, jobs);
         });
     question->send(deadline);
   }
@@ -211,9 +211,9 @@ void stop_job(asio::io_context& loop, const std::shared_ptr<TransportContext>& c
         [request](AgentCall<v1::StopReply>& call, std::function<void(grpc::Status)> done) {
           call.stub->async()->Stop(&call.context, request.get(), &call.reply, std::move(done));
         },
-        [request, answered](const Host& asked, const Result<v1::StopReply>& reply) {
-          if (!reply.ok()) return answered(asked, reply.error());
-          answered(asked, StopAnswer{reply->supervisors(), reply->with_grace()});
+        [request, answered](const Host& queried, const Result<v1::StopReply>& reply) {
+          if (!reply.ok()) return answered(queried, reply.error());
+          answered(queried, StopAnswer{reply->supervisors(), reply->with_grace()});
         });
     question->send(deadline);
   }

@@ -20,8 +20,9 @@ bool has(const AgentStatus& status, std::string_view text) {
 
 // True if gRPC never made a connection. The text is that of the gRPC version that is linked
 // statically, and ends with the error of the system.
-bool never_connected(const AgentPlace& place, const AgentStatus& status) {
-  return !place.connected && (place.timed_out || has(status, "failed to connect to all addresses"));
+bool never_connected(const AgentEndpoint& endpoint, const AgentStatus& status) {
+  return !endpoint.connected &&
+         (endpoint.timed_out || has(status, "failed to connect to all addresses"));
 }
 
 bool is_refused(const AgentStatus& status) {
@@ -48,30 +49,30 @@ std::string core_of(const std::string& message) {
   return at == std::string::npos ? message : message.substr(at + kLast.size());
 }
 
-std::string address_of(const AgentPlace& place) {
-  return place.address + " port " + std::to_string(place.port);
+std::string address_of(const AgentEndpoint& endpoint) {
+  return endpoint.address + " port " + std::to_string(endpoint.port);
 }
 
-std::string firewall_fix(const AgentPlace& place) {
-  return "is " + place.host + " switched on, and does a firewall let " + address_of(place) +
+std::string firewall_fix(const AgentEndpoint& endpoint) {
+  return "is " + endpoint.host + " switched on, and does a firewall let " + address_of(endpoint) +
          " through?";
 }
 
-LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
-  const bool about_us = place.is_verified || has(status, "alert");
-  if (!about_us && !is_tls_error(status)) {
+LinkDown not_secured(const AgentEndpoint& endpoint, const AgentStatus& status) {
+  const bool is_about_user = endpoint.is_verified || has(status, "alert");
+  if (!is_about_user && !is_tls_error(status)) {
     return {LinkFailure::kBroken,
-            describe(place) + " closed the connection before sending anything",
+            describe(endpoint) + " closed the connection before sending anything",
             "check that an ivy-agent listens there"};
   }
   // On a redial, an agent that exits during the handshake closes the connection too, so this is not
   // taken for a rejected certificate.
-  if (place.redial && is_closed(status)) {
-    return {LinkFailure::kBroken, describe(place) + ": " + core_of(status.message), ""};
+  if (endpoint.redial && is_closed(status)) {
+    return {LinkFailure::kBroken, describe(endpoint) + ": " + core_of(status.message), ""};
   }
-  if (!about_us) {
+  if (!is_about_user) {
     return {LinkFailure::kAuthentication,
-            "no TLS with " + describe(place) + ": " + core_of(status.message),
+            "no TLS with " + describe(endpoint) + ": " + core_of(status.message),
             "check that an ivy-agent listens there"};
   }
   // With TLS 1.3 the handshake is complete here before the agent has verified the user's
@@ -79,10 +80,10 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
   // moment looks the same.
   const std::string what =
       is_closed(status)
-          ? " closed the connection after it received our certificate " + place.self +
+          ? " closed the connection after it received our certificate " + endpoint.self +
                 ": it rejected it, or exited"
-          : " rejected our certificate " + place.self + ": " + core_of(status.message);
-  return {LinkFailure::kAuthentication, describe(place) + what,
+          : " rejected our certificate " + endpoint.self + ": " + core_of(status.message);
+  return {LinkFailure::kAuthentication, describe(endpoint) + what,
           "its log says why: journalctl -u 'ivy-agent@*'; on the host with the CA, make a new "
           "certificate: "
           "ivy-agent cert --user NAME"};
@@ -90,30 +91,31 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
 
 // Returns the account that the agent serves. Over the Unix socket it is the account of the user who
 // reads the message.
-std::string user_of(const AgentPlace& place) {
+std::string user_of(const AgentEndpoint& endpoint) {
   constexpr std::string_view kRole = "user/";
-  if (!place.self.starts_with(kRole)) return "$USER";
-  return place.self.substr(kRole.size(), place.self.find(' ') - kRole.size());
+  if (!endpoint.self.starts_with(kRole)) return "$USER";
+  return endpoint.self.substr(kRole.size(), endpoint.self.find(' ') - kRole.size());
 }
 
-LinkDown not_connected(const AgentPlace& place, const AgentStatus& status) {
-  if (place.timed_out) {
-    const std::string where = place.address.empty() ? place.socket : address_of(place);
+LinkDown not_connected(const AgentEndpoint& endpoint, const AgentStatus& status) {
+  if (endpoint.timed_out) {
+    const std::string where = endpoint.address.empty() ? endpoint.socket : address_of(endpoint);
     return {LinkFailure::kUnreachable, "connect to " + where + ": no response",
-            firewall_fix(place)};
+            firewall_fix(endpoint)};
   }
   if (is_refused(status)) {
-    const std::string where = place.address.empty() ? place.socket : address_of(place);
+    const std::string where = endpoint.address.empty() ? endpoint.socket : address_of(endpoint);
     return {LinkFailure::kRefused, "no agent listens at " + where + ": Connection refused",
-            "start it on " + place.host + ": systemctl start ivy-agent@" + user_of(place)};
+            "start it on " + endpoint.host + ": systemctl start ivy-agent@" + user_of(endpoint)};
   }
-  if (is_closed(status) || is_tls_error(status)) return not_secured(place, status);
+  if (is_closed(status) || is_tls_error(status)) return not_secured(endpoint, status);
   return {LinkFailure::kUnreachable,
-          "connect to " + address_of(place) + ": " + core_of(status.message), firewall_fix(place)};
+          "connect to " + address_of(endpoint) + ": " + core_of(status.message),
+          firewall_fix(endpoint)};
 }
 
-LinkDown not_opened(const AgentPlace& place, const AgentStatus& status) {
-  const std::string text = describe(place) + ": " + status.message;
+LinkDown not_opened(const AgentEndpoint& endpoint, const AgentStatus& status) {
+  const std::string text = describe(endpoint) + ": " + status.message;
   switch (status.code) {
     case kNotFound:
     case kAlreadyExists:
@@ -121,11 +123,12 @@ LinkDown not_opened(const AgentPlace& place, const AgentStatus& status) {
     case kPermissionDenied:
     case kUnauthenticated:
       // On a redial the agent may be restarting: the link counts as broken, and the lease decides.
-      return {place.redial ? LinkFailure::kBroken : LinkFailure::kAuthentication,
-              describe(place) + " rejected the connection: " + status.message,
+      return {endpoint.redial ? LinkFailure::kBroken : LinkFailure::kAuthentication,
+              describe(endpoint) + " rejected the connection: " + status.message,
               "on the host with the CA, make a certificate: ivy-agent cert --user NAME"};
     case kUnimplemented:
-      return {LinkFailure::kBootstrap, describe(place) + " runs another version: " + status.message,
+      return {LinkFailure::kBootstrap,
+              describe(endpoint) + " runs another version: " + status.message,
               "install this version there"};
     default:
       return {LinkFailure::kBootstrap, text, ""};
@@ -134,44 +137,44 @@ LinkDown not_opened(const AgentPlace& place, const AgentStatus& status) {
 
 }  // namespace
 
-std::string describe(const AgentPlace& place) {
-  if (place.address.empty()) return "this host's agent (" + place.socket + ")";
-  return "the agent on " + place.host + " (" + address_of(place) + ")";
+std::string describe(const AgentEndpoint& endpoint) {
+  if (endpoint.address.empty()) return "this host's agent (" + endpoint.socket + ")";
+  return "the agent on " + endpoint.host + " (" + address_of(endpoint) + ")";
 }
 
-LinkDown agent_failure(const AgentPlace& place, const AgentStatus& status) {
-  if (place.refusal) {
+LinkDown agent_failure(const AgentEndpoint& endpoint, const AgentStatus& status) {
+  if (endpoint.rejection) {
     return {LinkFailure::kAuthentication,
-            describe(place) + " failed verification: " + place.refusal->message,
-            place.refusal->fix};
+            describe(endpoint) + " failed verification: " + endpoint.rejection->message,
+            endpoint.rejection->fix};
   }
-  if (place.opened) {
+  if (endpoint.opened) {
     const std::string how = status.code == 0 ? "it closed the connection" : status.message;
-    return {LinkFailure::kBroken, describe(place) + ": " + how, ""};
+    return {LinkFailure::kBroken, describe(endpoint) + ": " + how, ""};
   }
-  if (never_connected(place, status)) return not_connected(place, status);
-  if (place.timed_out) {
-    return {LinkFailure::kUnreachable, describe(place) + " does not answer", ""};
+  if (never_connected(endpoint, status)) return not_connected(endpoint, status);
+  if (endpoint.timed_out) {
+    return {LinkFailure::kUnreachable, describe(endpoint) + " does not answer", ""};
   }
   if (status.code == kUnavailable && (is_closed(status) || is_tls_error(status))) {
     // The agent exited during the request, or closed the connection because of the user's
     // certificate.
-    if (place.connected) {
-      return {LinkFailure::kBroken, describe(place) + ": " + core_of(status.message), ""};
+    if (endpoint.connected) {
+      return {LinkFailure::kBroken, describe(endpoint) + ": " + core_of(status.message), ""};
     }
-    return not_secured(place, status);
+    return not_secured(endpoint, status);
   }
-  return not_opened(place, status);
+  return not_opened(endpoint, status);
 }
 
-Error agent_error(const AgentPlace& place, const AgentStatus& status) {
-  const LinkDown down = agent_failure(place, status);
+Error agent_error(const AgentEndpoint& endpoint, const AgentStatus& status) {
+  const LinkDown down = agent_failure(endpoint, status);
   switch (down.failure) {
     case LinkFailure::kAuthentication:
       return {Code::kUnauthenticated, down.message.bytes(), down.fix};
     case LinkFailure::kUnreachable:
-      return {place.timed_out ? Code::kDeadlineExceeded : Code::kUnavailable, down.message.bytes(),
-              down.fix};
+      return {endpoint.timed_out ? Code::kDeadlineExceeded : Code::kUnavailable,
+              down.message.bytes(), down.fix};
     default:
       return {Code::kUnavailable, down.message.bytes(), down.fix};
   }

@@ -21,29 +21,29 @@ struct AgentStatus {
 };
 
 // The agent of a call, and how far the connection to it got.
-struct AgentPlace {
+struct AgentEndpoint {
   std::string host;
   std::string address;  // Numeric; empty: over the Unix socket.
   std::uint16_t port = 0;
-  std::string socket;            // Path of the Unix socket.
-  std::string self;              // The user's certificate: "user/alice serial 4f02".
-  bool is_verified = false;      // The agent's certificate was verified.
-  bool connected = false;        // The agent has answered.
-  bool redial = false;           // The job is running already, so a temporary failure is retried.
-  bool opened = false;           // The agent has opened the job.
-  bool timed_out = false;        // No data arrived in time, and the call was cancelled.
-  std::optional<Error> refusal;  // Why the agent's certificate was rejected.
+  std::string socket;              // Path of the Unix socket.
+  std::string self;                // The user's certificate: "user/alice serial 4f02".
+  bool is_verified = false;        // The agent's certificate was verified.
+  bool connected = false;          // The agent has answered.
+  bool redial = false;             // The job is running already, so a temporary failure is retried.
+  bool opened = false;             // The agent has opened the job.
+  bool timed_out = false;          // No data arrived in time, and the call was cancelled.
+  std::optional<Error> rejection;  // Why the agent's certificate was rejected.
 };
 
 // Names the agent in messages: "the agent on node7 (10.0.0.7 port 7411)", "this host's agent
 // (/run/...)".
-std::string describe(const AgentPlace& place);
+std::string describe(const AgentEndpoint& endpoint);
 
 // Returns the failure of a link.
-LinkDown agent_failure(const AgentPlace& place, const AgentStatus& status);
+LinkDown agent_failure(const AgentEndpoint& endpoint, const AgentStatus& status);
 
 // Returns the error of a request of ivyctl.
-Error agent_error(const AgentPlace& place, const AgentStatus& status);
+Error agent_error(const AgentEndpoint& endpoint, const AgentStatus& status);
 
 // True if another address of the same name may work: this one did not answer, or refused the
 // connection.

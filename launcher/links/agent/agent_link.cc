@@ -21,8 +21,8 @@ constexpr std::chrono::milliseconds kAnswerOfMany{3'000};
 // An agent receives 16 bundles at a time. If it rejects another one, the request is repeated 60
 // times, every half second, which is longer than a slow transfer takes. Most often, another
 // launcher has sent the same bundle by then.
-constexpr int kMostCrowdedPuts = 60;
-constexpr std::chrono::milliseconds kCrowdedPause{500};
+constexpr int kMaxBusyPuts = 60;
+constexpr std::chrono::milliseconds kBusyPause{500};
 // Pause before the next request to an agent that waits for a file system.
 constexpr std::chrono::milliseconds kWaitingPause{1'000};
 
@@ -64,15 +64,15 @@ Awaitable<void> AgentLink::run() {
 
 // Runs from the first address to the end of the connection.
 Awaitable<LinkDown> AgentLink::connect() {
-  place_.host = host_.name;
-  place_.redial = request_.reattach || request_.again;
+  endpoint_.host = host_.name;
+  endpoint_.redial = request_.reattach || request_.again;
   if (const Result<void> ready = prepare(); !ready.ok())
     co_return LinkDown::from(LinkFailure::kAuthentication, ready.error());
   const Result<std::shared_ptr<NodeUpload>> upload = co_await context_->node_upload(sequence_);
   if (!upload.ok()) co_return LinkDown::from(LinkFailure::kBootstrap, upload.error());
   bundle_name_ = (*upload)->name();
   if (route_ == Route::kOwnHost) co_return co_await open_job();
-  place_among_handshakes_ = co_await context_->handshakes().acquire(sequence_);
+  handshake_slot_ = co_await context_->handshakes().acquire(sequence_);
   const Result<Addresses> addresses =
       co_await addresses_of(sequence_, context_->resolvers(), host_.name);
   if (!addresses.ok()) co_return LinkDown::from(LinkFailure::kUnresolved, addresses.error());
@@ -82,20 +82,20 @@ Awaitable<LinkDown> AgentLink::connect() {
 // Finds out everything that needs no connection.
 Result<void> AgentLink::prepare() {
   if (route_ != Route::kOwnHost) {
-    us_ = IVY_TRY(context_->agent_user());
-    place_.self = "user/" + us_->self.name + " serial " + us_->self.serial;
-    place_.port = host_.port == 0 ? us_->port : host_.port;
-    if (!host_.user.empty() && host_.user != us_->self.name) {
+    own_identity_ = IVY_TRY(context_->agent_user());
+    endpoint_.self = "user/" + own_identity_->self.name + " serial " + own_identity_->self.serial;
+    endpoint_.port = host_.port == 0 ? own_identity_->port : host_.port;
+    if (!host_.user.empty() && host_.user != own_identity_->self.name) {
       return Error{Code::kPermissionDenied,
-                   "agents run workers as the user named in the certificate: as " + us_->self.name +
-                       ", not as " + host_.user,
+                   "agents run workers as the user named in the certificate: as " +
+                       own_identity_->self.name + ", not as " + host_.user,
                    "leave out " + host_.user + "@, or use --transport ssh"};
     }
   }
   if (route_ == Route::kOwnHost) {
-    place_.socket = IVY_TRY(context_->agent_socket());
+    endpoint_.socket = IVY_TRY(context_->agent_socket());
     std::shared_ptr<AgentChannel>& shared = context_->part<AgentConnections>()->to_this_host;
-    if (!shared) shared = AgentChannel::over_unix(place_.socket);
+    if (!shared) shared = AgentChannel::over_unix(endpoint_.socket);
     channel_ = shared;
   }
   return {};
@@ -110,7 +110,7 @@ Awaitable<LinkDown> AgentLink::try_addresses(Addresses addresses) {
     has_other_addresses_ = &address != &addresses.back();
     const LinkDown down = co_await open_job();
     // If an address got further than a failed connection, its result is final.
-    if (place_.opened || !is_about_the_address(down.failure)) co_return down;
+    if (endpoint_.opened || !is_about_the_address(down.failure)) co_return down;
     failures.push_back(down);
     if (!has_other_addresses_) break;
   }
@@ -118,10 +118,10 @@ Awaitable<LinkDown> AgentLink::try_addresses(Addresses addresses) {
 }
 
 Result<void> AgentLink::dial(const std::string& address) {
-  place_.address = address;
+  endpoint_.address = address;
   if (channel_) channel_->give_up();
-  channel_ =
-      IVY_TRY(AgentChannel::over_tls(*context_, *us_, host_.name, place_.address, place_.port));
+  channel_ = IVY_TRY(AgentChannel::over_tls(*context_, *own_identity_, host_.name,
+                                            endpoint_.address, endpoint_.port));
   return {};
 }
 
@@ -129,29 +129,29 @@ Result<void> AgentLink::dial(const std::string& address) {
 // once and opens the job again.
 Awaitable<LinkDown> AgentLink::open_job() {
   bool has_put = false;
-  for (int crowded = 0;;) {
+  for (int busy = 0;;) {
     if (const Result<void> started = start_stream(); !started.ok())
       co_return LinkDown::from(LinkFailure::kBootstrap, started.error());
     const AgentStatus status = co_await stream_end();
-    const LinkDown down = agent_failure(place(), channel_->explain(status));
+    const LinkDown down = agent_failure(endpoint(), channel_->explain(status));
     leave_stream();
     // --start-timeout and the lease limit these requests.
-    if (!place_.opened && !status.wait.empty()) {
+    if (!endpoint_.opened && !status.wait.empty()) {
       co_await report_progress(agent_step("agent: waiting for " + status.wait));
       co_await sequence_.sleep(kWaitingPause);
       continue;
     }
     const bool lacks_bundle =
         status.code == static_cast<int>(Code::kFailedPrecondition) && !status.need.empty();
-    if (place_.opened || !lacks_bundle || has_put) co_return down;
-    bool is_crowded = false;
-    const std::optional<LinkDown> failed = co_await send_bundle(status.need, is_crowded);
-    if (failed && (!is_crowded || ++crowded > kMostCrowdedPuts)) co_return *failed;
+    if (endpoint_.opened || !lacks_bundle || has_put) co_return down;
+    bool is_busy = false;
+    const std::optional<LinkDown> failed = co_await send_bundle(status.need, is_busy);
+    if (failed && (!is_busy || ++busy > kMaxBusyPuts)) co_return *failed;
     has_put = !failed;
     if (has_put) continue;
     co_await report_progress(
         sending_step("agent: waiting while it receives ivy-node from other jobs"));
-    co_await sequence_.sleep(kCrowdedPause);
+    co_await sequence_.sleep(kBusyPause);
   }
 }
 
@@ -168,7 +168,7 @@ Result<void> AgentLink::start_stream() {
 
 Awaitable<AgentStatus> AgentLink::stream_end() {
   const auto listen = [this](const auto& arrive) { stream_event_ = arrive; };
-  place_.timed_out = false;
+  endpoint_.timed_out = false;
   std::optional<AgentStatus> ended = co_await first_answer();
   if (!ended) ended = co_await sequence_.wait<std::optional<AgentStatus>>(listen);
   co_return *ended;
@@ -183,30 +183,30 @@ Awaitable<std::optional<AgentStatus>> AgentLink::first_answer() {
   if (!answer && channel_->is_connected())
     answer = co_await sequence_.wait_at_most<std::optional<AgentStatus>>(kAgentAnswer, listen);
   if (answer) co_return *answer;
-  place_.timed_out = true;
+  endpoint_.timed_out = true;
   co_return AgentStatus{static_cast<int>(Code::kDeadlineExceeded), "no answer", {}, {}};
 }
 
 void AgentLink::stream_opened(const agent::v1::Opened& opened) {
-  if (place_.opened) return;
-  place_.opened = true;
-  place_.connected = true;
-  place_among_handshakes_.reset();
+  if (endpoint_.opened) return;
+  endpoint_.opened = true;
+  endpoint_.connected = true;
+  handshake_slot_.reset();
   stream_event_(std::nullopt);
   const std::string warning =
       host_expiry_warning(host_.name, opened.certificate_expires_at(), wall_s());
-  if (!warning.empty() && !place_.redial) context_->note("agent expiry", "warning: " + warning);
+  if (!warning.empty() && !endpoint_.redial) context_->note("agent expiry", "warning: " + warning);
   LinkUp up;
   up.transport = Transport::kAgent;
-  up.peer_address = place_.address;
-  if (!place_.address.empty()) up.local_address = own_address_towards(place_.address);
+  up.peer_address = endpoint_.address;
+  if (!endpoint_.address.empty()) up.local_address = own_address_towards(endpoint_.address);
   reports_.up(up);
 }
 
 void AgentLink::stream_bytes(const std::string& bytes) {
-  if (!place_.opened) {
+  if (!endpoint_.opened) {
     return fail(LinkDown{LinkFailure::kBootstrap,
-                         describe(place()) + " sent data before it opened the job",
+                         describe(endpoint()) + " sent data before it opened the job",
                          "check that it runs the same version of ivy-agent"});
   }
   take_relayed(greeting_, bytes);
@@ -221,11 +221,11 @@ void AgentLink::write(std::string bytes) {
   if (stream_) stream_->write(std::move(bytes));
 }
 
-AgentPlace AgentLink::place() const {
-  AgentPlace here = place_;
-  here.connected = place_.connected || channel_->is_connected();
+AgentEndpoint AgentLink::endpoint() const {
+  AgentEndpoint here = endpoint_;
+  here.connected = endpoint_.connected || channel_->is_connected();
   if (route_ == Route::kDirect) {
-    here.refusal = channel_->refusal();
+    here.rejection = channel_->rejection();
     here.is_verified = channel_->is_verified();
   }
   return here;
@@ -236,10 +236,9 @@ LinkStep AgentLink::agent_step(RemoteText text) const {
                                host_.name + "), or allow more time: --start-timeout"};
 }
 
-// Returns nothing when the agent has the bundle. is_crowded: the agent receives too many others
+// Returns nothing when the agent has the bundle. is_busy: the agent receives too many others
 // now.
-Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architecture,
-                                                          bool& is_crowded) {
+Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architecture, bool& is_busy) {
   if (request_.reattach) {
     // This build was removed from the host, so no supervisor of it runs there.
     co_return LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""};
@@ -248,12 +247,13 @@ Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architectu
   if (!bundle.ok()) co_return LinkDown::from(LinkFailure::kBootstrap, bundle.error());
   const AgentStatus status = co_await put(architecture, *bundle);
   if (status.code == 0) co_return std::nullopt;
-  is_crowded = status.code == static_cast<int>(Code::kAborted);
+  is_busy = status.code == static_cast<int>(Code::kAborted);
   // The agent has exited, so this is not about room.
-  if (status.code == static_cast<int>(Code::kUnavailable)) co_return agent_failure(place(), status);
+  if (status.code == static_cast<int>(Code::kUnavailable))
+    co_return agent_failure(endpoint(), status);
   co_return LinkDown{
       LinkFailure::kBootstrap,
-      "ivy-node cannot be installed there: " + describe(place()) + ": " + status.message,
+      "ivy-node cannot be installed there: " + describe(endpoint()) + ": " + status.message,
       "on " + host_.name + ", ~/.cache/ivyrun needs free space and must allow programs to run"};
 }
 
@@ -282,7 +282,7 @@ void AgentLink::release() {
   leave_stream();
   put_.reset();
   if (route_ == Route::kDirect && channel_) channel_->give_up();
-  place_among_handshakes_.reset();
+  handshake_slot_.reset();
 }
 
 }  // namespace ivy

@@ -47,7 +47,7 @@ class AgentLink : public SequencedLink, public AgentStreamEvents {
   // Waits for the end of the stream.
   Awaitable<AgentStatus> stream_end();
   Awaitable<std::optional<AgentStatus>> first_answer();
-  Awaitable<std::optional<LinkDown>> send_bundle(std::string architecture, bool& is_crowded);
+  Awaitable<std::optional<LinkDown>> send_bundle(std::string architecture, bool& is_busy);
   Awaitable<AgentStatus> put(std::string architecture, NodeBundle bundle);
 
   // Reads the user's identity, or finds this host's socket.
@@ -60,7 +60,7 @@ class AgentLink : public SequencedLink, public AgentStreamEvents {
   void stream_drained() override { reports_.drained(); }
   void stream_ended(const AgentStatus& status) override { stream_event_(status); }
   void leave_stream();
-  AgentPlace place() const;
+  AgentEndpoint endpoint() const;
   // Returns a step with the advice to look at the agent.
   LinkStep agent_step(RemoteText text) const;
   void release() override;
@@ -70,9 +70,9 @@ class AgentLink : public SequencedLink, public AgentStreamEvents {
   const Route route_;
   const std::chrono::milliseconds answer_limit_;
   // The user's identity, which the context owns; null over the Unix socket.
-  const AgentIdentity* us_ = nullptr;
-  Slots::Ticket place_among_handshakes_;  // Held until the job is open.
-  AgentPlace place_;
+  const AgentIdentity* own_identity_ = nullptr;
+  Slots::Ticket handshake_slot_;  // Held until the job is open.
+  AgentEndpoint endpoint_;
   std::string bundle_name_;
   bool has_other_addresses_ = false;  // There are more addresses to try after this one.
   std::shared_ptr<AgentChannel> channel_;
@@ -81,7 +81,7 @@ class AgentLink : public SequencedLink, public AgentStreamEvents {
   // Called with nothing when the job is open, and with the status when the stream has ended.
   Arrival<std::optional<AgentStatus>> stream_event_;
   std::unique_ptr<AgentPut> put_;
-  RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};
+  RemoteGreeting greeting_{RemoteGreeting::Sender::kRelay};
 };
 
 }  // namespace ivy

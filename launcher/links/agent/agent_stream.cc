@@ -21,7 +21,7 @@ namespace {
 
 // A half-closed call that the agent does not finish is cancelled after this time. The agent would
 // forward the supervisor's last messages for 5 s, but nothing reads them here.
-constexpr std::chrono::seconds kLetGo{2};
+constexpr std::chrono::seconds kCloseTimeout{2};
 
 AgentStatus status_of(const grpc::Status& status, const grpc::ClientContext& context) {
   AgentStatus result{static_cast<int>(status.error_code()), status.error_message(), {}, {}};
@@ -262,7 +262,7 @@ void AgentStream::close() {
   // The wait for the timer owns both the timer and `over`. If the loop ends first, they are
   // destroyed with it, and the destruction of `over` cancels the call as well.
   using Timer = boost::asio::steady_timer;
-  const auto timer = std::make_shared<Timer>(loop_, kLetGo);
+  const auto timer = std::make_shared<Timer>(loop_, kCloseTimeout);
   const auto last = std::make_shared<LoopGate>(loop_);
   const bool waits = call_->when_done([last, weak = std::weak_ptr<Timer>(timer)] {
     last->post([weak] {

@@ -29,9 +29,9 @@ int dialled_index() {
   return index;
 }
 
-bool use_identity(SSL_CTX* context, const AgentIdentity& us) {
-  const Certificate certificate = read_pem_certificate(us.certificate_pem);
-  const Key key = read_pem_key(us.key_pem);
+bool use_identity(SSL_CTX* context, const AgentIdentity& own_identity) {
+  const Certificate certificate = read_pem_certificate(own_identity.certificate_pem);
+  const Key key = read_pem_key(own_identity.key_pem);
   return certificate && key && SSL_CTX_use_certificate(context, certificate.get()) == 1 &&
          SSL_CTX_use_PrivateKey(context, key.get()) == 1 && SSL_CTX_check_private_key(context) == 1;
 }
@@ -68,15 +68,15 @@ std::string take_tls_error() {
   return reason == nullptr ? std::string() : std::string(reason);
 }
 
-Result<std::shared_ptr<AgentTls>> AgentTls::make(const AgentIdentity& us) {
-  std::shared_ptr<AgentTls> made(new AgentTls(us));
+Result<std::shared_ptr<AgentTls>> AgentTls::make(const AgentIdentity& own_identity) {
+  std::shared_ptr<AgentTls> made(new AgentTls(own_identity));
   ERR_clear_error();
   made->context_.reset(SSL_CTX_new(TLS_client_method()));
   SSL_CTX* const context = made->context_.get();
   if (context == nullptr || !set_rules(context)) {
     return Error{Code::kInternal, "OpenSSL cannot create a TLS context: " + take_tls_error(), ""};
   }
-  if (!use_identity(context, us)) {
+  if (!use_identity(context, own_identity)) {
     return Error{Code::kFailedPrecondition,
                  "your certificate and key cannot be used: " + take_tls_error(),
                  "use a certificate and key from the same run of ivy-agent cert --user NAME"};
@@ -105,13 +105,13 @@ int AgentTls::judge(X509_STORE_CTX* context, void* self) {
       static_cast<SSL*>(X509_STORE_CTX_get_ex_data(context, SSL_get_ex_data_X509_STORE_CTX_idx()));
   const auto* const dialled = static_cast<Dialled*>(SSL_get_ex_data(connection, dialled_index()));
   const Result<CertificateIdentity> agent =
-      check_agent(tls.us_, dialled->host_name, chain_text(context), wall_s());
+      check_agent(tls.own_identity_, dialled->host_name, chain_text(context), wall_s());
   dialled->verdict->is_verified = agent.ok();
   if (agent.ok()) {
     X509_STORE_CTX_set_error(context, X509_V_OK);
     return 1;
   }
-  dialled->verdict->refusal = agent.error();
+  dialled->verdict->rejection = agent.error();
   X509_STORE_CTX_set_error(context, X509_V_ERR_APPLICATION_VERIFICATION);
   return 0;
 }

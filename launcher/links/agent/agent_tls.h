@@ -23,8 +23,8 @@ namespace ivy {
 
 // The result of verifying an agent.
 struct AgentVerdict {
-  bool is_verified = false;      // Its certificate was verified.
-  std::optional<Error> refusal;  // Why its certificate was rejected.
+  bool is_verified = false;        // Its certificate was verified.
+  std::optional<Error> rejection;  // Why its certificate was rejected.
 };
 
 class AgentTls {
@@ -36,7 +36,7 @@ class AgentTls {
   using Connection = std::unique_ptr<SSL, Free>;
 
   // Fails if the user's key or certificate cannot be used.
-  static Result<std::shared_ptr<AgentTls>> make(const AgentIdentity& us);
+  static Result<std::shared_ptr<AgentTls>> make(const AgentIdentity& own_identity);
   ~AgentTls() = default;
   AgentTls(const AgentTls&) = delete;
   AgentTls& operator=(const AgentTls&) = delete;
@@ -47,10 +47,10 @@ class AgentTls {
   Connection connect(int socket, const std::string& host_name, AgentVerdict& verdict);
 
  private:
-  explicit AgentTls(AgentIdentity us) : us_(std::move(us)) {}
+  explicit AgentTls(AgentIdentity own_identity) : own_identity_(std::move(own_identity)) {}
   static int judge(X509_STORE_CTX* context, void* self);
 
-  const AgentIdentity us_;
+  const AgentIdentity own_identity_;
   std::unique_ptr<SSL_CTX, Free> context_;
 };
 

@@ -80,7 +80,7 @@ void AgentTunnel::connect(const tcp::endpoint& agent) {
     set_socket_options(socket);
     self->outer_.native_non_blocking(true);
     self->connection_ = self->tls_->connect(socket, self->host_name_, self->state_.verdict);
-    self->shake_hands();
+    self->do_handshake();
   });
 }
 
@@ -91,7 +91,7 @@ void AgentTunnel::when(Socket& socket, typename Socket::wait_type what, Step ste
   });
 }
 
-void AgentTunnel::shake_hands() {
+void AgentTunnel::do_handshake() {
   ERR_clear_error();
   const int result = SSL_do_handshake(connection_.get());
   shared_state_->update(state_);  // The result of the verification so far.
@@ -104,9 +104,9 @@ void AgentTunnel::shake_hands() {
   }
   switch (SSL_get_error(connection_.get(), result)) {
     case SSL_ERROR_WANT_READ:
-      return when(outer_, tcp::socket::wait_read, &AgentTunnel::shake_hands);
+      return when(outer_, tcp::socket::wait_read, &AgentTunnel::do_handshake);
     case SSL_ERROR_WANT_WRITE:
-      return when(outer_, tcp::socket::wait_write, &AgentTunnel::shake_hands);
+      return when(outer_, tcp::socket::wait_write, &AgentTunnel::do_handshake);
     default:
       return outer_ended(result);
   }
@@ -241,7 +241,7 @@ struct AgentTunnels::Worker {
 
 AgentTunnels::AgentTunnels(std::shared_ptr<AgentTls> tls)
     : tls_(std::move(tls)),
-      threads_(std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMostThreads)) {}
+      threads_(std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMaxThreads)) {}
 
 AgentTunnels::~AgentTunnels() = default;
 

@@ -71,7 +71,7 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
   using Step = void (AgentTunnel::*)();
   // The steps of the outer connection.
   void connect(const boost::asio::ip::tcp::endpoint& agent);
-  void shake_hands();
+  void do_handshake();
   // From gRPC to the agent, and from the agent to gRPC.
   void pump_down();
   void pump_up();
@@ -110,7 +110,7 @@ class AgentTunnels {
 
   // Limit of the threads, which are started as they are needed. There are never more than the
   // machine has cores.
-  static constexpr std::size_t kMostThreads = 4;
+  static constexpr std::size_t kMaxThreads = 4;
 
   explicit AgentTunnels(std::shared_ptr<AgentTls> tls);
   ~AgentTunnels();

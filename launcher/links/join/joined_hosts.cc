@@ -12,13 +12,13 @@ void JoinedHosts::wait_for(const OpenRequest& request, const std::string& host,
   boost::asio::post(loop_, [weak = weak_from_this(), number = request.host, host] {
     const auto self = weak.lock();
     if (!self) return;
-    if (self->gone_.contains(host) || self->silent_.contains(host)) self->mark_gone(host);
+    if (self->closed_.contains(host) || self->silent_.contains(host)) self->mark_closed(host);
     self->hosts_.serve(number);
   });
 }
 
-void JoinedHosts::mark_gone(const std::string& host) {
-  gone_.insert(host);
+void JoinedHosts::mark_closed(const std::string& host) {
+  closed_.insert(host);
   StepHost* const known = hosts_.find(host);
   if (known == nullptr) return;
   hosts_.lose(*known, LinkDown{LinkFailure::kNoSuchJob, "its ivyrun closed the connection",
@@ -28,7 +28,7 @@ void JoinedHosts::mark_gone(const std::string& host) {
 void JoinedHosts::mark_silent(const std::string& host) {
   silent_.insert(host);
   const StepHost* const known = hosts_.find(host);
-  if (known != nullptr && known->waiting != nullptr) mark_gone(host);
+  if (known != nullptr && known->waiting != nullptr) mark_closed(host);
 }
 
 }  // namespace ivy

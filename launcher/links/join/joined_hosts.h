@@ -27,7 +27,7 @@ class JoinedHosts : public DialBackHosts, public std::enable_shared_from_this<Jo
     hosts_.deliver(host, std::move(stream));
   }
   // The node's ivyrun has exited, and everything that it started exits with it.
-  void mark_gone(const std::string& host);
+  void mark_closed(const std::string& host);
   // The node's ivyrun is silent, but may return. If its ivy-node becomes silent too, the host is
   // gone.
   void mark_silent(const std::string& host);
@@ -37,7 +37,8 @@ class JoinedHosts : public DialBackHosts, public std::enable_shared_from_this<Jo
  private:
   boost::asio::io_context& loop_;
   StepHosts hosts_;
-  std::set<std::string> gone_;  // Hosts that are gone, including those for which no link waits yet.
+  std::set<std::string>
+      closed_;  // Hosts that are gone, including those for which no link waits yet.
   std::set<std::string> silent_;
   const std::string command_text_ = "ivyrun --node-rank, on that node";
   std::string listening_text_;

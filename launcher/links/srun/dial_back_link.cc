@@ -36,7 +36,7 @@ void DialBackLink::host_connected(std::shared_ptr<DialBackStream> stream) {
 }
 
 void DialBackLink::write(std::string bytes) {
-  owes_drained_ = true;
+  drained_due_ = true;
   stream_->write(bytes);
 }
 

@@ -33,7 +33,7 @@ class DialBackLink : public SequencedLink, private StepClient, private DialBackS
   // DialBackStreamEvents
   void stream_bytes(std::string_view bytes) override { take_relayed(greeting_, bytes); }
   void stream_drained() override {
-    if (std::exchange(owes_drained_, false)) reports_.drained();
+    if (std::exchange(drained_due_, false)) reports_.drained();
   }
   void stream_ended(const std::string& why) override {
     fail(LinkDown{LinkFailure::kBroken, "its connection closed (" + why + ")", ""});
@@ -45,8 +45,8 @@ class DialBackLink : public SequencedLink, private StepClient, private DialBackS
   const std::shared_ptr<DialBackHosts> hosts_;
   const std::string host_;
   std::shared_ptr<DialBackStream> stream_;
-  RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};
-  bool owes_drained_ = false;  // drained() has to be reported.
+  RemoteGreeting greeting_{RemoteGreeting::Sender::kRelay};
+  bool drained_due_ = false;  // drained() has to be reported.
 };
 
 }  // namespace ivy

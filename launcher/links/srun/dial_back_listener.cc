@@ -17,7 +17,7 @@ using boost::system::error_code;
 namespace {
 
 // Limit of the rejected peers that are reported, because a port scanner may use many addresses.
-constexpr std::size_t kMostReported = 64;
+constexpr std::size_t kMaxReported = 64;
 
 }  // namespace
 
@@ -73,10 +73,10 @@ void DialBackListener::accept(std::size_t listener) {
 }
 
 void DialBackListener::enter(tcp::socket socket) {
-  if (half_open_.size() >= kMostHalfOpen) {
+  if (half_open_.size() >= kMaxHalfOpen) {
     const auto evicted = oldest_of_busiest_address();
     report_rejected(evicted->stream->peer_address(),
-                    "more than " + std::to_string(kMostHalfOpen) +
+                    "more than " + std::to_string(kMaxHalfOpen) +
                         " connections have not identified themselves");
     evicted->stream->stop();
     half_open_.erase(evicted);
@@ -96,11 +96,11 @@ void DialBackListener::enter(tcp::socket socket) {
 std::list<DialBackListener::HalfOpen>::iterator DialBackListener::oldest_of_busiest_address() {
   std::map<std::string, std::size_t> counts;
   for (const HalfOpen& entry : half_open_) ++counts[entry.stream->peer_address()];
-  const auto fullest =
+  const auto busiest =
       std::max_element(counts.begin(), counts.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
   return std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& entry) {
-    return entry.stream->peer_address() == fullest->first;
+    return entry.stream->peer_address() == busiest->first;
   });
 }
 
@@ -159,7 +159,7 @@ void DialBackListener::close_expired_half_open() {
 
 void DialBackListener::report_rejected(const std::string& address, const std::string& why) {
   const std::string both = address + " " + why;
-  if (reported_.size() >= kMostReported ||
+  if (reported_.size() >= kMaxReported ||
       std::find(reported_.begin(), reported_.end(), both) != reported_.end())
     return;
   reported_.push_back(both);

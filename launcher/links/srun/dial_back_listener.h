@@ -64,7 +64,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
  public:
   // Limit of half-open connections. For a further one, the oldest connection of the address that
   // has the most is closed.
-  static constexpr std::size_t kMostHalfOpen = 256;
+  static constexpr std::size_t kMaxHalfOpen = 256;
   static constexpr std::chrono::seconds kHalfOpenTime{5};
 
   // Starts to listen. An error names the address and the last port that was tried.

@@ -43,7 +43,7 @@ void DialBackStream::when(Outcome step, Step again) {
 
 void DialBackStream::greet(Greeted greeted) {
   greeted_ = std::move(greeted);
-  when(Outcome::kWantRead, &DialBackStream::shake_hands);
+  when(Outcome::kWantRead, &DialBackStream::do_handshake);
 }
 
 // Checks the header of the first record before OpenSSL reads it, because OpenSSL allocates as many
@@ -60,36 +60,37 @@ bool DialBackStream::looks_like_tls() {
   return static_cast<std::size_t>(header[3]) * 256 + header[4] <= kUnprovedMaxBytes;
 }
 
-void DialBackStream::shake_hands() {
+void DialBackStream::do_handshake() {
   if (stream_.received_bytes() == 0 && !looks_like_tls())
     return answer(
         Error{Code::kUnauthenticated, "it did not start a TLS handshake as ivy-node does"});
-  const Outcome step = stream_.shake_hands();
+  const Outcome step = stream_.do_handshake();
   if (stream_.received_bytes() > kUnprovedMaxBytes)
     return answer(Error{Code::kUnauthenticated, "it sent too much data before it authenticated"});
   if (step == Outcome::kDone) return read_greeting();
   if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
-    return when(step, &DialBackStream::shake_hands);
-  refuse(step);
+    return when(step, &DialBackStream::do_handshake);
+  reject(step);
 }
 
-void DialBackStream::introduce(const DialGreeting& own,
-                               std::function<void(const Result<void>&)> introduced) {
+void DialBackStream::send_greeting(const DialGreeting& own,
+                                   std::function<void(const Result<void>&)> on_greeting_sent) {
   greeting_ = encode_dial_greeting(own);
-  introduced_ = std::move(introduced);
-  when(Outcome::kWantWrite, &DialBackStream::shake_hands_first);
+  on_greeting_sent_ = std::move(on_greeting_sent);
+  when(Outcome::kWantWrite, &DialBackStream::do_handshake_first);
 }
 
-void DialBackStream::shake_hands_first() {
-  const Outcome step = stream_.shake_hands();
+void DialBackStream::do_handshake_first() {
+  const Outcome step = stream_.do_handshake();
   if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
-    return when(step, &DialBackStream::shake_hands_first);
-  const auto introduced = std::exchange(introduced_, {});
+    return when(step, &DialBackStream::do_handshake_first);
+  const auto on_greeting_sent = std::exchange(on_greeting_sent_, {});
   if (step == Outcome::kEnded)
-    return introduced(Error{Code::kCancelled, "it closed the connection"});
-  if (step != Outcome::kDone) return introduced(Error{Code::kUnauthenticated, stream_.failure()});
+    return on_greeting_sent(Error{Code::kCancelled, "it closed the connection"});
+  if (step != Outcome::kDone)
+    return on_greeting_sent(Error{Code::kUnauthenticated, stream_.failure()});
   write(greeting_);
-  introduced(Result<void>());
+  on_greeting_sent(Result<void>());
 }
 
 void DialBackStream::read_greeting() {
@@ -98,7 +99,7 @@ void DialBackStream::read_greeting() {
   const Outcome step = stream_.read(buffer.data(), buffer.size() - greeting_.size(), count);
   if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
     return when(step, &DialBackStream::read_greeting);
-  if (step != Outcome::kDone) return refuse(step);
+  if (step != Outcome::kDone) return reject(step);
   greeting_.append(buffer.data(), count);
   // The peer sends nothing more until it gets an answer.
   if (greeting_.ends_with('\n'))
@@ -113,7 +114,7 @@ void DialBackStream::answer(const Result<DialGreeting>& greeting) {
   if (greeted) greeted(greeting);
 }
 
-void DialBackStream::refuse(Outcome step) {
+void DialBackStream::reject(Outcome step) {
   if (step == Outcome::kEnded) return answer(Error{Code::kCancelled, "it closed the connection"});
   answer(
       Error{Code::kUnauthenticated, "it does not have the job's key (" + stream_.failure() + ")"});
@@ -203,7 +204,7 @@ void DialBackStream::stop() {
   error_code ignored;
   socket_.close(ignored);
   greeted_ = {};
-  introduced_ = {};
+  on_greeting_sent_ = {};
 }
 
 void DialBackStream::end(const std::string& why) {

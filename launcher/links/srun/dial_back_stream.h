@@ -48,8 +48,9 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   void greet(Greeted greeted);
   // The other side, for an ivyrun that joins: does the handshake and sends the greeting. Calls back
   // once, unless stopped, with the same errors.
-  void introduce(const DialGreeting& own, std::function<void(const Result<void>&)> introduced);
-  // Starts to deliver bytes. Call once, after greet() or introduce(). `events` must live until
+  void send_greeting(const DialGreeting& own,
+                     std::function<void(const Result<void>&)> on_greeting_sent);
+  // Starts to deliver bytes. Call once, after greet() or send_greeting(). `events` must live until
   // stop().
   void start(DialBackStreamEvents& events);
   // Appends to the bytes to be written.
@@ -70,11 +71,11 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   using Step = void (DialBackStream::*)();
   void when(PskStream::Step step, Step again);
   bool looks_like_tls();
-  void shake_hands();
-  void shake_hands_first();
+  void do_handshake();
+  void do_handshake_first();
   void read_greeting();
   void answer(const Result<DialGreeting>& greeting);
-  void refuse(PskStream::Step step);
+  void reject(PskStream::Step step);
   void read();
   void write_queued();
   // Writes what it can of the queued bytes. kDone: all of them. Call with mutex_ held.
@@ -92,7 +93,7 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   std::string peer_address_;
   std::string local_address_;
   Greeted greeted_;
-  std::function<void(const Result<void>&)> introduced_;
+  std::function<void(const Result<void>&)> on_greeting_sent_;
   DialBackStreamEvents* events_ = nullptr;  // Null before start().
   std::string greeting_;                    // Received, or to be sent.
   std::string queued_;

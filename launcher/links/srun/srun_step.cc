@@ -34,13 +34,13 @@ using std::chrono::milliseconds;
 
 // Limit for `srun --version`, which queries no server, and for name servers: answers that take
 // longer are not waited for.
-constexpr milliseconds kFactsPatience{3'000};
+constexpr milliseconds kFactsTimeout{3'000};
 // Limit of the hosts that are looked up to find this machine's address towards them. A few hosts
 // show all networks of a cluster.
-constexpr std::size_t kMostLookups = 8;
+constexpr std::size_t kMaxLookups = 8;
 // After the end of the job, the step gets this time to exit, and after SIGTERM the second one.
-constexpr milliseconds kEndPatience{2'000};
-constexpr milliseconds kTermPatience{3'000};
+constexpr milliseconds kEndTimeout{2'000};
+constexpr milliseconds kTermTimeout{3'000};
 
 // Advice if a host does not dial back.
 constexpr char kReachFix[] =
@@ -112,7 +112,7 @@ Awaitable<void> SrunStep::begin() {
   Result<void> prepared = query_facts(facts);
   if (prepared.ok()) {
     const auto listen = [facts](const Arrival<bool>& arrive) { facts->all_known = arrive; };
-    co_await beginning_.wait_at_most<bool>(kFactsPatience, listen);
+    co_await beginning_.wait_at_most<bool>(kFactsTimeout, listen);
     version_child_->forget();
     version_child_->signal(SIGKILL);
     prepared = start(*facts);
@@ -135,7 +135,7 @@ Result<void> SrunStep::query_facts(const std::shared_ptr<Facts>& facts) {
   version_child_->end_input();
   facts->pending = 1;
   const std::vector<std::string> names = hosts_.names();
-  const std::size_t stride = (names.size() + kMostLookups - 1) / kMostLookups;
+  const std::size_t stride = (names.size() + kMaxLookups - 1) / kMaxLookups;
   for (std::size_t index = 0; index < names.size(); index += stride) {
     ++facts->pending;
     look_up_addresses(context_.loop(), context_.resolvers(), names[index],
@@ -199,10 +199,10 @@ Result<void> SrunStep::start_srun(const Facts& facts) {
   command_text_ = joined(std::span(command).first(command.size() - 3), " ") + " ivy-node dial";
   log::debug("step: " + command_text_);
   const std::string& first = request.hosts.front();
-  const bool is_here_alone =
+  const bool is_single_host =
       request.hosts.size() == 1 && (first == options.allocation->node_name || is_own_name(first));
   srun_ = IVY_TRY(LineChild::start(
-      context_.loop(), command, srun_environment(environment_of(environ), is_here_alone), *this));
+      context_.loop(), command, srun_environment(environment_of(environ), is_single_host), *this));
   srun_->write(order_);
   return {};
 }
@@ -217,7 +217,7 @@ StepRequest SrunStep::step_request(const Facts& facts) {
   std::sort(allocated.begin(), allocated.end());
   std::sort(wanted.begin(), wanted.end());
   request.is_whole_allocation = allocated == wanted;
-  request.more_words = options.srun_args;
+  request.extra_arguments = options.srun_args;
   request.script =
       step_script(context_.node().path, version_line(), upload_.ok() ? (*upload_)->name() : "none");
   return request;
@@ -255,16 +255,16 @@ void SrunStep::child_output(const std::string& line) {
                                            "allow programs to run: ~/.cache, "
                                            "$XDG_CACHE_HOME, /tmp or /dev/shm"});
   }
-  const int asked = ++host->bundles_asked[answer->architecture];
+  const int request_count = ++host->bundle_requests[answer->architecture];
   if (host->waiting != nullptr)
     host->waiting->host_progress(sending_step("srun: sending ivy-node"));
   // The bundle is sent to all hosts: a host that asks later finds it in its input.
-  if (asked > bundles_sent_[answer->architecture]) send_bundle(answer->architecture);
+  if (request_count > bundles_sent_[answer->architecture]) send_bundle(answer->architecture);
 }
 
 void SrunStep::send_bundle(const std::string& architecture) {
   int& sent = bundles_sent_[architecture];
-  if (sent >= kMostBundlesOfAKind || hosts_.missing().empty()) return;
+  if (sent >= kMaxBundlesPerArchitecture || hosts_.missing().empty()) return;
   ++sent;
   const auto read = [upload = upload_, architecture]() -> Result<NodeBundle> {
     if (!upload.ok()) return upload.error();
@@ -279,7 +279,7 @@ void SrunStep::send_bundle(const std::string& architecture) {
 void SrunStep::write_bundle(const std::string& architecture, const Result<NodeBundle>& bundle) {
   if (!bundle.ok()) {
     for (StepHost* const host : hosts_.missing())
-      if (host->bundles_asked.contains(architecture))
+      if (host->bundle_requests.contains(architecture))
         hosts_.lose(*host, LinkDown::from(LinkFailure::kBootstrap, bundle.error()));
     return;
   }
@@ -298,7 +298,7 @@ void SrunStep::child_error(const std::string& line) {
     return context_.note("step waits",
                          "note: srun is waiting" + (why.empty() ? "" : ", " + why) + ": " + line);
   }
-  if (const std::optional<HostWords> words = parse_host_words(line)) {
+  if (const std::optional<HostMessage> words = parse_host_message(line)) {
     StepHost* const host = hosts_.find(words->node);
     if (host == nullptr || host->has_connected) return;
     host->words = words->text;
@@ -343,11 +343,11 @@ void SrunStep::finish(std::function<void()> done) {
 
 // srun ends the step immediately when it gets SIGTERM.
 Awaitable<void> SrunStep::end_srun() {
-  co_await ending_.sleep(kEndPatience);
+  co_await ending_.sleep(kEndTimeout);
   srun_->signal(SIGTERM);
-  co_await ending_.sleep(kTermPatience);
+  co_await ending_.sleep(kTermTimeout);
   srun_->signal(SIGKILL);
-  co_await ending_.sleep(kTermPatience);
+  co_await ending_.sleep(kTermTimeout);
   std::exchange(done_, {})();
 }
 

@@ -41,7 +41,7 @@ struct StepHost {
   std::string words;                       // Its last output; empty once it has connected.
   std::optional<LinkDown> lost;            // Why it will not connect again.
   // How often it has asked for each architecture's bundle.
-  std::map<std::string, int> bundles_asked;
+  std::map<std::string, int> bundle_requests;
 };
 
 class StepHosts {

@@ -12,7 +12,7 @@
 
 namespace ivy {
 
-bool HostKeyQuestion::can_ask() {
+bool HostKeyQuestion::can_prompt() {
   return isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0 &&
          tcgetpgrp(STDIN_FILENO) == getpgrp();
 }

@@ -24,7 +24,7 @@ class HostKeyQuestion : public std::enable_shared_from_this<HostKeyQuestion> {
 
   // True if a user can answer: standard input and error are terminals, and this process is in the
   // foreground.
-  static bool can_ask();
+  static bool can_prompt();
 
   explicit HostKeyQuestion(boost::asio::io_context& loop) : terminal_(loop) {}
   // Asks, and calls back once from the loop. The fingerprint itself counts as a yes.

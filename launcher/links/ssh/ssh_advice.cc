@@ -44,9 +44,9 @@ std::string known_hosts_name(const SshTarget& target) {
 }  // namespace
 
 std::string ssh_true(const Host& host, std::uint16_t port, const std::string& config_path,
-                     AskChoice ask, const std::vector<std::string>& options) {
+                     PromptChoice prompt, const std::vector<std::string>& options) {
   std::vector<std::string> all;
-  if (ask == AskChoice::kNeverAsk) all.emplace_back("BatchMode=yes");
+  if (prompt == PromptChoice::kNeverPrompt) all.emplace_back("BatchMode=yes");
   all.insert(all.end(), options.begin(), options.end());
   return ssh_run(host, port, config_path, all, "true");
 }
@@ -61,7 +61,7 @@ std::string ssh_run(const Host& host, std::uint16_t port, const std::string& con
   return words + " " + host.name + " " + command;
 }
 
-std::string mute_agent_fix() {
+std::string silent_agent_fix() {
   return "make sure that ssh-add -l lists your keys; or unset SSH_AUTH_SOCK, and name a key file: "
          "IdentityFile in "
          "~/.ssh/config";
@@ -72,7 +72,7 @@ LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHo
   LinkDown down;
   down.failure = LinkFailure::kHostKey;
   const std::uint16_t port = host.port != 0 || target.port == 22 ? host.port : target.port;
-  const std::string try_it = ssh_true(host, port, config_path, AskChoice::kMayAsk);
+  const std::string try_it = ssh_true(host, port, config_path, PromptChoice::kMayPrompt);
   const std::string key_text = key.type + " " + key.fingerprint;
   switch (key.verdict) {
     case SshHostKey::Verdict::kChanged:
@@ -108,11 +108,11 @@ LinkFailure classify_client_failure(std::string_view error_text) {
 }
 
 std::string client_fix(std::string_view error_text, const std::string& try_it) {
-  struct Cure {
+  struct Fix {
     std::string_view text;
     const char* fix;
   };
-  constexpr Cure kCures[] = {
+  constexpr Fix kFixes[] = {
       {"Too many authentication failures",
        "the SSH agent holds more keys than this server lets a client try (ssh-add -l lists them): "
        "name the right one in ~/.ssh/config: IdentityFile KEY and IdentitiesOnly yes"},
@@ -121,8 +121,8 @@ std::string client_fix(std::string_view error_text, const std::string& try_it) {
       {"Bad configuration option", "correct or remove that line of the ssh configuration"},
       {"Bad owner or permissions", "make sure that you own that file, and chmod 600 it"},
   };
-  for (const Cure& cure : kCures)
-    if (error_text.find(cure.text) != std::string_view::npos) return cure.fix;
+  for (const Fix& fix_row : kFixes)
+    if (error_text.find(fix_row.text) != std::string_view::npos) return fix_row.fix;
   return try_it;
 }
 

@@ -14,19 +14,19 @@
 
 namespace ivy {
 
-enum class AskChoice { kMayAsk, kNeverAsk };
+enum class PromptChoice { kMayPrompt, kNeverPrompt };
 
 // Returns the command that shows or cures the problem with this host: "ssh -p 2222 -l user host
 // true". port: 0 omits it.
 std::string ssh_true(const Host& host, std::uint16_t port, const std::string& config_path,
-                     AskChoice ask, const std::vector<std::string>& options = {});
+                     PromptChoice prompt, const std::vector<std::string>& options = {});
 
 // The same with another command in place of `true`.
 std::string ssh_run(const Host& host, std::uint16_t port, const std::string& config_path,
                     const std::vector<std::string>& options, const std::string& command);
 
 // Returns the advice for an SSH agent that accepts connections but does not answer.
-std::string mute_agent_fix();
+std::string silent_agent_fix();
 
 // Returns the failure for a host key that is not in known_hosts or differs from the key there.
 LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHostKey& key,

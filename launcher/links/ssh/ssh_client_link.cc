@@ -19,9 +19,9 @@ constexpr std::chrono::seconds kEntryTimeout{90};
 // How often to check whether the bundle makes progress.
 constexpr std::chrono::seconds kPollInterval{1};
 // A login over an existing master connection takes less than this; then the master may hang.
-constexpr std::chrono::seconds kMasterPatience{5};
+constexpr std::chrono::seconds kMasterTimeout{5};
 // How long to wait for the client's exit code and last messages after its output has ended.
-constexpr std::chrono::milliseconds kLastWordsTimeout{500};
+constexpr std::chrono::milliseconds kErrorOutputTimeout{500};
 
 }  // namespace
 
@@ -79,8 +79,8 @@ void SshClientLink::open(const OpenRequest& request) {
 Awaitable<void> SshClientLink::run() {
   const Result<NodeUpload*> upload = co_await ssh().upload(sequence_, host_.name);
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
-  place_ = co_await context_->handshakes().acquire(sequence_);
-  co_await leave_mute_agent();
+  slot_ = co_await context_->handshakes().acquire(sequence_);
+  co_await bypass_silent_agent();
   co_await report_progress(
       LinkStep("ssh client: connecting",
                "try: " + test_command() + ", or allow more time: --start-timeout"));
@@ -106,17 +106,17 @@ Awaitable<void> SshClientLink::run() {
 
 // The client would wait for ever for an agent that accepts connections but does not answer: queries
 // the agent first, and makes the client ignore it in that case.
-Awaitable<void> SshClientLink::leave_mute_agent() {
+Awaitable<void> SshClientLink::bypass_silent_agent() {
   const std::string path = ssh_agent_path(target_);
   const std::vector<std::string>& command = context_->options().ssh_command;
   const bool is_ssh = command.empty() || is_ssh_program(command.front());
   if (!is_ssh || path.empty()) co_return;
   co_await report_progress(
-      LinkStep("ssh client: waiting for the SSH agent at " + path, mute_agent_fix()));
+      LinkStep("ssh client: waiting for the SSH agent at " + path, silent_agent_fix()));
   const bool is_redial = request_.reattach || request_.again;
   const Result<Descriptor> agent = co_await ssh().agent(sequence_, host_.name, target_, is_redial);
   if (agent.ok() || agent.error().code != Code::kDeadlineExceeded) co_return;
-  agent_mute_ = agent.error().message;
+  agent_error_ = agent.error().message;
   const std::string option = "IdentityAgent=none";
   if (std::find(target_.client_options.begin(), target_.client_options.end(), option) ==
       target_.client_options.end())
@@ -126,11 +126,11 @@ Awaitable<void> SshClientLink::leave_mute_agent() {
 // Waits until the relay has started or the client's output has ended. Returns false if the client
 // makes no progress for kEntryTimeout.
 Awaitable<bool> SshClientLink::enter_relay() {
-  const auto stir = [this](const Arrival<bool>& arrive) { stirred_ = arrive; };
+  const auto set_wake = [this](const Arrival<bool>& arrive) { wake_ = arrive; };
   std::size_t unwritten = 0;
-  std::chrono::nanoseconds patience = kMasterPatience;
+  std::chrono::nanoseconds timeout = kMasterTimeout;
   while (!entry_->is_up() && !output_ended_) {
-    co_await sequence_.wait_at_most<bool>(kPollInterval, stir);
+    co_await sequence_.wait_at_most<bool>(kPollInterval, set_wake);
     if (!entry_->needed_bundle().empty()) {
       const Result<NodeBundle> bundle =
           co_await context_->bundle(sequence_, entry_->needed_bundle());
@@ -143,9 +143,9 @@ Awaitable<bool> SshClientLink::enter_relay() {
     const std::optional<LinkStep> moved = entry_->sending(left);
     if (moved) co_await report_progress(*moved);
     // A client that uses a master connection waits for ever if the master was stopped.
-    const bool is_mute = !has_received_ && error_text_.empty() && !target_.control_path.empty();
-    if (is_mute && std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= patience) {
-      patience = std::chrono::nanoseconds::max();
+    const bool is_silent = !has_received_ && error_text_.empty() && !target_.control_path.empty();
+    if (is_silent && std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= timeout) {
+      timeout = std::chrono::nanoseconds::max();
       co_await report_progress(
           LinkStep("ssh client: no response, perhaps because its ControlMaster at " +
                        target_.control_path + " hangs",
@@ -157,12 +157,12 @@ Awaitable<bool> SshClientLink::enter_relay() {
 
 // Waits until the output has ended, then a moment for the client's exit code and last messages.
 Awaitable<void> SshClientLink::await_end() {
-  const auto stir = [this](const Arrival<bool>& arrive) { stirred_ = arrive; };
-  if (!output_ended_) co_await sequence_.wait<bool>(stir);
+  const auto set_wake = [this](const Arrival<bool>& arrive) { wake_ = arrive; };
+  if (!output_ended_) co_await sequence_.wait<bool>(set_wake);
   const auto exit = [this](const Arrival<bool>& arrive) {
     client_->on_end([arrive](const ExitStatus&) { arrive(true); });
   };
-  if (!client_->ended()) co_await sequence_.wait_at_most<bool>(kLastWordsTimeout, exit);
+  if (!client_->ended()) co_await sequence_.wait_at_most<bool>(kErrorOutputTimeout, exit);
   // One more turn of the loop reads what the client wrote before it exited.
   co_await sequence_.turn();
 }
@@ -199,12 +199,12 @@ void SshClientLink::pump_bytes(DescriptorPump& pump, std::string_view bytes) {
 void SshClientLink::pump_ended(DescriptorPump& pump, const std::string&) {
   if (&pump == error_pump_.get()) return;
   output_ended_ = true;
-  stirred_(true);
+  wake_(true);
 }
 
 void SshClientLink::take(std::string_view bytes) {
   if (entry_->is_past()) {
-    has_spoken_ = true;
+    has_received_relay_ = true;
     return reports_.bytes(bytes);
   }
   moved_at_ns_ = monotonic_ns();
@@ -215,20 +215,20 @@ void SshClientLink::take(std::string_view bytes) {
 void SshClientLink::enter(const RemoteEntry::Step& step) {
   if (step.progress) reports_.progress(*step.progress);
   if (!step.send.empty()) pump_->write(step.send);
-  if (!entry_->needed_bundle().empty()) stirred_(true);
+  if (!entry_->needed_bundle().empty()) wake_(true);
   if (step.up) {
-    place_.reset();
-    stirred_(true);
+    slot_.reset();
+    wake_(true);
     reports_.up(up_);
   }
-  has_spoken_ = has_spoken_ || !step.bytes.empty() || step.failed;
+  has_received_relay_ = has_received_relay_ || !step.bytes.empty() || step.failed;
   if (!step.bytes.empty()) reports_.bytes(step.bytes);
   if (step.failed) fail(*step.failed);
 }
 
 LinkDown SshClientLink::end_reason() {
   const bool was_up = entry_->is_up();
-  if (was_up) ssh().mark_damaged(host_, !has_spoken_);
+  if (was_up) ssh().mark_damaged(host_, !has_received_relay_);
   const std::string reason = error_line_of(error_text_);
   const std::string noise = last_line(entry_->noise());
   LinkFailure failure = was_up ? LinkFailure::kBroken : classify_client_failure(error_text_);
@@ -242,9 +242,9 @@ LinkDown SshClientLink::end_reason() {
     down.message += " (" + describe(*status) + ")";
   }
   if (was_up) down.fix.clear();
-  if (!was_up && !agent_mute_.empty()) {
-    down.message += " (" + agent_mute_ + ")";
-    down.fix = mute_agent_fix();
+  if (!was_up && !agent_error_.empty()) {
+    down.message += " (" + agent_error_ + ")";
+    down.fix = silent_agent_fix();
     // Not final, because the agent may answer when the owner dials again.
     if (request_.reattach || request_.again) down.failure = LinkFailure::kUnreachable;
   }
@@ -257,17 +257,18 @@ LinkDown SshClientLink::client_failure(LinkFailure failure, const std::string& m
 
 std::string SshClientLink::test_command() const {
   const std::uint16_t port = host_.port != 0 ? host_.port : context_->options().ssh_port;
-  return ssh_true(host_, port, ssh().config_path(), AskChoice::kNeverAsk, target_.client_options);
+  return ssh_true(host_, port, ssh().config_path(), PromptChoice::kNeverPrompt,
+                  target_.client_options);
 }
 
 void SshClientLink::write(std::string bytes) {
-  owes_drained_ = true;
+  drained_due_ = true;
   pump_->write(bytes);
 }
 
 void SshClientLink::release() {
   sequence_.stop();
-  place_.reset();
+  slot_.reset();
   if (pump_) pump_->stop();
   if (error_pump_) error_pump_->stop();
   if (client_) client_->end_within(context_->loop());

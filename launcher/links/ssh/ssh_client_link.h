@@ -39,15 +39,15 @@ class SshClientLink : public SequencedLink, public DescriptorPumpEvents {
  private:
   SshState& ssh() const { return *context_->part<SshState>(); }
   Awaitable<void> run();
-  Awaitable<void> leave_mute_agent();  // Bypasses an SSH agent that does not answer.
-  Awaitable<bool> enter_relay();       // Waits until the relay has started.
-  Awaitable<void> await_end();         // Waits for the client's exit.
+  Awaitable<void> bypass_silent_agent();  // Bypasses an SSH agent that does not answer.
+  Awaitable<bool> enter_relay();          // Waits until the relay has started.
+  Awaitable<void> await_end();            // Waits for the client's exit.
   Result<void> start_client(NodeUpload& upload);
   void start_pumps(PipedChild client);
   // DescriptorPumpEvents
   void pump_bytes(DescriptorPump& pump, std::string_view bytes) override;
   void pump_drained(DescriptorPump&) override {
-    if (std::exchange(owes_drained_, false)) reports_.drained();
+    if (std::exchange(drained_due_, false)) reports_.drained();
   }
   void pump_ended(DescriptorPump& pump, const std::string& why) override;
   void take(std::string_view bytes);
@@ -61,20 +61,20 @@ class SshClientLink : public SequencedLink, public DescriptorPumpEvents {
   const std::shared_ptr<TransportContext> context_;
   const Host host_;
   SshTarget target_;
-  Slots::Ticket place_;
+  Slots::Ticket slot_;
   LinkUp up_;
   std::optional<RemoteEntry> entry_;
   std::shared_ptr<ChildProcess> client_;  // The running ssh program.
   std::shared_ptr<DescriptorPump> pump_;
   std::shared_ptr<DescriptorPump> error_pump_;
-  std::string error_text_;     // The last output on its standard error.
-  std::string agent_mute_;     // The error of an SSH agent that does not answer; else empty.
-  bool has_spoken_ = false;    // Bytes of the relay have arrived.
-  bool has_received_ = false;  // Any bytes have arrived.
-  bool owes_drained_ = false;  // drained() has to be reported.
+  std::string error_text_;           // The last output on its standard error.
+  std::string agent_error_;          // The error of an SSH agent that does not answer; else empty.
+  bool has_received_relay_ = false;  // Bytes of the relay have arrived.
+  bool has_received_ = false;        // Any bytes have arrived.
+  bool drained_due_ = false;         // drained() has to be reported.
   bool output_ended_ = false;
   std::uint64_t moved_at_ns_ = 0;  // When the client last made progress.
-  Arrival<bool> stirred_;          // Called when the link is up, or when the output has ended.
+  Arrival<bool> wake_;             // Called when the link is up, or when the output has ended.
 };
 
 }  // namespace ivy

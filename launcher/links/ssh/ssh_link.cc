@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // run() repeats try_once(), which calls the steps in the order of ssh_link.h: dial(),
-// read_welcome(), shake_hands(), check_host_key(), log_in(), then carry() with SshRelay. A step
+// read_banner(), do_handshake(), check_host_key(), log_in(), then carry() with SshRelay. A step
 // that fails returns an End, which says whether to try again and whether the OpenSSH client may do
-// better. The functions *_failure(), silence() and penalty() make these Ends.
+// better. The functions *_failure(), silence() and throttled_failure() make these Ends.
 #include "launcher/links/ssh/ssh_link.h"
 
 #include <unistd.h>
@@ -26,11 +26,11 @@ constexpr int kMaxTries = 5;
 constexpr int kMaxRefusedTries = 3;  // Tries if the address refuses connections or has no route.
 constexpr std::chrono::milliseconds kFirstBackoff{150};
 // sshd 9.8 and later blocks an address for at least 15 s after failures.
-constexpr std::chrono::seconds kPenaltyPause{16};
+constexpr std::chrono::seconds kThrottledPause{16};
 // How long an agent is not used after it listed its keys but did not sign.
-constexpr std::chrono::seconds kMuteAgentTime{10};
+constexpr std::chrono::seconds kSilentAgentTime{10};
 // Pause before another login without that agent.
-constexpr std::chrono::seconds kMuteAgentPause{1};
+constexpr std::chrono::seconds kSilentAgentPause{1};
 // Period of report_stuck(); shorter than any lease.
 constexpr std::chrono::milliseconds kStuckReport{500};
 
@@ -56,7 +56,7 @@ Awaitable<void> SshLink::run() {
   co_await report_progress(ssh_step("ssh: reading its configuration"));
   const Result<NodeUpload*> upload = co_await ssh().upload(sequence_, host_.name);
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
-  place_ = co_await context_->handshakes().acquire(sequence_);
+  slot_ = co_await context_->handshakes().acquire(sequence_);
   target_ = co_await ssh().target_of(sequence_, host_);
   if (target_.user.empty() && ssh().user().name.empty()) co_return fail(nameless_user());
   if (!target_.client_because.empty()) {
@@ -68,7 +68,7 @@ Awaitable<void> SshLink::run() {
   for (int tries = 1;; ++tries) {
     const End end = co_await try_once();
     if (!end.client_because.empty()) co_return try_client(end.client_because);
-    if (attempt_ > 0 || tries >= end.worth_tries) co_return fail(end.down);
+    if (attempt_ > 0 || tries >= end.max_tries) co_return fail(end.down);
     disconnect();
     const std::chrono::duration<double, std::milli> backoff =
         kFirstBackoff * (1 << (tries - 1)) * context_->jitter();
@@ -81,12 +81,12 @@ Awaitable<void> SshLink::run() {
 }
 
 Awaitable<SshLink::End> SshLink::try_once() {
-  if (!place_) place_ = co_await context_->handshakes().acquire(sequence_);
+  if (!slot_) slot_ = co_await context_->handshakes().acquire(sequence_);
   co_await report_progress(ssh_step("ssh: connecting"));
   if (const MaybeEnd end = co_await dial()) co_return *end;
   wire_.set_limit(kHandshakeTimeout);
-  if (const MaybeEnd end = co_await read_welcome()) co_return *end;
-  if (const MaybeEnd end = co_await shake_hands()) co_return *end;
+  if (const MaybeEnd end = co_await read_banner()) co_return *end;
+  if (const MaybeEnd end = co_await do_handshake()) co_return *end;
   if (const MaybeEnd end = co_await check_host_key()) co_return *end;
   if (const MaybeEnd end = co_await log_in()) co_return *end;
   const auto open_channel = [](SshSession& session) { return session.open_channel(); };
@@ -119,16 +119,16 @@ Awaitable<SshLink::MaybeEnd> SshLink::dial() {
 }
 
 // Before its banner, sshd may send a line that says why it rejects this address.
-Awaitable<SshLink::MaybeEnd> SshLink::read_welcome() {
+Awaitable<SshLink::MaybeEnd> SshLink::read_banner() {
   const bool in_time = co_await wire_.ready(SshWire::WaitMode::kWhenReady);
   if (!in_time) co_return silence();
   const std::string begin = wire_.peek();
-  welcome_ = begin.starts_with("SSH-") ? "" : begin.substr(0, begin.find_first_of("\r\n"));
-  if (welcome_ == "Not allowed at this time") co_return penalty();
+  pre_banner_line_ = begin.starts_with("SSH-") ? "" : begin.substr(0, begin.find_first_of("\r\n"));
+  if (pre_banner_line_ == "Not allowed at this time") co_return throttled_failure();
   co_return std::nullopt;
 }
 
-Awaitable<SshLink::MaybeEnd> SshLink::shake_hands() {
+Awaitable<SshLink::MaybeEnd> SshLink::do_handshake() {
   // libssh reads known_hosts to choose the algorithms that it offers.
   const auto step = [](SshSession& session) { return session.handshake(); };
   co_return co_await take(target_.known_hosts, step, &SshLink::handshake_failure);
@@ -155,9 +155,9 @@ Awaitable<SshLink::MaybeEnd> SshLink::check_host_key() {
     co_return End{LinkDown::from(LinkFailure::kUnreachable, presented.error()), 1, ""};
   const SshHostKey key = *presented;
   if (key.verdict != SshHostKey::Verdict::kKnown) {
-    const bool may_ask = key.verdict == SshHostKey::Verdict::kUnknown && target_.may_ask &&
-                         HostKeyQuestion::can_ask();
-    if (!may_ask) co_return host_key_end(key);
+    const bool may_prompt = key.verdict == SshHostKey::Verdict::kUnknown && target_.may_prompt &&
+                            HostKeyQuestion::can_prompt();
+    if (!may_prompt) co_return host_key_end(key);
     const bool is_trusted = co_await is_trusted_by_user(key);
     if (!is_trusted) co_return host_key_end(key);
     // The answer may have taken longer than the limit.
@@ -198,16 +198,16 @@ Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
       end = co_await try_agent();
     }
     if (!end) ssh().remember_login(host_, login_);
-    // Other keys are worth a try only if these were refused. An agent that does not sign takes the
+    // Other keys are worth a try only if these were rejected. An agent that does not sign takes the
     // session with it, so only the client can try them.
     if (!end || end->client_because.empty() || !wire_.is_open()) co_return end;
   }
-  if (agent_mute_.empty()) co_return end;
+  if (agent_error_.empty()) co_return end;
   if (attempt_ > 0) {
     // The agent may answer later, and some servers become stricter with each failed login.
     wire_.close();
-    co_await report_progress(LinkStep("ssh: " + agent_mute_, mute_agent_fix()));
-    co_await sequence_.sleep(kMuteAgentPause);
+    co_await report_progress(LinkStep("ssh: " + agent_error_, silent_agent_fix()));
+    co_await sequence_.sleep(kSilentAgentPause);
   }
   co_return agent_failure();
 }
@@ -216,10 +216,10 @@ Awaitable<SshLink::MaybeEnd> SshLink::try_agent() {
   const std::string path = ssh_agent_path(target_);
   if (path.empty()) co_return login_failure();
   const std::string name = "the SSH agent at " + path;
-  co_await report_progress(LinkStep("ssh: waiting for " + name, mute_agent_fix()));
+  co_await report_progress(LinkStep("ssh: waiting for " + name, silent_agent_fix()));
   Result<Descriptor> agent = co_await ssh().agent(sequence_, host_.name, target_, attempt_ > 0);
   if (!agent.ok()) {
-    if (agent.error().code == Code::kDeadlineExceeded) agent_mute_ = agent.error().message;
+    if (agent.error().code == Code::kDeadlineExceeded) agent_error_ = agent.error().message;
     co_return login_failure();
   }
   wire_.session().set_agent(std::move(*agent));
@@ -229,8 +229,8 @@ Awaitable<SshLink::MaybeEnd> SshLink::try_agent() {
   const Result<SshStep> result = co_await wire_.repeat(name, step);
   if (!result.ok()) {
     // The session is lost with the step that hangs in it; the next login does not use the agent.
-    ssh().note_mute_agent(path, result.error().message, kMuteAgentTime);
-    agent_mute_ = result.error().message;
+    ssh().note_silent_agent(path, result.error().message, kSilentAgentTime);
+    agent_error_ = result.error().message;
     co_return agent_failure();
   }
   if (*result == SshStep::kDone) co_return std::nullopt;
@@ -243,13 +243,13 @@ Awaitable<bool> SshLink::is_trusted_by_user(SshHostKey key) {
   const Slots::Ticket terminal = co_await context_->terminal().acquire(sequence_);
   question_ = std::make_shared<HostKeyQuestion>(context_->loop());
   const HostKeyQuestion::Subject subject{host_.name, up_.peer_address, key.type, key.fingerprint};
-  const auto ask = [&](const Arrival<bool>& arrive) { question_->ask(subject, arrive); };
-  co_return co_await sequence_.wait<bool>(ask);
+  const auto prompt = [&](const Arrival<bool>& arrive) { question_->prompt(subject, arrive); };
+  co_return co_await sequence_.wait<bool>(prompt);
 }
 
 Awaitable<SshLink::End> SshLink::carry() {
   relay_.emplace(sequence_, *context_, wire_, reports_, RemoteEntry(request_, host_.name), [this] {
-    place_.reset();
+    slot_.reset();
     stuck_timer_.cancel();
     reports_.up(up_);
   });
@@ -265,7 +265,7 @@ SshLink::End SshLink::handshake_failure() {
   LinkDown down;
   down.failure = LinkFailure::kRefused;
   down.message = where() + " closed the connection before sending an SSH banner";
-  if (!welcome_.empty()) down.message += "; it said: " + welcome_;
+  if (!pre_banner_line_.empty()) down.message += "; it said: " + pre_banner_line_;
   down.fix = "is it an SSH server, and does it allow this host (hosts.deny, a firewall)? try: " +
              ssh_command() +
              "\nif that works: raise MaxStartups in its sshd_config, or use a smaller --fanout";
@@ -286,13 +286,13 @@ SshLink::End SshLink::login_failure() {
 // by its owner.
 SshLink::End SshLink::agent_failure() {
   if (attempt_ > 0) {
-    return End{LinkDown{LinkFailure::kUnreachable, agent_mute_, mute_agent_fix()}, 1, ""};
+    return End{LinkDown{LinkFailure::kUnreachable, agent_error_, silent_agent_fix()}, 1, ""};
   }
   target_.client_options.emplace_back("IdentityAgent=none");
-  return End{{}, 1, agent_mute_};
+  return End{{}, 1, agent_error_};
 }
 
-SshLink::End SshLink::penalty() {
+SshLink::End SshLink::throttled_failure() {
   LinkDown down;
   down.failure = LinkFailure::kRefused;
   down.message =
@@ -302,7 +302,7 @@ SshLink::End SshLink::penalty() {
   down.fix =
       "wait a minute, and stop whatever fails to log in there; or add this address to "
       "PerSourcePenaltyExemptList in its sshd_config";
-  return End{down, kMaxRefusedTries, "", kPenaltyPause};
+  return End{down, kMaxRefusedTries, "", kThrottledPause};
 }
 
 SshLink::End SshLink::command_failure() {
@@ -327,7 +327,7 @@ SshLink::End SshLink::host_key_end(const SshHostKey& key) {
 // The shell's start-up files run before ivyrun's command, and may start another program instead of
 // it.
 SshLink::End SshLink::shell_silence() {
-  const std::string tail = relay_->last_words();
+  const std::string tail = relay_->last_remote_line();
   LinkDown down;
   down.failure = LinkFailure::kBootstrap;
   down.message =
@@ -347,14 +347,14 @@ SshLink::End SshLink::connection_end() {
   if (!was_up && !relay_->has_greeted() && wire_.session().exit_status() < 0 &&
       !wire_.session().is_finished())
     return shell_silence();
-  if (was_up) ssh().mark_damaged(host_, !relay_->has_spoken());
-  std::string why = relay_->last_words();
+  if (was_up) ssh().mark_damaged(host_, !relay_->has_received_relay());
+  std::string why = relay_->last_remote_line();
   if (why.empty()) why = last_line(wire_.session().error());
   LinkDown down;
   down.failure = was_up ? LinkFailure::kBroken : LinkFailure::kBootstrap;
   down.message = was_up ? "the ssh connection to " + where() + " closed"
                         : where() + " accepted the login, but did not run ivy-node";
-  if (was_up && !relay_->has_spoken()) {
+  if (was_up && !relay_->has_received_relay()) {
     down.message = "ivy-node on " + where() + " exited without any output";
     down.fix = "if this persists, remove ~/.cache/ivyrun there";
   }
@@ -390,10 +390,11 @@ void SshLink::link_down(HostLink&, const LinkDown& down) {
   if (libssh_failure_.empty()) return reports_.down(down);
   LinkDown both = down;
   // Repeating "no key was accepted" would not help the user.
-  const bool is_news = down.failure != LinkFailure::kBroken &&
-                       (down.failure != LinkFailure::kAuthentication || !agent_mute_.empty());
-  if (is_news) both.message += " (libssh: " + libssh_failure_ + ")";
-  if (!agent_mute_.empty()) both.fix = mute_agent_fix();
+  const bool adds_information =
+      down.failure != LinkFailure::kBroken &&
+      (down.failure != LinkFailure::kAuthentication || !agent_error_.empty());
+  if (adds_information) both.message += " (libssh: " + libssh_failure_ + ")";
+  if (!agent_error_.empty()) both.fix = silent_agent_fix();
   reports_.down(both);
 }
 
@@ -425,7 +426,7 @@ void SshLink::disconnect() {
   stuck_timer_.cancel();
   if (relay_) relay_->close();
   wire_.close();
-  place_.reset();
+  slot_.reset();
 }
 
 void SshLink::release() {
@@ -452,13 +453,14 @@ std::string SshLink::where() const {
 }
 
 LinkStep SshLink::ssh_step(RemoteText text) const {
-  return {std::move(text),
-          "try: " + ssh_true(host_, host_.port, ssh().config_path(), AskChoice::kNeverAsk, {}) +
-              ", or allow more time: --start-timeout"};
+  return {
+      std::move(text),
+      "try: " + ssh_true(host_, host_.port, ssh().config_path(), PromptChoice::kNeverPrompt, {}) +
+          ", or allow more time: --start-timeout"};
 }
 
 std::string SshLink::ssh_command() const {
-  return ssh_true(host_, host_.port, ssh().config_path(), AskChoice::kMayAsk,
+  return ssh_true(host_, host_.port, ssh().config_path(), PromptChoice::kMayPrompt,
                   target_.client_options);
 }
 

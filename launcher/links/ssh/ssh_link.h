@@ -39,7 +39,7 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   // How one try has ended.
   struct End {
     LinkDown down;
-    int worth_tries = 1;  // The link is down once this many tries were made.
+    int max_tries = 1;  // The link is down once this many tries were made.
     // Why the OpenSSH client may succeed where libssh did not; empty: it would not.
     std::string client_because;
     std::chrono::seconds pause{0};  // Least time before the next try.
@@ -50,8 +50,8 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   Awaitable<void> run();
   Awaitable<End> try_once();  // One try, from the dial to the end of the link.
   Awaitable<MaybeEnd> dial();
-  Awaitable<MaybeEnd> read_welcome();
-  Awaitable<MaybeEnd> shake_hands();
+  Awaitable<MaybeEnd> read_banner();
+  Awaitable<MaybeEnd> do_handshake();
   Awaitable<MaybeEnd> check_host_key();
   Awaitable<MaybeEnd> log_in();
   Awaitable<MaybeEnd> try_agent();
@@ -68,7 +68,7 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   End connection_end();
   End silence();
   End shell_silence();
-  End penalty();
+  End throttled_failure();
   End host_key_end(const SshHostKey& key);
   // HostLinkEvents, of the OpenSSH client.
   void link_up(HostLink& client, const LinkUp& up) override;
@@ -99,10 +99,10 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   const Host host_;
   const int attempt_;
   SshTarget target_;
-  Slots::Ticket place_;
+  Slots::Ticket slot_;
   SshWire wire_;
-  std::string welcome_;     // A line that the server sent instead of its SSH banner.
-  std::string agent_mute_;  // The error of an SSH agent that does not answer; else empty.
+  std::string pre_banner_line_;  // A line that the server sent instead of its SSH banner.
+  std::string agent_error_;      // The error of an SSH agent that does not answer; else empty.
   SshTarget::Login login_;
   LinkUp up_;
   std::shared_ptr<HostKeyQuestion> question_;

@@ -14,9 +14,9 @@ namespace {
 // Limit of an upload or a start without progress.
 constexpr std::chrono::seconds kUploadTimeout{60};
 // How long to wait for the exit status and the last messages after the end of the output.
-constexpr std::chrono::milliseconds kRelayLastWordsTimeout{300};
+constexpr std::chrono::milliseconds kRelayErrorTimeout{300};
 // After this time, the login shell is probably running something other than ivyrun's command.
-constexpr std::int64_t kGreetingPatienceNs = 5'000'000'000;
+constexpr std::int64_t kGreetingTimeoutNs = 5'000'000'000;
 
 }  // namespace
 
@@ -25,14 +25,14 @@ void SshRelay::write(std::string_view bytes) {
     const std::lock_guard lock(write_mutex_);
     outgoing_.append(bytes);
   }
-  owes_drained_ = true;
+  drained_due_ = true;
   wire_.wake();
 }
 
 Awaitable<std::optional<LinkDown>> SshRelay::carry() {
   wire_.set_limit(kUploadTimeout);
   bool in_time = true;
-  std::int64_t slow_at_ns = monotonic_ns() + kGreetingPatienceNs;
+  std::int64_t slow_at_ns = monotonic_ns() + kGreetingTimeoutNs;
   while (in_time && move_bytes()) {
     if (!has_greeted_ && monotonic_ns() > slow_at_ns) {
       slow_at_ns = std::numeric_limits<std::int64_t>::max();
@@ -51,13 +51,13 @@ Awaitable<std::optional<LinkDown>> SshRelay::carry() {
     if (has_more_to_read_) {
       co_await sequence_.turn();
     } else {
-      in_time = co_await wire_.ready(is_awaited ? SshWire::WaitMode::kSoonAnyway
+      in_time = co_await wire_.ready(is_awaited ? SshWire::WaitMode::kPollSoon
                                                 : SshWire::WaitMode::kWhenReady);
     }
   }
   co_await sequence_.checkpoint();
   if (failure_ || !in_time) co_return failure_;
-  wire_.set_limit(kRelayLastWordsTimeout);
+  wire_.set_limit(kRelayErrorTimeout);
   do {
     while (read_stream(SshStream::kError)) {
     }
@@ -81,13 +81,13 @@ Awaitable<void> SshRelay::provide_bundle() {
 bool SshRelay::move_bytes() {
   int reads = 0;
   do {
-    bool looked_last = false;
-    while (!looked_last && !is_over_ && reads < kReadsPerTurn) {
+    bool last_poll = false;
+    while (!last_poll && !is_over_ && reads < kReadsPerTurn) {
       while (reads < kReadsPerTurn && read_stream(SshStream::kOutput)) ++reads;
       const bool had_errors = read_stream(SshStream::kError);
       const bool had_output = read_stream(SshStream::kOutput);
       if (had_output) ++reads;
-      looked_last = !had_errors && !had_output;
+      last_poll = !had_errors && !had_output;
     }
   } while (write_some());
   has_more_to_read_ = reads >= kReadsPerTurn;
@@ -107,7 +107,7 @@ bool SshRelay::read_stream(SshStream stream) {
   if (stream == SshStream::kError) {
     append_tail(error_text_, bytes);
   } else if (entry_.is_past()) {
-    has_spoken_ = true;
+    has_received_relay_ = true;
     reports_.bytes(bytes);
   } else {
     enter(entry_.feed(bytes));
@@ -123,11 +123,11 @@ void SshRelay::enter(const RemoteEntry::Step& step) {
   }
   has_greeted_ =
       has_greeted_ || !step.send.empty() || !entry_.needed_bundle().empty() || step.failed;
-  has_spoken_ = has_spoken_ || !step.bytes.empty() || (step.failed && is_up());
+  has_received_relay_ = has_received_relay_ || !step.bytes.empty() || (step.failed && is_up());
   if (step.up) {
     wire_.lift_limit();
     // Bytes that this callback writes follow the opening line in the same packet.
-    came_up_();
+    on_up_();
   } else if (!is_up()) {
     wire_.set_limit(kUploadTimeout);
   }
@@ -170,7 +170,7 @@ bool SshRelay::write_some() {
     if (!reports_.is_open()) return false;
   }
   if (unwritten() > 0 || wire_.session().wants_write()) return wrote;
-  if (std::exchange(owes_drained_, false)) reports_.drained();
+  if (std::exchange(drained_due_, false)) reports_.drained();
   return wrote;
 }
 
@@ -197,7 +197,7 @@ std::size_t SshRelay::unwritten() {
   return outgoing_.size() - written_;
 }
 
-std::string SshRelay::last_words() const {
+std::string SshRelay::last_remote_line() const {
   const std::string error = last_line(error_text_);
   return error.empty() ? last_line(entry_.noise()) : error;
 }

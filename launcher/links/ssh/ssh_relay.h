@@ -19,16 +19,16 @@ namespace ivy {
 
 class SshRelay {
  public:
-  // Calls came_up when `entry` has started the relay. Everything but `entry` must outlive this
+  // Calls on_up when `entry` has started the relay. Everything but `entry` must outlive this
   // object.
   SshRelay(Sequence& sequence, TransportContext& context, SshWire& wire, LinkReports& reports,
-           RemoteEntry entry, std::function<void()> came_up)
+           RemoteEntry entry, std::function<void()> on_up)
       : sequence_(sequence),
         context_(context),
         wire_(wire),
         reports_(reports),
         entry_(std::move(entry)),
-        came_up_(std::move(came_up)) {}
+        on_up_(std::move(on_up)) {}
 
   // Queues bytes; LinkReports::drained() follows when they have left.
   void write(std::string_view bytes);
@@ -43,11 +43,11 @@ class SshRelay {
 
   bool is_up() const { return entry_.is_up(); }
   // True once bytes of the relay itself have arrived.
-  bool has_spoken() const { return has_spoken_; }
+  bool has_received_relay() const { return has_received_relay_; }
   // True once the far shell has asked for something or started the relay.
   bool has_greeted() const { return has_greeted_; }
   // Returns the last line of the far end that is not the relay's output; empty: none.
-  std::string last_words() const;
+  std::string last_remote_line() const;
 
  private:
   bool move_bytes();
@@ -70,18 +70,18 @@ class SshRelay {
   SshWire& wire_;
   LinkReports& reports_;
   RemoteEntry entry_;
-  const std::function<void()> came_up_;
+  const std::function<void()> on_up_;
   std::optional<LinkDown> failure_;
   bool is_over_ = false;
-  bool has_spoken_ = false;
+  bool has_received_relay_ = false;
   bool has_greeted_ = false;
   bool has_more_to_read_ = false;
   std::mutex write_mutex_;   // Guards the next three members.
   std::string outgoing_;     // Bytes to be written.
   std::size_t written_ = 0;  // Bytes of outgoing_ that have left.
   bool is_closed_ = false;
-  bool owes_drained_ = false;  // drained() has to be reported.
-  std::string error_text_;     // The last output on the standard error of the command.
+  bool drained_due_ = false;  // drained() has to be reported.
+  std::string error_text_;    // The last output on the standard error of the command.
   const std::unique_ptr<std::array<char, kReadBytes>> buffer_ =
       std::make_unique_for_overwrite<std::array<char, kReadBytes>>();
 };

@@ -14,7 +14,7 @@ namespace ivy {
 namespace {
 
 // Without this callback, OpenSSL asks for the passphrase of an old key on the terminal.
-int refuse_passphrase(const char*, char*, size_t, int, int, void*) { return -1; }
+int reject_passphrase(const char*, char*, size_t, int, int, void*) { return -1; }
 
 SshStep step_of(int rc) {
   if (rc == SSH_OK) return SshStep::kDone;
@@ -72,7 +72,7 @@ SshKeys::Key SshKeys::get(const std::string& path) {
   Key key;
   ssh_key raw = nullptr;
   if (access(path.c_str(), R_OK) == 0 &&
-      ssh_pki_import_privkey_file(path.c_str(), nullptr, refuse_passphrase, nullptr, &raw) ==
+      ssh_pki_import_privkey_file(path.c_str(), nullptr, reject_passphrase, nullptr, &raw) ==
           SSH_OK) {
     key = Key(raw, ssh_key_free);
   }

@@ -74,7 +74,7 @@ class SshSession {
   SshHostKey host_key();
   // Appends the host's key to the user's known_hosts file.
   Result<void> remember_host_key();
-  // Logs in with the target's identities. kFailed: all were refused, or the server closed the
+  // Logs in with the target's identities. kFailed: all were rejected, or the server closed the
   // connection.
   SshStep try_identities(SshKeys& keys);
   // Takes over a connection to the SSH agent, from open_ssh_agent().

@@ -29,7 +29,7 @@ bool is_harmless(std::string_view keyword) {
        "permitlocalcommand", "rekeylimit", "remoteforward", "requesttty", "sendenv",
        "serveralivecountmax", "serveraliveinterval", "streamlocalbindmask", "streamlocalbindunlink",
        "syslogfacility", "tcpkeepalive", "updatehostkeys", "visualhostkey", "xauthlocation",
-       // Both only add methods of logging in. If one of them is needed, libssh's keys are refused,
+       // Both only add methods of logging in. If one of them is needed, libssh's keys are rejected,
        // and the client takes over.
        "gssapiauthentication", "hostbasedauthentication"},
       keyword);
@@ -154,7 +154,7 @@ void set_host_key_rules(SshTarget& target, const Choices& choices, const SshUser
     target.known_hosts = path.value_or(target.known_hosts);
   }
   const std::string strict = choices.value("stricthostkeychecking").value_or("ask");
-  target.may_ask = strict == "ask";
+  target.may_prompt = strict == "ask";
   if (!contains({"ask", "yes", "true"}, strict)) need_client(target, "StrictHostKeyChecking");
 }
 

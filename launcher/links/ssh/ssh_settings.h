@@ -31,7 +31,7 @@ struct SshTarget {
   std::string identity_agent;
   std::string control_path;  // ControlPath, as the configuration has it; empty: none.
   std::string known_hosts;   // An absolute path.
-  bool may_ask = true;       // StrictHostKeyChecking is "ask".
+  bool may_prompt = true;    // StrictHostKeyChecking is "ask".
   bool pubkey = true;        // PubkeyAuthentication.
   // Options with which the OpenSSH client runs ivyrun's command in spite of the configuration, such
   // as "RemoteCommand=none". Contains only options that this ssh knows.

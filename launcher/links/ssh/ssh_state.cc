@@ -175,10 +175,10 @@ Awaitable<SshTarget> SshState::make_target(Sequence& sequence, Host host) {
   SshSettings settings, defaults;
   bool is_known = true;
   const Options& options = context_.options();
-  const bool has_own_words = !options.ssh_command.empty() || !options.ssh_args.empty();
+  const bool has_user_options = !options.ssh_command.empty() || !options.ssh_args.empty();
   const bool takes_options =
       options.ssh_command.empty() || is_ssh_program(options.ssh_command.front());
-  if (takes_options && (has_own_words || account_->value().is_configured)) {
+  if (takes_options && (has_user_options || account_->value().is_configured)) {
     std::vector<std::string> words = options.ssh_args;
     if (options.ssh_command.size() > 1)
       words.insert(words.begin(), options.ssh_command.begin() + 1, options.ssh_command.end());
@@ -186,8 +186,8 @@ Awaitable<SshTarget> SshState::make_target(Sequence& sequence, Host host) {
     if (host.port != 0) words.insert(words.end(), {"-p", std::to_string(host.port)});
     if (!host.user.empty()) words.insert(words.end(), {"-l", host.user});
     words.insert(words.end(), {"--", host.name});
-    const std::shared_ptr<Answer> answer = ask_ssh(words);
-    if (!defaults_) defaults_ = ask_ssh({"-F", "none", "--", "localhost"});
+    const std::shared_ptr<Answer> answer = run_ssh_config(words);
+    if (!defaults_) defaults_ = run_ssh_config({"-F", "none", "--", "localhost"});
     settings = co_await settings_of(sequence, answer);
     defaults = co_await settings_of(sequence, defaults_);
     is_known = !settings.empty() && !defaults.empty();
@@ -221,7 +221,7 @@ Awaitable<SshTarget> SshState::make_target(Sequence& sequence, Host host) {
   co_return target;
 }
 
-std::shared_ptr<SshState::Answer> SshState::ask_ssh(std::vector<std::string> words) {
+std::shared_ptr<SshState::Answer> SshState::run_ssh_config(std::vector<std::string> words) {
   const std::vector<std::string>& own = context_.options().ssh_command;
   words.insert(words.begin(), {own.empty() ? "ssh" : own.front(), "-G"});
   const auto answer = std::make_shared<Answer>();
@@ -244,22 +244,22 @@ Awaitable<Result<Descriptor>> SshState::agent(Sequence& sequence, std::string ho
                                               SshTarget target, bool is_redial) {
   const std::string path = ssh_agent_path(target);
   if (path.empty()) co_return Error{Code::kNotFound, "there is no SSH agent"};
-  const auto mute = mute_agents_.find(path);
-  if (mute != mute_agents_.end() && monotonic_ns() < mute->second.until_ns)
-    co_return Error{Code::kDeadlineExceeded, mute->second.why};
+  const auto silent_agent = silent_agents_.find(path);
+  if (silent_agent != silent_agents_.end() && monotonic_ns() < silent_agent->second.until_ns)
+    co_return Error{Code::kDeadlineExceeded, silent_agent->second.why};
   const auto limit = is_redial ? kAgentLimitRedial : kAgentLimit;
   const auto open = [path, limit] { return open_ssh_agent(path, limit); };
   const std::string what = "the SSH agent at " + path;
   Result<Descriptor> agent =
       co_await call_blocking(sequence, context_, host, what, 2 * limit, open);
   if (!agent.ok() && agent.error().code == Code::kDeadlineExceeded)
-    note_mute_agent(path, agent.error().message, limit);
+    note_silent_agent(path, agent.error().message, limit);
   co_return agent;
 }
 
-void SshState::note_mute_agent(const std::string& path, const std::string& why,
-                               std::chrono::nanoseconds time) {
-  mute_agents_[path] = {monotonic_ns() + time.count(), why};
+void SshState::note_silent_agent(const std::string& path, const std::string& why,
+                                 std::chrono::nanoseconds time) {
+  silent_agents_[path] = {monotonic_ns() + time.count(), why};
 }
 
 void SshState::remember_login(const Host& host, const SshTarget::Login& login) {

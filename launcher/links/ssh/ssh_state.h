@@ -56,8 +56,8 @@ class SshState {
   Awaitable<Result<Descriptor>> agent(Sequence& sequence, std::string host, SshTarget target,
                                       bool is_redial);
   // Makes agent() fail with `why` for this time.
-  void note_mute_agent(const std::string& path, const std::string& why,
-                       std::chrono::nanoseconds time);
+  void note_silent_agent(const std::string& path, const std::string& why,
+                         std::chrono::nanoseconds time);
 
   // Keeps the host key and the kind of login for redials, which then read no files.
   void remember_login(const Host& host, const SshTarget::Login& login);
@@ -86,13 +86,13 @@ class SshState {
     bool is_configured = false;
   };
   // An agent that does not answer, and until when it is not queried.
-  struct Mute {
+  struct SilentAgent {
     std::int64_t until_ns = 0;
     std::string why;
   };
   Awaitable<Result<void>> read_account(Sequence& sequence, std::string host);
   Awaitable<SshTarget> make_target(Sequence& sequence, Host host);
-  std::shared_ptr<Answer> ask_ssh(std::vector<std::string> words);
+  std::shared_ptr<Answer> run_ssh_config(std::vector<std::string> words);
   Awaitable<SshSettings> settings_of(Sequence& sequence, std::shared_ptr<Answer> answer);
 
   TransportContext& context_;
@@ -103,8 +103,8 @@ class SshState {
   std::shared_ptr<Answer> defaults_;  // OpenSSH's settings without any configuration.
   const std::shared_ptr<SshKeys> keys_ = std::make_shared<SshKeys>();
   const std::shared_ptr<KnownHostsFiles> known_hosts_ = std::make_shared<KnownHostsFiles>();
-  std::map<std::string, SshTarget> targets_;  // By user, name and port as typed.
-  std::map<std::string, Mute> mute_agents_;   // By the path of the agent's socket.
+  std::map<std::string, SshTarget> targets_;          // By user, name and port as typed.
+  std::map<std::string, SilentAgent> silent_agents_;  // By the path of the agent's socket.
   std::set<std::string> client_hosts_;
   std::set<std::string> damaged_hosts_;
 };

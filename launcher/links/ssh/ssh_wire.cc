@@ -3,7 +3,7 @@
 // reads and writes the one, and Asio only waits on the other, a copy in socket_.
 //
 // A readable socket does not mean that libssh makes progress, and the reverse: libssh may leave
-// bytes unread (is_stalled()), or may have taken them before the wait (WaitMode::kSoonAnyway).
+// bytes unread (is_stalled()), or may have taken them before the wait (WaitMode::kPollSoon).
 #include "launcher/links/ssh/ssh_wire.h"
 
 #include <fcntl.h>
@@ -25,11 +25,11 @@ using asio::posix::stream_descriptor;
 Result<void> SshWire::open(const SshTarget& target, Descriptor connected) {
   // This copy needs another descriptor, and the dial may have used the last one.
   Descriptor watched(fcntl(connected.get(), F_DUPFD_CLOEXEC, 0));
-  boost::system::error_code refused;
-  if (watched) socket_.assign(watched.get(), refused);
-  if (!watched || refused) {
+  boost::system::error_code rejected;
+  if (watched) socket_.assign(watched.get(), rejected);
+  if (!watched || rejected) {
     Error error = errno_error(Code::kResourceExhausted, "watch the connection",
-                              watched ? refused.value() : errno);
+                              watched ? rejected.value() : errno);
     error.fix = "raise the limit of open files (ulimit -n), or use a smaller --fanout";
     return error;
   }
@@ -67,7 +67,7 @@ Awaitable<bool> SshWire::ready(WaitMode mode) {
   const std::uint64_t now = monotonic_ns();
   // The caller gets one more try after the limit has passed during a wait.
   if (limit_ns_ && now >= *limit_ns_) co_return false;
-  std::chrono::nanoseconds time = mode == WaitMode::kSoonAnyway ? kPollInterval : kForever;
+  std::chrono::nanoseconds time = mode == WaitMode::kPollSoon ? kPollInterval : kForever;
   const bool stalled = is_stalled();
   if (stalled) time = kPollInterval;
   if (limit_ns_) time = std::min(time, std::chrono::nanoseconds(*limit_ns_ - now));

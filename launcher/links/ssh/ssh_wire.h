@@ -77,9 +77,9 @@ class SshWire {
   }
 
   // How ready() waits. Data that libssh has taken from the socket during another operation does not
-  // make the socket readable. kSoonAnyway therefore ends the wait after kPollInterval: use it while
+  // make the socket readable. kPollSoon therefore ends the wait after kPollInterval: use it while
   // the far end waits for this side.
-  enum class WaitMode { kWhenReady, kSoonAnyway };
+  enum class WaitMode { kWhenReady, kPollSoon };
   // Waits until the socket is ready, wake() is called, or the limit passes. Returns false if the
   // limit had passed before the call.
   Awaitable<bool> ready(WaitMode mode);

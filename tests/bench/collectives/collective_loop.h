@@ -105,14 +105,14 @@ class Start {
 };
 
 struct Options {
-  std::size_t most_bytes = std::size_t{64} << 20;
+  std::size_t max_bytes = std::size_t{64} << 20;
   double seconds = 0.15;  // Of each cell, about.
   std::string operations = "all_reduce broadcast all_gather reduce_scatter all_to_all barrier";
 };
 
 inline Options options_of(int argc, char** argv) {
   Options options;
-  if (argc > 1) options.most_bytes = std::strtoull(argv[1], nullptr, 0);
+  if (argc > 1) options.max_bytes = std::strtoull(argv[1], nullptr, 0);
   if (argc > 2) options.seconds = std::strtod(argv[2], nullptr);
   if (argc > 3) options.operations = argv[3];
   return options;
@@ -129,7 +129,7 @@ class Loop {
     if (has_processor_each && !by_barrier) start_.prepare(library);
     const std::size_t ranks = static_cast<std::size_t>(library.size());
     // The larger side of an operation is as many bytes as the row says.
-    const std::size_t floats = options.most_bytes / sizeof(float) + 16 * ranks;
+    const std::size_t floats = options.max_bytes / sizeof(float) + 16 * ranks;
     send_ = library.buffer(floats);
     receive_ = library.buffer(floats);
     std::fill(send_, send_ + floats, 1.0f);
@@ -151,7 +151,7 @@ class Loop {
     if (!library_.has(operation)) return;
     if (operation == "barrier") return run_cell(operation, 0);
     // Eightfold steps, and those sizes from 4 MiB on at which memory, not the caches, decides.
-    for (std::size_t bytes = 8; bytes <= options_.most_bytes; bytes *= 2) {
+    for (std::size_t bytes = 8; bytes <= options_.max_bytes; bytes *= 2) {
       const int power = __builtin_ctzll(bytes);
       if (power % 3 == 0 || (power >= 22 && power % 2 == 0)) run_cell(operation, bytes);
     }

@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr int kWell = 0;
+constexpr int kOk = 0;
 constexpr unsigned kDeviceMemory = 2;  // CU_MEMORYTYPE_DEVICE
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kCachedData = 64 << 10;
@@ -45,17 +45,17 @@ constexpr std::size_t kPages = 256;
 #undef IVY_JUMP
   // Behind the kernel the processor does not know where the calls around it return.
   static_cast<void>(syscall(SYS_gettid));
-  return kWell;
+  return kOk;
 }
 
 int give_memory(void** out, std::size_t bytes) {
   *out = std::malloc(bytes);
-  return *out == nullptr ? 2 : kWell;
+  return *out == nullptr ? 2 : kOk;
 }
 
 int give_number(int* out, int number) {
   *out = number;
-  return kWell;
+  return kOk;
 }
 
 void* the_context() {
@@ -66,8 +66,8 @@ void* the_context() {
 }  // namespace
 
 #define IVY_IDLE(name) \
-  __attribute__((visibility("default"))) int name() { return kWell; }
-#define IVY_TOLD __attribute__((visibility("default")))
+  __attribute__((visibility("default"))) int name() { return kOk; }
+#define IVY_VISIBLE __attribute__((visibility("default")))
 
 extern "C" {
 IVY_IDLE(cuInit)
@@ -82,41 +82,41 @@ IVY_IDLE(cuMemcpyDtoHAsync_v2)
 IVY_IDLE(cuMemcpyHtoDAsync_v2)
 IVY_IDLE(cuMemcpyDtoDAsync_v2)
 IVY_IDLE(cuMemFree_v2)
-IVY_TOLD int cuDriverGetVersion(int* out) { return give_number(out, 13'000); }
-IVY_TOLD int cuDeviceGetCount(int* out) { return give_number(out, 1); }
-IVY_TOLD int cuDeviceGet(int* out, int device) { return give_number(out, device); }
-IVY_TOLD int cuCtxGetDevice(int* out) { return give_number(out, 0); }
-IVY_TOLD int cuStreamIsCapturing(void*, int* out) { return give_number(out, 0); }
-IVY_TOLD int cuDeviceGetUuid(unsigned char* out, int) {
+IVY_VISIBLE int cuDriverGetVersion(int* out) { return give_number(out, 13'000); }
+IVY_VISIBLE int cuDeviceGetCount(int* out) { return give_number(out, 1); }
+IVY_VISIBLE int cuDeviceGet(int* out, int device) { return give_number(out, device); }
+IVY_VISIBLE int cuCtxGetDevice(int* out) { return give_number(out, 0); }
+IVY_VISIBLE int cuStreamIsCapturing(void*, int* out) { return give_number(out, 0); }
+IVY_VISIBLE int cuDeviceGetUuid(unsigned char* out, int) {
   std::memset(out, 1, 16);
-  return kWell;
+  return kOk;
 }
-IVY_TOLD int cuDeviceGetPCIBusId(char* out, int, int) {
+IVY_VISIBLE int cuDeviceGetPCIBusId(char* out, int, int) {
   std::strcpy(out, "0");
-  return kWell;
+  return kOk;
 }
-IVY_TOLD int cuCtxGetCurrent(void** out) {
+IVY_VISIBLE int cuCtxGetCurrent(void** out) {
   *out = the_context();
-  return kWell;
+  return kOk;
 }
-IVY_TOLD int cuDevicePrimaryCtxRetain(void** out, int) {
+IVY_VISIBLE int cuDevicePrimaryCtxRetain(void** out, int) {
   *out = the_context();
-  return kWell;
+  return kOk;
 }
-IVY_TOLD int cuStreamGetCtx(void*, void** out) {
+IVY_VISIBLE int cuStreamGetCtx(void*, void** out) {
   *out = the_context();
-  return kWell;
+  return kOk;
 }
-IVY_TOLD int cuPointerGetAttributes(unsigned, int*, void** out, std::uintptr_t) {
+IVY_VISIBLE int cuPointerGetAttributes(unsigned, int*, void** out, std::uintptr_t) {
   *static_cast<unsigned*>(out[0]) = kDeviceMemory;
-  return kWell;
+  return kOk;
 }
-IVY_TOLD int cuEventCreate(void** out, unsigned) { return give_memory(out, 1); }
-IVY_TOLD int cuStreamCreate(void** out, unsigned) { return give_memory(out, 1); }
-IVY_TOLD int cuMemAlloc_v2(void** out, std::size_t bytes) { return give_memory(out, bytes); }
-IVY_TOLD int cuGetErrorString(int, const char** out) {
+IVY_VISIBLE int cuEventCreate(void** out, unsigned) { return give_memory(out, 1); }
+IVY_VISIBLE int cuStreamCreate(void** out, unsigned) { return give_memory(out, 1); }
+IVY_VISIBLE int cuMemAlloc_v2(void** out, std::size_t bytes) { return give_memory(out, bytes); }
+IVY_VISIBLE int cuGetErrorString(int, const char** out) {
   *out = "an error";
-  return kWell;
+  return kOk;
 }
 
 struct UniqueId {
@@ -133,19 +133,19 @@ IVY_IDLE(ncclSend)
 IVY_IDLE(ncclRecv)
 IVY_IDLE(ncclRedOpCreatePreMulSum)
 IVY_IDLE(ncclRedOpDestroy)
-IVY_TOLD int ncclAllReduce() { return evict(); }
-IVY_TOLD int ncclAllGather() { return evict(); }
-IVY_TOLD int ncclReduceScatter() { return evict(); }
-IVY_TOLD int ncclGetVersion(int* out) { return give_number(out, 22'809); }
-IVY_TOLD int ncclGetUniqueId(UniqueId* out) {
+IVY_VISIBLE int ncclAllReduce() { return evict(); }
+IVY_VISIBLE int ncclAllGather() { return evict(); }
+IVY_VISIBLE int ncclReduceScatter() { return evict(); }
+IVY_VISIBLE int ncclGetVersion(int* out) { return give_number(out, 22'809); }
+IVY_VISIBLE int ncclGetUniqueId(UniqueId* out) {
   std::memset(out, 1, sizeof *out);
-  return kWell;
+  return kOk;
 }
-IVY_TOLD int ncclCommInitRankConfig(void** out, int, UniqueId, int, void*) {
+IVY_VISIBLE int ncclCommInitRankConfig(void** out, int, UniqueId, int, void*) {
   *out = the_context();
-  return kWell;
+  return kOk;
 }
-IVY_TOLD int ncclCommGetAsyncError(void*, int* out) { return give_number(out, kWell); }
-IVY_TOLD const char* ncclGetErrorString(int) { return "an error"; }
-IVY_TOLD const char* ncclGetLastError(void*) { return ""; }
+IVY_VISIBLE int ncclCommGetAsyncError(void*, int* out) { return give_number(out, kOk); }
+IVY_VISIBLE const char* ncclGetErrorString(int) { return "an error"; }
+IVY_VISIBLE const char* ncclGetLastError(void*) { return ""; }
 }

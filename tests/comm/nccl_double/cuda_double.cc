@@ -49,7 +49,7 @@ constexpr Result kCaptureInvalidated = 901;
 constexpr Result kCapturedEvent = 907;
 constexpr int kDevicesMax = 256;
 
-bool is_told(const char* word) {
+bool is_reported(const char* word) {
   const char* const script = std::getenv("CUDA_DOUBLE");
   return script != nullptr && std::strstr(script, word) != nullptr;
 }
@@ -79,7 +79,7 @@ class StreamThread {
       return;
     }
     tasks_.push_back(std::move(task));
-    has_news_.notify_all();
+    has_work_.notify_all();
   }
   SharedGraph graph() {
     const std::lock_guard lock(mutex_);
@@ -95,7 +95,7 @@ class StreamThread {
   void run() {
     std::unique_lock lock(mutex_);
     while (true) {
-      has_news_.wait(lock, [this] { return !tasks_.empty(); });
+      has_work_.wait(lock, [this] { return !tasks_.empty(); });
       const std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
@@ -105,7 +105,7 @@ class StreamThread {
   }
 
   std::mutex mutex_;
-  std::condition_variable has_news_;
+  std::condition_variable has_work_;
   std::deque<std::function<void()>> tasks_;
   SharedGraph graph_;   // Null: it is not being captured.
   std::thread thread_;  // Lives as long as the process: streams are few here.
@@ -175,8 +175,8 @@ Result copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, void* str
 }  // namespace
 
 DOUBLE_API Result cuInit(unsigned) {
-  while (is_told("hang_call=cuInit")) pause();
-  if (is_told("no_device")) return kNoDevice;
+  while (is_reported("hang_call=cuInit")) pause();
+  if (is_reported("no_device")) return kNoDevice;
   is_initialized = true;
   return 0;
 }
@@ -423,7 +423,7 @@ DOUBLE_API Result cuGetErrorString(Result status, const char** text) {
 // How many calls wanted a current context in vain.
 DOUBLE_API int cuda_double_contexts_missed() { return calls_without_context; }
 
-// For the stand-in of NCCL, which refuses memory that is not a device's.
+// For the stand-in of NCCL, which rejects memory that is not a device's.
 DOUBLE_API int cuda_double_owns(const void* pointer, std::size_t bytes) {
   return find_device(reinterpret_cast<std::uintptr_t>(pointer), bytes) >= 0 ? 1 : 0;
 }

@@ -22,7 +22,7 @@
 //   no_register      ncclCommRegister fails
 //   error_after=N    after N groups of calls a communicator reports "remote error"; the next hang
 // A new communicator is written to where the caller wants it also when its making ends, by a thread
-// and even if it was aborted, as NCCL does it; so a place on the caller's stack is refused.
+// and even if it was aborted, as NCCL does it; so an address on the caller's stack is rejected.
 // Its calls wait until what they ask for is on the stream, unless Config::blocking is 0 or
 // NCCL_COMM_BLOCKING=0 says otherwise.
 // NCCL_RAS_ADDR: there it tells the state of its first communicator (ras_double.h).
@@ -91,7 +91,7 @@ struct Config {
   const char* name;
 };
 
-const char* told(const char* word) {
+const char* reported(const char* word) {
   const char* const script = std::getenv("NCCL_DOUBLE");
   const char* const found = script != nullptr ? std::strstr(script, word) : nullptr;
   return found != nullptr ? found + std::strlen(word) : nullptr;
@@ -103,7 +103,7 @@ std::map<std::string, int>& counts() {
   return *all;
 }
 void count(const std::string& call) {
-  while (told(("hang_call=" + call).c_str()) != nullptr) pause();
+  while (reported(("hang_call=" + call).c_str()) != nullptr) pause();
   const std::lock_guard lock(counts_mutex);
   ++counts()[call];
 }
@@ -159,7 +159,7 @@ struct ncclComm {
   std::atomic<int> callers{0};     // Calls that wait.
 
   std::mutex mutex;
-  std::condition_variable has_news;
+  std::condition_variable has_work;
   std::deque<std::function<void()>> tasks;
   bool is_ending = false;
   std::thread thread;
@@ -168,13 +168,13 @@ struct ncclComm {
     const std::lock_guard lock(mutex);
     state = kInProgress;
     tasks.push_back(std::move(task));
-    has_news.notify_all();
+    has_work.notify_all();
     if (!thread.joinable()) thread = std::thread([this] { run(); });
   }
   void run() {
     std::unique_lock lock(mutex);
     while (true) {
-      has_news.wait(lock, [this] { return is_ending || !tasks.empty(); });
+      has_work.wait(lock, [this] { return is_ending || !tasks.empty(); });
       if (tasks.empty()) return;
       const std::function<void()> task = std::move(tasks.front());
       tasks.pop_front();
@@ -222,7 +222,7 @@ bool carry_out(ncclComm& comm, const Call& call) {
   std::vector<char> result(
       call.kind == Call::Kind::kGather ? call.bytes * static_cast<std::size_t>(size) : call.bytes);
   if (call.kind == Call::Kind::kBroadcast && call.root != comm.rank) shown = nullptr;
-  const bool is_well = comm.board->show(
+  const bool is_ok = comm.board->show(
       shown, call.bytes, [&](int rank, std::size_t offset, const char* data, std::size_t bytes) {
         if (call.kind == Call::Kind::kGather) {
           std::memcpy(result.data() + static_cast<std::size_t>(rank) * call.bytes + offset, data,
@@ -235,7 +235,7 @@ bool carry_out(ncclComm& comm, const Call& call) {
           combine(call.type, op, result.data() + offset, data, bytes);
         }
       });
-  if (!is_well) return false;
+  if (!is_ok) return false;
   if (is_average) scale(call.type, 1.0 / size, result.data(), result.size());
   if (call.root >= 0 && call.kind == Call::Kind::kReduce && call.root != comm.rank) return true;
   // As NCCL 2.28.9 does on a GPU: the kernel for one rank, which only a factor needs, forgets what
@@ -257,20 +257,20 @@ void carry_out_all(void* data) {
   ncclComm& comm = *launch->comm;
   if (comm.is_hung) comm.hang();
   std::vector<Transfer> transfers;
-  bool is_well = !comm.board->is_aborted();
+  bool is_ok = !comm.board->is_aborted();
   for (const Call& call : launch->calls) {
     for (const void* const used :
          {static_cast<const void*>(call.send), static_cast<const void*>(call.receive)}) {
-      is_well = is_well && (used == nullptr || cuda_double_touch(used) != 0);
+      is_ok = is_ok && (used == nullptr || cuda_double_touch(used) != 0);
     }
   }
   for (const Call& call : launch->calls) {
     if (call.kind == Call::Kind::kTransfer)
       transfers.push_back(call.transfer);
-    else if (is_well)
-      is_well = carry_out(comm, call);
+    else if (is_ok)
+      is_ok = carry_out(comm, call);
   }
-  if (is_well && !transfers.empty()) comm.board->transfer(transfers);
+  if (is_ok && !transfers.empty()) comm.board->transfer(transfers);
   if (once != nullptr) ++comm.ended;
 }
 
@@ -291,7 +291,7 @@ Status launch_group() {
   if (status != 0) return status;
   for (auto& [comm, calls] : all) {
     status = kInProgress;
-    const char* const error_after = told("error_after=");
+    const char* const error_after = reported("error_after=");
     ncclComm* const to = comm;
     const bool is_hung = error_after != nullptr && ++to->groups > std::atoi(error_after);
     int is_capturing = 0;
@@ -316,18 +316,18 @@ Status add(ncclComm* comm, void* stream, Call call) {
   if (const auto made = comm->ops.find(call.op); made != comm->ops.end()) {
     call.factor = made->second.factor;
   }
-  const bool is_alone = group.depth == 0;
+  const bool is_single = group.depth == 0;
   group.stream = stream;
   group.calls[comm].push_back(call);
-  return is_alone ? launch_group() : kInProgress;
+  return is_single ? launch_group() : kInProgress;
 }
 
 bool are_device(const void* send, std::size_t send_bytes, const void* receive,
                 std::size_t receive_bytes) {
-  const bool is_well = (send_bytes == 0 || cuda_double_owns(send, send_bytes) != 0) &&
-                       (receive_bytes == 0 || cuda_double_owns(receive, receive_bytes) != 0);
-  if (!is_well) group.status = kInvalidArgument;
-  return is_well;
+  const bool is_ok = (send_bytes == 0 || cuda_double_owns(send, send_bytes) != 0) &&
+                     (receive_bytes == 0 || cuda_double_owns(receive, receive_bytes) != 0);
+  if (!is_ok) group.status = kInvalidArgument;
+  return is_ok;
 }
 
 std::mutex files_mutex;
@@ -364,13 +364,13 @@ bool are_ids_equal(ncclComm& comm) {
 }
 
 Status carry_out_init(ncclComm* comm) {
-  if (told("hang_init") != nullptr) {
+  if (reported("hang_init") != nullptr) {
     warn("the stand-in hangs");
     comm->hang();
     return kSystemError;  // The abort that has ended it.
   }
-  if (told("old_driver") != nullptr) return kCudaError;
-  if (told("fail_init") != nullptr || !comm->board->attach()) return kSystemError;
+  if (reported("old_driver") != nullptr) return kCudaError;
+  if (reported("fail_init") != nullptr || !comm->board->attach()) return kSystemError;
   return are_ids_equal(*comm) ? 0 : kInvalidArgument;
 }
 
@@ -396,7 +396,7 @@ Status make(ncclComm** out, int size, const std::vector<std::string>& ids, int r
   if (is_on_own_stack(out)) return kInvalidArgument;
   if (config->size >= sizeof(Config) && config->name != nullptr)
     count("name " + std::string(config->name));
-  tell_of(rank, told("hang_init") == nullptr);
+  tell_of(rank, reported("hang_init") == nullptr);
   auto* const comm = new ncclComm();
   const char* const forced = std::getenv("NCCL_COMM_BLOCKING");
   comm->is_blocking = forced != nullptr ? std::atoi(forced) != 0 : config->blocking != 0;
@@ -432,7 +432,7 @@ void end_thread(ncclComm* comm) {
   {
     const std::lock_guard lock(comm->mutex);
     comm->is_ending = true;
-    comm->has_news.notify_all();
+    comm->has_work.notify_all();
   }
   if (comm->thread.joinable()) comm->thread.join();
 }
@@ -447,14 +447,14 @@ DOUBLE_API int nccl_double_count(const char* call) {
 }
 
 DOUBLE_API Status ncclGetVersion(int* version) {
-  const char* const script = told("version=");
+  const char* const script = reported("version=");
   *version = script != nullptr ? std::atoi(script) : 23007;
   return 0;
 }
 
 DOUBLE_API Status ncclGetUniqueId(UniqueId* id) {
   count("ncclGetUniqueId");
-  if (told("fail_id") != nullptr) return kSystemError;
+  if (reported("fail_id") != nullptr) return kSystemError;
   const std::string path = Board::make_file();
   std::memset(id, 0, sizeof *id);
   std::strncpy(id->bytes, path.c_str(), sizeof id->bytes - 1);
@@ -499,7 +499,7 @@ DOUBLE_API const char* ncclGetLastError(ncclComm*) { return "so says the stand-i
 DOUBLE_API Status ncclCommFinalize(ncclComm* comm) {
   count("ncclCommFinalize");
   comm->push([comm] {
-    if (told("hang_finalize") != nullptr) return comm->hang();
+    if (reported("hang_finalize") != nullptr) return comm->hang();
     while (comm->ended < comm->launched && !comm->board->is_aborted()) usleep(100);
     comm->state = 0;
   });
@@ -518,7 +518,7 @@ DOUBLE_API Status ncclCommDestroy(ncclComm* comm) {
 DOUBLE_API Status ncclCommAbort(ncclComm* comm) {
   count("ncclCommAbort");
   forget_files();
-  while (told("hang_abort") != nullptr) pause();
+  while (reported("hang_abort") != nullptr) pause();
   comm->board->abort();
   end_thread(comm);
   while (comm->callers > 0) usleep(20);
@@ -557,7 +557,7 @@ DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** c
   Config how = {};
   std::memcpy(&how, config, std::min(sizeof how, config->size));
   comm->push([comm, color, key, child, how] {
-    if (told("hang_split") != nullptr) {
+    if (reported("hang_split") != nullptr) {
       comm->hang();
       std::atomic_ref<ncclComm*>(*child).store(nullptr);
       comm->state = kSystemError;  // The abort that has ended it.
@@ -600,12 +600,12 @@ DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** c
 // Everything under way ends as by an abort, but the communicator stays.
 DOUBLE_API Status ncclCommRevoke(ncclComm* comm, int) {
   count("ncclCommRevoke");
-  while (told("hang_revoke") != nullptr) pause();
-  if (told("fail_revoke") != nullptr) return kSystemError;
+  while (reported("hang_revoke") != nullptr) pause();
+  if (reported("fail_revoke") != nullptr) return kSystemError;
   comm->board->abort();
   while (comm->ended < comm->launched) usleep(100);
   comm->is_revoked = true;
-  comm->state = told("keep_error") != nullptr ? kRemoteError : 0;
+  comm->state = reported("keep_error") != nullptr ? kRemoteError : 0;
   return 0;
 }
 
@@ -634,7 +634,7 @@ DOUBLE_API Status ncclCommShrink(ncclComm* comm, int* excluded, int count_of_exc
 
 DOUBLE_API Status ncclMemAlloc(void** memory, std::size_t bytes) {
   count("ncclMemAlloc");
-  if (told("no_memory") != nullptr) return kSystemError;
+  if (reported("no_memory") != nullptr) return kSystemError;
   std::uintptr_t place = 0;
   if (cuMemAlloc_v2(&place, bytes) != 0) return kSystemError;
   *memory = reinterpret_cast<void*>(place);
@@ -650,7 +650,7 @@ DOUBLE_API Status ncclMemFree(void* memory) {
 
 DOUBLE_API Status ncclCommRegister(ncclComm* comm, void* memory, std::size_t bytes, void** handle) {
   count("ncclCommRegister");
-  if (told("no_register") != nullptr) return kSystemError;
+  if (reported("no_register") != nullptr) return kSystemError;
   if (comm->state != 0 || cuda_double_owns(memory, bytes) == 0) return kInvalidArgument;
   const std::lock_guard lock(registered_mutex);
   ++registered()[memory];

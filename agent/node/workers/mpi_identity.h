@@ -12,7 +12,7 @@
 
 namespace ivy {
 
-struct MpiPlace {
+struct MpiIdentity {
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
   std::uint32_t local_rank = 0;
@@ -26,7 +26,7 @@ struct MpiPlace {
 };
 
 // Returns PMI_*, PMIX_* and related variables.
-Environment mpi_place_variables(const MpiPlace& place);
+Environment mpi_identity_variables(const MpiIdentity& identity);
 
 struct MpiSettings {
   std::string job_id;

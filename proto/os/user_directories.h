@@ -18,10 +18,10 @@ inline constexpr std::size_t kJobIdDigits = 32;
 bool is_job_id(std::string_view text);
 
 // Returns the directory of last resort: /tmp/ivyrun-UID.
-std::string place_in_tmp(std::uint32_t uid);
+std::string ivyrun_tmp_directory(std::uint32_t uid);
 // Returns $XDG_RUNTIME_DIR/ivyrun, or an empty path if the variable is unset (null) or not an
 // absolute path.
-std::string place_in_runtime_directory(const char* xdg_runtime_dir);
+std::string ivyrun_runtime_directory(const char* xdg_runtime_dir);
 
 // Returns the parents of jobs' directories, in order of preference: in /tmp, in /dev/shm, in the
 // runtime directory. A supervisor's directory in them is JOBID-HOST, a launcher's JOBID. In a user

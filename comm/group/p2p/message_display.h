@@ -22,14 +22,14 @@ struct WaitingMessage {
   std::uint64_t count = 0;
 };
 
-class MessageBoard {
+class MessageDisplay {
  public:
-  MessageBoard(comm_status::SlotView slot, std::uint32_t row, const std::string& communicator);
+  MessageDisplay(comm_status::SlotView slot, std::uint32_t row, const std::string& communicator);
 
   bool shows(std::uint64_t number) const { return record_.sequence == number && is_shown_; }
   void show(const WaitingMessage& message);
   // Removes the message shown, which has ended.
-  void clear(bool is_well);
+  void clear(bool is_ok);
 
  private:
   comm_status::SlotView slot_;

@@ -12,13 +12,13 @@
 
 namespace ivy::comm {
 
-class SharedMail {
+class MessageRings {
  public:
-  SharedMail(SharedSegment& segment, std::uint32_t self) : segment_(segment), self_(self) {}
+  MessageRings(SharedSegment& segment, std::uint32_t self) : segment_(segment), self_(self) {}
 
   std::uint32_t self() const { return self_; }
-  RingPlace ring_to(std::uint32_t member) const { return segment_.ring(self_, member); }
-  RingPlace ring_from(std::uint32_t member) const { return segment_.ring(member, self_); }
+  RingLocation ring_to(std::uint32_t member) const { return segment_.ring(self_, member); }
+  RingLocation ring_from(std::uint32_t member) const { return segment_.ring(member, self_); }
 
   // Returns whether this process can read the memory of that member, which must have sent something
   // before.
@@ -52,7 +52,7 @@ class SharedMail {
 class PollingScope {
  public:
   // `mail` is null if there are no rings.
-  explicit PollingScope(SharedMail* mail) : mail_(mail) { begin(); }
+  explicit PollingScope(MessageRings* mail) : mail_(mail) { begin(); }
   ~PollingScope() { end(); }
   PollingScope(const PollingScope&) = delete;
   PollingScope& operator=(const PollingScope&) = delete;
@@ -73,7 +73,7 @@ class PollingScope {
   }
 
  private:
-  SharedMail* const mail_;
+  MessageRings* const mail_;
   std::uint32_t seen_count_ = 0;
 };
 

@@ -16,7 +16,7 @@
 
 namespace ivy::comm {
 
-class PatientStore {
+class FailFastStore {
  public:
   static constexpr std::chrono::milliseconds kLimit{250};
   static constexpr std::chrono::milliseconds kSilence{1'000};

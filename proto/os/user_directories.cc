@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -24,21 +24,22 @@ bool is_job_id(std::string_view text) {
   return text.size() == kJobIdDigits && is_hexadecimal(text);
 }
 
-std::string place_in_tmp(std::uint32_t uid) { return "/tmp/ivyrun-" + std::to_string(uid); }
+std::string ivyrun_tmp_directory(std::uint32_t uid) { return "/tmp/ivyrun-" + std::to_string(uid); }
 
-std::string place_in_runtime_directory(const char* xdg_runtime_dir) {
+std::string ivyrun_runtime_directory(const char* xdg_runtime_dir) {
   if (xdg_runtime_dir == nullptr || xdg_runtime_dir[0] != '/') return {};
   return std::string(xdg_runtime_dir) + "/ivyrun";
 }
 
 std::vector<std::string> job_parents(std::uint32_t uid, std::uint32_t uid_outside,
                                      const char* xdg_runtime_dir) {
-  std::vector<std::string> places{place_in_tmp(uid), "/dev/shm/ivyrun-" + std::to_string(uid)};
-  std::string runtime = place_in_runtime_directory(xdg_runtime_dir);
-  if (!runtime.empty()) places.push_back(std::move(runtime));
+  std::vector<std::string> directories{ivyrun_tmp_directory(uid),
+                                       "/dev/shm/ivyrun-" + std::to_string(uid)};
+  std::string runtime = ivyrun_runtime_directory(xdg_runtime_dir);
+  if (!runtime.empty()) directories.push_back(std::move(runtime));
   if (uid_outside != uid)
-    places.push_back(place_in_tmp(uid) + "-of-" + std::to_string(uid_outside));
-  return places;
+    directories.push_back(ivyrun_tmp_directory(uid) + "-of-" + std::to_string(uid_outside));
+  return directories;
 }
 
 std::vector<std::string> job_parents() {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/group/p2p/message_board.h"
+#include "comm/group/p2p/message_display.h"
 
 #include "proto/os/clock.h"
 
 namespace ivy::comm {
 
-MessageBoard::MessageBoard(comm_status::SlotView slot, std::uint32_t row,
-                           const std::string& communicator)
+MessageDisplay::MessageDisplay(comm_status::SlotView slot, std::uint32_t row,
+                               const std::string& communicator)
     : slot_(slot), row_(row) {
   record_.communicator = static_cast<std::uint16_t>(row);
   record_.communicator_hash = comm_status::communicator_hash(communicator);
 }
 
-void MessageBoard::show(const WaitingMessage& message) {
+void MessageDisplay::show(const WaitingMessage& message) {
   record_.sequence = message.number;
   record_.count = message.count;
   record_.entered_ns = monotonic_ns();
@@ -27,11 +27,11 @@ void MessageBoard::show(const WaitingMessage& message) {
   is_shown_ = true;
 }
 
-void MessageBoard::clear(bool is_well) {
+void MessageDisplay::clear(bool is_ok) {
   if (!is_shown_) return;
   is_shown_ = false;
   record_.ended_ns = monotonic_ns();
-  record_.outcome = is_well ? comm_status::Outcome::kDone : comm_status::Outcome::kFailed;
+  record_.outcome = is_ok ? comm_status::Outcome::kDone : comm_status::Outcome::kFailed;
   slot_.finish(record_);
 }
 

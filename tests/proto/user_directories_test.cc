@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proto/os/user_places.h"
+#include "proto/os/user_directories.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,17 +10,18 @@
 namespace ivy {
 namespace {
 
-using Places = std::vector<std::string>;
+using Directories = std::vector<std::string>;
 
-TEST(UserPlaces, ParentsOfJobsInTheirOrder) {
-  EXPECT_EQ(job_parents(1000, 1000, nullptr), (Places{"/tmp/ivyrun-1000", "/dev/shm/ivyrun-1000"}));
+TEST(UserDirectories, ParentsOfJobsInTheirOrder) {
+  EXPECT_EQ(job_parents(1000, 1000, nullptr),
+            (Directories{"/tmp/ivyrun-1000", "/dev/shm/ivyrun-1000"}));
   EXPECT_EQ(job_parents(0, 0, "/run/user/0"),
-            (Places{"/tmp/ivyrun-0", "/dev/shm/ivyrun-0", "/run/user/0/ivyrun"}));
+            (Directories{"/tmp/ivyrun-0", "/dev/shm/ivyrun-0", "/run/user/0/ivyrun"}));
   EXPECT_EQ(job_parents(0, 1000, nullptr),
-            (Places{"/tmp/ivyrun-0", "/dev/shm/ivyrun-0", "/tmp/ivyrun-0-of-1000"}));
+            (Directories{"/tmp/ivyrun-0", "/dev/shm/ivyrun-0", "/tmp/ivyrun-0-of-1000"}));
 }
 
-TEST(UserPlaces, FindsTheUidOutsideOfAUserNamespace) {
+TEST(UserDirectories, FindsTheUidOutsideOfAUserNamespace) {
   EXPECT_EQ(uid_outside(1000, "         0          0 4294967295\n"), 1000u);
   EXPECT_EQ(uid_outside(0, "         0       1000          1\n"), 1000u);
   // Rootless podman.
@@ -30,14 +31,14 @@ TEST(UserPlaces, FindsTheUidOutsideOfAUserNamespace) {
   EXPECT_EQ(uid_outside(0, ""), 0u);
 }
 
-TEST(UserPlaces, ARuntimeDirectoryThatIsNoAbsolutePathIsNone) {
+TEST(UserDirectories, ARuntimeDirectoryThatIsNoAbsolutePathIsNone) {
   for (const char* value : {static_cast<const char*>(nullptr), "", "run/user/0", "."}) {
-    EXPECT_EQ(place_in_runtime_directory(value), "");
+    EXPECT_EQ(ivyrun_runtime_directory(value), "");
     EXPECT_EQ(job_parents(7, 7, value).size(), 2u);
   }
 }
 
-TEST(UserPlaces, JobIds) {
+TEST(UserDirectories, JobIds) {
   EXPECT_TRUE(is_job_id("0123456789abcdef0123456789abcdef"));
   EXPECT_FALSE(is_job_id("0123456789ABCDEF0123456789abcdef"));
   EXPECT_FALSE(is_job_id("0123456789abcdef0123456789abcde"));
@@ -45,7 +46,7 @@ TEST(UserPlaces, JobIds) {
   EXPECT_FALSE(is_job_id(""));
 }
 
-TEST(UserPlaces, OnlyAGraceThatASupervisorHasWrittenIsChanged) {
+TEST(UserDirectories, OnlyAGraceThatASupervisorHasWrittenIsChanged) {
   const std::string directory = testing::TempDir() + "grace." + std::to_string(getpid());
   std::filesystem::create_directory(directory);
   EXPECT_FALSE(change_stop_grace(directory, std::chrono::seconds(1)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The place of a job: the launcher's own directory (0700) on this host, where ivyctl finds the job.
+// The launcher's directory (0700) on this host, where ivyctl finds the job.
 // It is named JOBID, and the directories of supervisors next to it JOBID-HOST
 // (agent/node/README.md), so neither side removes stale directories of the other. Thread: any.
 //
@@ -15,7 +15,7 @@
 
 namespace ivy {
 
-struct JobPlace {
+struct LauncherDirectory {
   std::string path;
   std::string job_id;
   int lock_fd = -1;  // Held by the launcher that made the directory; else -1.
@@ -27,20 +27,20 @@ struct JobPlace {
 // directories of this user whose launcher has exited and left no record, or a record that expired
 // more than a day ago: if the clock is put forward, a job that waits for a new launcher must not be
 // lost.
-Result<JobPlace> make_job_place(const std::string& job_id);
+Result<LauncherDirectory> make_launcher_directory(const std::string& job_id);
 // Makes the directory again if another program, such as a cleaner of /tmp, has removed it. Returns
 // true if the socket has to be made again.
-bool restore_job_place(JobPlace& place);
+bool restore_launcher_directory(LauncherDirectory& directory);
 // Removes the directory with its contents, and releases the lock.
-void remove_job_place(JobPlace& place);
+void remove_launcher_directory(LauncherDirectory& directory);
 
 struct FoundJob {
-  JobPlace place;
+  LauncherDirectory directory;
   bool is_alive = false;    // Its launcher is running.
   bool has_record = false;  // A new launcher can take it over: its hosts may still wait for one.
 };
-// Returns the jobs of this user on this host, by id. Removes stale directories as make_job_place()
-// does.
-std::vector<FoundJob> find_job_places();
+// Returns the jobs of this user on this host, by id. Removes stale directories as
+// make_launcher_directory() does.
+std::vector<FoundJob> find_launcher_directories();
 
 }  // namespace ivy

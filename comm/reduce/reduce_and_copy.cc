@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reduction combined with copies; see reduce_beside() in reduce.h.
+// A reduction combined with copies; see reduce_and_copy() in reduce.h.
 #include <algorithm>
 
 #include "comm/reduce/kernel_table.h"
@@ -12,13 +12,15 @@ constexpr std::size_t kCacheLine = 64;
 // Limit of inputs and of copies. More inputs already have enough streams for the prefetchers.
 constexpr std::size_t kInputsMax = 16;
 
-std::size_t to_line(const void* place) {
-  return -reinterpret_cast<std::uintptr_t>(place) % kCacheLine;
+std::size_t to_line(const void* address) {
+  return -reinterpret_cast<std::uintptr_t>(address) % kCacheLine;
 }
 
-std::byte* moved(void* place, std::size_t bytes) { return static_cast<std::byte*>(place) + bytes; }
-const std::byte* moved(const void* place, std::size_t bytes) {
-  return static_cast<const std::byte*>(place) + bytes;
+std::byte* moved(void* address, std::size_t bytes) {
+  return static_cast<std::byte*>(address) + bytes;
+}
+const std::byte* moved(const void* address, std::size_t bytes) {
+  return static_cast<const std::byte*>(address) + bytes;
 }
 
 // The elements that are combined with all copies: from the output's first whole cache line to the
@@ -86,8 +88,8 @@ class ReductionParts {
 
 }  // namespace
 
-void reduce_beside_with(const KernelTable& table, const Reduction& reduction,
-                        const Operands& operands, std::span<const Copy> copies) {
+void reduce_and_copy_with(const KernelTable& table, const Reduction& reduction,
+                          const Operands& operands, std::span<const Copy> copies) {
   Reduction streaming = reduction;
   streaming.stores = Stores::kStreaming;
   const std::size_t element = element_bytes(reduction.dtype);

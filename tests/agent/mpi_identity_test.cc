@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variables by which any MPI library in a worker finds its place.
-#include "agent/node/workers/mpi_place.h"
+#include "agent/node/workers/mpi_identity.h"
 
 #include <gtest/gtest.h>
 
@@ -12,30 +12,30 @@ std::string value_of(const Environment& environment, std::string_view name) {
   return value == nullptr ? "(not set)" : *value;
 }
 
-TEST(MpiPlaceTest, NamesThePortsAndTheRank) {
-  const Environment place = mpi_place_variables({.rank = 5,
-                                                 .size = 8,
-                                                 .local_rank = 1,
-                                                 .local_size = 4,
-                                                 .pmi_port = 4001,
-                                                 .pmix_port = 4002,
-                                                 .host = 1,
-                                                 .host_name = "node2",
-                                                 .pmix_namespace = "ivy-j-0-s",
-                                                 .directory = "/job/pmix/0/server"});
-  EXPECT_EQ(value_of(place, "PMI_PORT"), "127.0.0.1:4001");
-  EXPECT_EQ(value_of(place, "PMI_ID"), "5");
-  EXPECT_EQ(value_of(place, "PMI_SIZE"), "8");
-  EXPECT_EQ(value_of(place, "MPI_LOCALRANKID"), "1");
-  EXPECT_EQ(value_of(place, "PMIX_RANK"), "5");
-  EXPECT_EQ(value_of(place, "PMIX_SERVER_URI41"), "ivyrun-pmix.1;tcp4://127.0.0.1:4002");
+TEST(MpiIdentityTest, NamesThePortsAndTheRank) {
+  const Environment identity = mpi_identity_variables({.rank = 5,
+                                                       .size = 8,
+                                                       .local_rank = 1,
+                                                       .local_size = 4,
+                                                       .pmi_port = 4001,
+                                                       .pmix_port = 4002,
+                                                       .host = 1,
+                                                       .host_name = "node2",
+                                                       .pmix_namespace = "ivy-j-0-s",
+                                                       .directory = "/job/pmix/0/server"});
+  EXPECT_EQ(value_of(identity, "PMI_PORT"), "127.0.0.1:4001");
+  EXPECT_EQ(value_of(identity, "PMI_ID"), "5");
+  EXPECT_EQ(value_of(identity, "PMI_SIZE"), "8");
+  EXPECT_EQ(value_of(identity, "MPI_LOCALRANKID"), "1");
+  EXPECT_EQ(value_of(identity, "PMIX_RANK"), "5");
+  EXPECT_EQ(value_of(identity, "PMIX_SERVER_URI41"), "ivyrun-pmix.1;tcp4://127.0.0.1:4002");
   // The Python hook compares it with what it finds.
-  EXPECT_EQ(value_of(place, "IVY_MPI_PLACE"), "127.0.0.1:4001 ivy-j-0-s");
+  EXPECT_EQ(value_of(identity, "IVY_MPI_PLACE"), "127.0.0.1:4001 ivy-j-0-s");
   // Its descriptor would not be there in every process.
-  EXPECT_EQ(value_of(place, "PMI_FD"), "(not set)");
+  EXPECT_EQ(value_of(identity, "PMI_FD"), "(not set)");
 }
 
-TEST(MpiPlaceTest, SettingsAreKnownAgain) {
+TEST(MpiIdentityTest, RecognizesItsOwnSettings) {
   const std::string directory = "/dev/shm/ivyrun-7/pmix-j-0-1";
   const Environment settings =
       mpi_settings({.job_id = "0123456789abcdef0123456789abcdef", .segment_directory = directory});
@@ -48,7 +48,7 @@ TEST(MpiPlaceTest, SettingsAreKnownAgain) {
   EXPECT_FALSE(is_old_mpi_setting("/scratch/segments"));
 }
 
-TEST(MpiPlaceTest, RanksThatShareProcessorsYieldWhileTheyWait) {
+TEST(MpiIdentityTest, RanksThatShareProcessorsYieldWhileTheyWait) {
   const Environment settings = mpi_settings({.job_id = "0123456789abcdef0123456789abcdef",
                                              .segment_directory = "/d",
                                              .is_oversubscribed = true});

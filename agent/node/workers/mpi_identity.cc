@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/node/workers/mpi_place.h"
+#include "agent/node/workers/mpi_identity.h"
 
 #include <cstddef>
 
@@ -12,31 +12,31 @@ std::string on_loopback(std::uint16_t port) { return "127.0.0.1:" + std::to_stri
 
 // Uses PMI_PORT rather than PMI_FD, because Python's subprocess, for example, would close the
 // descriptor.
-Environment mpi_place_variables(const MpiPlace& place) {
-  const std::string rank = std::to_string(place.rank);
+Environment mpi_identity_variables(const MpiIdentity& identity) {
+  const std::string rank = std::to_string(identity.rank);
   Environment variables = {
-      {"PMI_PORT", on_loopback(place.pmi_port)},
+      {"PMI_PORT", on_loopback(identity.pmi_port)},
       {"PMI_ID", rank},
       {"PMI_RANK", rank},
-      {"PMI_SIZE", std::to_string(place.size)},
-      {"MPI_LOCALRANKID", std::to_string(place.local_rank)},
-      {"MPI_LOCALNRANKS", std::to_string(place.local_size)},
+      {"PMI_SIZE", std::to_string(identity.size)},
+      {"MPI_LOCALRANKID", std::to_string(identity.local_rank)},
+      {"MPI_LOCALNRANKS", std::to_string(identity.local_size)},
       // With the variables of PMIx next to these, MPICH 5 would not know which to use.
       {"MPIR_CVAR_PMI_VERSION", "1"},
-      {"PMIX_NAMESPACE", place.pmix_namespace},
+      {"PMIX_NAMESPACE", identity.pmix_namespace},
       {"PMIX_RANK", rank},
-      {"PMIX_HOSTNAME", place.host_name},
+      {"PMIX_HOSTNAME", identity.host_name},
       // The modules that ivy-pmix chooses for its libpmix.
       {"PMIX_SECURITY_MODE", "native"},
       {"PMIX_GDS_MODULE", "hash"},
       {"PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC"},
-      {"PMIX_SERVER_TMPDIR", place.directory},
-      {"PMIX_SYSTEM_TMPDIR", place.directory},
+      {"PMIX_SERVER_TMPDIR", identity.directory},
+      {"PMIX_SYSTEM_TMPDIR", identity.directory},
       // The Python hook uses this to distinguish our place from that of an mpirun in a worker.
-      {"IVY_MPI_PLACE", on_loopback(place.pmi_port) + " " + place.pmix_namespace},
+      {"IVY_MPI_PLACE", on_loopback(identity.pmi_port) + " " + identity.pmix_namespace},
   };
   const std::string uri =
-      "ivyrun-pmix." + std::to_string(place.host) + ";tcp4://" + on_loopback(place.pmix_port);
+      "ivyrun-pmix." + std::to_string(identity.host) + ";tcp4://" + on_loopback(identity.pmix_port);
   // Each release of libpmix reads one of them.
   for (const char* release : {"2", "21", "3", "4", "41"})
     variables.push_back({"PMIX_SERVER_URI" + std::string(release), uri});
