@@ -156,7 +156,7 @@ BLOCKING_FILES = {
     "agent/node/supervisor/jax_service.cc": LOCAL,
     "agent/node/supervisor/mpi_libraries.cc": TASKS,
     "agent/node/workers/python_hook.cc": LOCAL,
-    "agent/node/workers/rank_log.cc": WRITER,
+    "agent/node/workers/node_rank_file.cc": WRITER,
     "agent/node/workers/worker.cc": "WorkerLaunch::find_program() runs in a task",
     "launcher/job/detach.cc": EARLY,
     "launcher/job/ended_jobs.cc": LOCAL,
@@ -170,7 +170,7 @@ BLOCKING_FILES = {
     "launcher/links/ssh/ssh_state.cc": TASKS,
     "launcher/links/this_host.cc": "asked before any host is dialled, and kept",
     "launcher/screen/console_sink.cc": LOCAL,
-    "launcher/screen/log_files.cc": WRITER,
+    "launcher/screen/rank_file_set.cc": WRITER,
     "launcher/streams/child_process.cc": "system tools, and a child that was killed",
 }
 

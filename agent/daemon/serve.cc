@@ -50,7 +50,7 @@ constexpr auto kCheckTime = std::chrono::seconds(5);
 // Calls end by themselves when the service has stopped; the others are cancelled after this time,
 // and calls that do not end even then must not hold up a restart.
 constexpr auto kCallTimeout = std::chrono::milliseconds(800);
-constexpr auto kExitTimeout = std::chrono::milliseconds(1700);
+constexpr auto kLeaveTimeout = std::chrono::milliseconds(1700);
 
 // Formats a status for sd_notify(3). Escapes newlines, which would start another assignment.
 std::string status_line(const std::string& status) {
@@ -304,7 +304,7 @@ void Serving::stop(const std::string& why) {
   tick_.cancel();
   // Ends the process even if something hangs, so that a restart need not wait.
   std::thread([this] {
-    std::this_thread::sleep_for(kExitTimeout);
+    std::this_thread::sleep_for(kLeaveTimeout);
     agent_log::warning("exiting although some calls have not finished in time");
     _exit(exit_code);
   }).detach();

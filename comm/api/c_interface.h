@@ -17,11 +17,11 @@
 
 #include "comm/contract/ivycomm.h"
 #include "comm/group/communicator.h"
-#include "comm/group/world/job.h"
+#include "comm/group/world/job_member.h"
 
 struct ivy_comm {
   // The world owns the job and lists all groups made from it.
-  std::unique_ptr<ivy::comm::Job> job;
+  std::unique_ptr<ivy::comm::JobMember> job;
   std::unique_ptr<ivy::comm::Communicator> communicator;
   ivy_comm* world = nullptr;
   std::vector<ivy_comm*> groups;  // Only used by a world; guarded by `mutex`.

@@ -97,7 +97,7 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
     if (!identity.ok()) return fail(identity.error());
     const auto timeout =
         std::chrono::duration_cast<std::chrono::milliseconds>(timeout_of(timeout_ms));
-    Result<std::unique_ptr<Job>> job = Job::join(std::move(identity).value(), timeout);
+    Result<std::unique_ptr<JobMember>> job = JobMember::join(std::move(identity).value(), timeout);
     if (!job.ok()) return fail(job.error());
     Result<World> formed = (*job)->form_world();
     if (!formed.ok()) {

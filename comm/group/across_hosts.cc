@@ -8,7 +8,7 @@
 
 namespace ivy::comm {
 
-AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local,
+AcrossHosts::AcrossHosts(JobMember& job, const Membership& ranks, SharedGroup* local,
                          FailureDetector& detector, const FirstFailure& failure)
     : job_(job), ranks_(ranks), local_(local), detector_(detector), failure_(failure) {
   entered_.rank = ranks.rank();

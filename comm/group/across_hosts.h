@@ -20,7 +20,7 @@
 #include "comm/contract/entered_operations.h"
 #include "comm/group/core/first_failure.h"
 #include "comm/group/core/membership.h"
-#include "comm/group/world/job.h"
+#include "comm/group/world/job_member.h"
 #include "comm/join/wait_graph.h"
 #include "comm/transports/liveness/failure_detector.h"
 #include "comm/transports/shm/shared_group.h"
@@ -31,8 +31,8 @@ namespace ivy::comm {
 class AcrossHosts final : public OperationComparer, private WaitRecords {
  public:
   // All arguments must outlive it. `local` is null if no other rank is on this host.
-  AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local, FailureDetector& detector,
-              const FirstFailure& failure);
+  AcrossHosts(JobMember& job, const Membership& ranks, SharedGroup* local,
+              FailureDetector& detector, const FirstFailure& failure);
   ~AcrossHosts() override;
   AcrossHosts(const AcrossHosts&) = delete;
   AcrossHosts& operator=(const AcrossHosts&) = delete;
@@ -66,7 +66,7 @@ class AcrossHosts final : public OperationComparer, private WaitRecords {
   std::optional<WaitRecord> read(std::int32_t rank) override;
   bool is_broken() override { return failure_.is_set() || detector_.check(); }
 
-  Job& job_;
+  JobMember& job_;
   const Membership& ranks_;
   SharedGroup* const local_;
   FailureDetector& detector_;

@@ -118,7 +118,7 @@ OperationResult wait_for(Communicator& communicator, const std::shared_ptr<Work>
   return {*work->wait(kForever), nullptr};
 }
 
-std::unique_ptr<SharedGroup> make_local_group(Job& job, const Membership& ranks,
+std::unique_ptr<SharedGroup> make_local_group(JobMember& job, const Membership& ranks,
                                               std::shared_ptr<SharedSegment> segment,
                                               FailureDetector* detector) {
   SharedGroupOptions options;
@@ -151,8 +151,8 @@ Error shared_memory_error(const Membership& parent, const std::string& error) {
 
 // Breaks a group that this rank could not create, because an operation of its parent failed here.
 // Other ranks may have created the group, and would otherwise wait in it for this rank.
-void break_unfinished(Job& job, const Membership& ranks, std::shared_ptr<SharedSegment> segment,
-                      const Outcome& outcome) {
+void break_unfinished(JobMember& job, const Membership& ranks,
+                      std::shared_ptr<SharedSegment> segment, const Outcome& outcome) {
   const Failure& failure = outcome.failure();
   if (segment != nullptr) {
     make_local_group(job, ranks, std::move(segment), nullptr)->break_with(failure);
@@ -163,7 +163,8 @@ void break_unfinished(Job& job, const Membership& ranks, std::shared_ptr<SharedS
 
 }  // namespace
 
-Communicator::Communicator(Job& job, Membership ranks, std::unique_ptr<FailureDetector> detector,
+Communicator::Communicator(JobMember& job, Membership ranks,
+                           std::unique_ptr<FailureDetector> detector,
                            std::unique_ptr<SharedGroup> local, nanoseconds timeout)
     : job_(job),
       ranks_(std::move(ranks)),
@@ -180,7 +181,7 @@ Communicator::Communicator(Job& job, Membership ranks, std::unique_ptr<FailureDe
       device_(std::make_unique<DeviceBackend>(DeviceContext{job, ranks_, host_, failure_, *this})) {
 }
 
-std::unique_ptr<Communicator> Communicator::open(Job& job, Membership ranks,
+std::unique_ptr<Communicator> Communicator::open(JobMember& job, Membership ranks,
                                                  std::shared_ptr<SharedSegment> segment,
                                                  nanoseconds timeout) {
   std::unique_ptr<FailureDetector> detector =
@@ -192,7 +193,7 @@ std::unique_ptr<Communicator> Communicator::open(Job& job, Membership ranks,
       new Communicator(job, std::move(ranks), std::move(detector), std::move(local), timeout));
 }
 
-std::unique_ptr<Communicator> Communicator::of_world(Job& job, World world) {
+std::unique_ptr<Communicator> Communicator::of_world(JobMember& job, World world) {
   return open(job, Membership("world", std::move(world.members), world.self),
               std::move(world.segment), world.timeout);
 }

@@ -32,7 +32,7 @@
 #include "comm/group/core/operation_display.h"
 #include "comm/group/core/work.h"
 #include "comm/group/p2p/messages.h"
-#include "comm/group/world/job.h"
+#include "comm/group/world/job_member.h"
 #include "comm/nccl/device_regions.h"
 #include "comm/nccl/operation.h"
 #include "comm/transports/liveness/failure_detector.h"
@@ -60,15 +60,15 @@ struct OperationResult {
 
 class Communicator final : private FailureHandler {
  public:
-  // Creates the communicator of a world that Job::form_world() or Job::repair_world() has formed.
-  // The job must outlive it.
-  static std::unique_ptr<Communicator> of_world(Job& job, World world);
+  // Creates the communicator of a world that JobMember::form_world() or JobMember::repair_world()
+  // has formed. The job must outlive it.
+  static std::unique_ptr<Communicator> of_world(JobMember& job, World world);
   ~Communicator() override;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   const Membership& ranks() const { return ranks_; }
-  Job& job() const { return job_; }
+  JobMember& job() const { return job_; }
 
   // Perform a collective; the C interface calls them (comm/api/c_operations.cc).
   OperationResult carry_out(Collective&& collective, const CallOptions& options);
@@ -114,9 +114,9 @@ class Communicator final : private FailureHandler {
  private:
   using Body = std::function<bool(const OperationCall&)>;
   // `local` is null if no other rank of the communicator is on this host.
-  Communicator(Job& job, Membership ranks, std::unique_ptr<FailureDetector> detector,
+  Communicator(JobMember& job, Membership ranks, std::unique_ptr<FailureDetector> detector,
                std::unique_ptr<SharedGroup> local, std::chrono::nanoseconds timeout);
-  static std::unique_ptr<Communicator> open(Job& job, Membership ranks,
+  static std::unique_ptr<Communicator> open(JobMember& job, Membership ranks,
                                             std::shared_ptr<SharedSegment> segment,
                                             std::chrono::nanoseconds timeout);
   std::chrono::nanoseconds timeout_of(const CallOptions& options) const {
@@ -137,7 +137,7 @@ class Communicator final : private FailureHandler {
   Result<std::unique_ptr<Communicator>> make_child(const std::string& name,
                                                    const std::vector<std::int32_t>& ranks);
 
-  Job& job_;
+  JobMember& job_;
   const Membership ranks_;
   const std::chrono::nanoseconds timeout_;
   const std::unique_ptr<FailureDetector> detector_;

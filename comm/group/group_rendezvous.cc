@@ -24,7 +24,7 @@ constexpr const char* kByName = "by name";
 
 class GroupRendezvous {
  public:
-  GroupRendezvous(Job& job, const Membership& members, milliseconds timeout)
+  GroupRendezvous(JobMember& job, const Membership& members, milliseconds timeout)
       : store_(*job.store()),
         members_(members),
         prefix_(job.key("members/" + members.name() + "/")),
@@ -181,7 +181,7 @@ class GroupRendezvous {
 
 }  // namespace
 
-Result<std::shared_ptr<SharedSegment>> form_group_segment(Job& job, const Membership& members,
+Result<std::shared_ptr<SharedSegment>> form_group_segment(JobMember& job, const Membership& members,
                                                           milliseconds timeout,
                                                           MaybeFailure& death) {
   if (members.size() == 1) return std::shared_ptr<SharedSegment>();

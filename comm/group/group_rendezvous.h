@@ -11,7 +11,7 @@
 
 #include "comm/contract/failure.h"
 #include "comm/group/core/membership.h"
-#include "comm/group/world/job.h"
+#include "comm/group/world/job_member.h"
 #include "comm/transports/shm/shared_segment.h"
 #include "proto/contract/status.h"
 
@@ -23,7 +23,7 @@ namespace ivy::comm {
 // members are missing (the text names them), FailedPrecondition if they named different ranks,
 // ResourceExhausted if there is no memory to share, and Unavailable if a member has died; `death`
 // then says who and how.
-Result<std::shared_ptr<SharedSegment>> form_group_segment(Job& job, const Membership& members,
+Result<std::shared_ptr<SharedSegment>> form_group_segment(JobMember& job, const Membership& members,
                                                           std::chrono::milliseconds timeout,
                                                           MaybeFailure& death);
 

@@ -20,8 +20,8 @@ namespace ivy {
 namespace {
 
 // The kernel takes some milliseconds to free the resources of a killed process.
-constexpr int kExitChecks = 40;
-constexpr useconds_t kExitCheckPauseMicroseconds = 25'000;
+constexpr int kEndChecks = 40;
+constexpr useconds_t kEndCheckPauseMicroseconds = 25'000;
 
 // The notice of a job in the background has four lines.
 constexpr std::size_t kMaxNoticeBytes = 64u << 10;
@@ -72,8 +72,8 @@ std::string ivyrun_path() {
 }
 
 void await_killed_launcher(const std::string& job_id) {
-  for (int checks = 0; checks < kExitChecks && has_launcher(job_id); ++checks)
-    usleep(kExitCheckPauseMicroseconds);
+  for (int checks = 0; checks < kEndChecks && has_launcher(job_id); ++checks)
+    usleep(kEndCheckPauseMicroseconds);
 }
 
 Result<std::optional<int>> ensure_launcher(const FoundJob& job) {

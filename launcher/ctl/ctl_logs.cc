@@ -6,7 +6,7 @@
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/job/job_record.h"
-#include "launcher/screen/log_files.h"
+#include "launcher/screen/rank_file_set.h"
 #include "proto/contract/exit_code.h"
 
 namespace ivy {

@@ -31,14 +31,14 @@ struct CtlFlag {
 
 template <bool CtlOptions::*directory>
 void add_switch(CLI::App& app, const std::string& spellings, CtlOptions& options) {
-  app.add_flag(spellings, options.*directory);
+  app.add_flag(spellings, options.*member);
 }
 
 template <auto directory, auto parse>
 void add_value(CLI::App& app, const std::string& spellings, CtlOptions& options) {
   const std::string long_spellings = spellings.substr(spellings.find("--"));
   add_flag_value(app, spellings, long_spellings.substr(0, long_spellings.find(',')),
-                 stored_in(options.*directory, parse));
+                 stored_in(options.*member, parse));
 }
 
 // Hidden output is not kept for ivyctl, so "failed" is only for ivyrun.

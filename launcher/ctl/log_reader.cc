@@ -9,7 +9,7 @@
 #include <array>
 #include <cerrno>
 
-#include "launcher/screen/log_files.h"
+#include "launcher/screen/rank_file_set.h"
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
 

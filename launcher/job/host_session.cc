@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostTransports calls the transport_* and dial_* functions, and the owner calls the rest. Received
-// bytes go from transport_bytes() to on_frame(); pump() writes what the session has to send. tick()
-// runs twice a second: it sends a heartbeat, and ends a session whose lease has expired. A broken
-// link leads to transport_broken() and dial(), a failed redial to redial_failed(). Every session
-// ends in fail() or lose(), or through expect_end().
+// HostLinks calls the active_link_* and dial_* functions, and the owner calls the rest. Received
+// bytes go from active_link_bytes() to on_frame(); pump() writes what the session has to send.
+// tick() runs twice a second: it sends a heartbeat, and ends a session whose lease has expired. A
+// broken link leads to active_link_broken() and dial(), a failed redial to redial_failed(). Every
+// session ends in fail() or lose(), or through expect_end().
 //
 // A link that breaks during a restart changes nothing: commands are queued and sent again
-// (proto/wire/link.h), and Restarts::check() does not look at links.
+// (proto/wire/session.h), and Restarts::check() does not look at links.
 #include "launcher/job/host_session.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ HostSession::HostSession(boost::asio::io_context& loop, HostSessionOptions optio
       options_(std::move(options)),
       events_(events),
       session_(options_.window_bytes),
-      transports_(loop, options_.make_link, *this),
+      links_(loop, options_.make_link, *this),
       tick_timer_(loop),
       redial_timer_(loop) {}
 
@@ -59,19 +59,19 @@ void HostSession::open() { dial(); }
 // Before the supervisor has answered, it may not exist: a request without `reattach` finds or
 // starts it.
 void HostSession::dial() {
-  if (state_ == State::kOver || transports_.is_dialing()) return;
+  if (state_ == State::kOver || links_.is_dialing()) return;
   const bool reattach = was_attached_ || options_.takeover != 0;
-  transports_.dial(OpenRequest{options_.job_id, options_.host, reattach, was_up_});
+  links_.dial(OpenRequest{options_.job_id, options_.host, reattach, was_up_});
 }
 
-void HostSession::transport_up(const LinkUp& up) {
+void HostSession::active_link_up(const LinkUp& up) {
   paused_ = false;
   const bool first = !std::exchange(was_up_, true);
   attach_sent_ns_ = monotonic_ns();
   session_.transport_up();
-  session_.send_handshake(link::FrameType::kAttach,
-                          link::encode_attach({options_.job_id, options_.token,
-                                               std::string(build_name()), options_.takeover}));
+  session_.send_handshake(session::FrameType::kAttach,
+                          session::encode_attach({options_.job_id, options_.token,
+                                                  std::string(build_name()), options_.takeover}));
   // The first link has nothing to replay, so the supervisor's position need not be known.
   if (first) IVY_ASSERT(session_.attached(0).ok());
   // If on_ended_ is set, only the last frame has waited for this link.
@@ -87,55 +87,55 @@ void HostSession::transport_up(const LinkUp& up) {
   pump();
 }
 
-void HostSession::transport_bytes(std::string_view bytes) {
+void HostSession::active_link_bytes(std::string_view bytes) {
   silence_.received(monotonic_ns());
   const std::weak_ptr<void> alive = alive_;
-  const HostLink* const active = transports_.active();
+  const HostLink* const active = links_.active();
   std::string_view rest = bytes;
   for (;;) {
-    Result<std::vector<link::Frame>> frames = session_.receive(rest);
+    Result<std::vector<session::Frame>> frames = session_.receive(rest);
     if (!frames.ok()) {
-      transports_.drop();
-      return transport_broken(LinkDown{LinkFailure::kBroken, frames.error().message, ""});
+      links_.drop();
+      return active_link_broken(LinkDown{LinkFailure::kBroken, frames.error().message, ""});
     }
     if (frames->empty()) break;
     rest = {};
-    for (const link::Frame& frame : *frames) {
+    for (const session::Frame& frame : *frames) {
       on_frame(frame);
-      if (alive.expired() || active != transports_.active()) return;
+      if (alive.expired() || active != links_.active()) return;
     }
   }
   events_.host_input_room(options_.host);
   if (!alive.expired()) pump();
 }
 
-void HostSession::on_frame(const link::Frame& frame) {
+void HostSession::on_frame(const session::Frame& frame) {
   clock_.received(frame.header.sent_at_ns, monotonic_ns());
   switch (frame.header.type) {
-    case link::FrameType::kAttached:
+    case session::FrameType::kAttached:
       on_attached(frame);
       break;
-    case link::FrameType::kEvent: {
+    case session::FrameType::kEvent: {
       Event event;
       if (event.ParseFromString(frame.payload)) events_.host_event(options_.host, event);
       break;
     }
-    case link::FrameType::kOutput: {
-      const Result<link::OutputChunk> chunk = link::decode_output(frame.payload);
+    case session::FrameType::kOutput: {
+      const Result<session::OutputChunk> chunk = session::decode_output(frame.payload);
       if (!chunk.ok()) break;
       // Credit for the chunk's header is returned now, and for its bytes when they have been
       // written.
-      session_.grant(link::kOutputHeaderBytes);
+      session_.grant(session::kOutputHeaderBytes);
       events_.host_output(options_.host, *chunk);
       break;
     }
-    case link::FrameType::kHeartbeat: {
-      const Result<std::int64_t> delay_ns = link::decode_delay(frame.payload);
+    case session::FrameType::kHeartbeat: {
+      const Result<std::int64_t> delay_ns = session::decode_delay(frame.payload);
       if (delay_ns.ok()) clock_.peer_delay(*delay_ns, monotonic_ns());
       break;
     }
-    case link::FrameType::kAlive: {
-      const Result<link::Alive> alive = link::decode_alive(frame.payload);
+    case session::FrameType::kAlive: {
+      const Result<session::Alive> alive = session::decode_alive(frame.payload);
       if (alive.ok()) events_.host_alive(options_.host, *alive);
       break;
     }
@@ -144,7 +144,7 @@ void HostSession::on_frame(const link::Frame& frame) {
   }
 }
 
-void HostSession::on_attached(const link::Frame& frame) {
+void HostSession::on_attached(const session::Frame& frame) {
   if (!frame.payload.empty()) {
     const std::string text = "rejected by the supervisor: " + frame.payload;
     if (was_attached_) {
@@ -159,7 +159,7 @@ void HostSession::on_attached(const link::Frame& frame) {
   clock_.answered(monotonic_ns() - attach_sent_ns_);
   const Result<void> resumed = session_.attached(frame.header.acknowledged);
   if (!resumed.ok()) return lose(HostLoss::kSupervisor, resumed.error().message);
-  transports_.allow_alive(!pausing_ && state_ == State::kUp);
+  links_.allow_alive(!pausing_ && state_ == State::kUp);
   if (std::exchange(was_stuck_, false)) events_.host_alive(options_.host, {});
   // The new link has cancelled an earlier pause.
   if (pausing_ && !paused_) queue_pause();
@@ -171,7 +171,7 @@ HostAbsence HostSession::absence() {
   HostAbsence absence{now - silence_.last_received_ns(), last_failure_, silence_.lease()};
   if (options_.on_this_host) absence.limit = milliseconds(0);
   if (state_ != State::kRedialing) return absence;
-  absence.ns = std::max(absence.ns, now - transport_lost_ns_);
+  absence.ns = std::max(absence.ns, now - link_lost_ns_);
   if (is_refused_) absence.limit = kRefusedTimeout;
   return absence;
 }
@@ -181,7 +181,7 @@ RelatedTime HostSession::relate(std::uint64_t host_ns) {
 }
 
 void HostSession::pump() {
-  if ((state_ != State::kUp && state_ != State::kEnding) || !transports_.can_write() || paused_ ||
+  if ((state_ != State::kUp && state_ != State::kEnding) || !links_.can_write() || paused_ ||
       !session_.has_bytes())
     return;
   std::string bytes = session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()),
@@ -189,12 +189,13 @@ void HostSession::pump() {
   if (bytes.empty()) return;
   // On a new link, the first bytes are only the handshake until the supervisor has answered.
   paused_ = pausing_ && session_.is_attached();
-  transports_.write(std::move(bytes));
+  links_.write(std::move(bytes));
 }
 
 void HostSession::send(const Command& command) {
   if (state_ == State::kOver) return;
-  const Result<void> sent = session_.send(link::FrameType::kCommand, command.SerializeAsString());
+  const Result<void> sent =
+      session_.send(session::FrameType::kCommand, command.SerializeAsString());
   if (!sent.ok()) return lose(HostLoss::kHost, sent.error().message);
   pump();
 }
@@ -202,7 +203,7 @@ void HostSession::send(const Command& command) {
 void HostSession::pause() {
   if (!is_open() || pausing_) return;
   pausing_ = true;
-  transports_.allow_alive(false);
+  links_.allow_alive(false);
   if (state_ != State::kUp) return;
   queue_pause();
   pump();
@@ -211,17 +212,17 @@ void HostSession::pause() {
 void HostSession::queue_pause() {
   Command command;
   command.mutable_pause();
-  pausing_ = session_.send(link::FrameType::kCommand, command.SerializeAsString()).ok();
+  pausing_ = session_.send(session::FrameType::kCommand, command.SerializeAsString()).ok();
 }
 
 bool HostSession::has_paused() const {
-  return !pausing_ || !is_open() || (paused_ && transports_.has_written());
+  return !pausing_ || !is_open() || (paused_ && links_.has_written());
 }
 
 void HostSession::resume() {
   pausing_ = false;
   paused_ = false;
-  transports_.allow_alive(state_ == State::kUp && session_.is_attached());
+  links_.allow_alive(state_ == State::kUp && session_.is_attached());
   session_.send_heartbeat();
   pump();
 }
@@ -234,11 +235,11 @@ void HostSession::grant(std::uint64_t bytes) {
 
 void HostSession::send_input(std::string bytes) {
   if (state_ == State::kOver) return;
-  session_.send_flow(link::FrameType::kInput, std::move(bytes));
+  session_.send_flow(session::FrameType::kInput, std::move(bytes));
   pump();
 }
 
-void HostSession::transport_broken(const LinkDown& down) {
+void HostSession::active_link_broken(const LinkDown& down) {
   session_.transport_down();
   last_failure_ = down.message;
   if (state_ == State::kEnding) {
@@ -251,7 +252,7 @@ void HostSession::transport_broken(const LinkDown& down) {
   if (options_.on_this_host || down.failure == LinkFailure::kNoSuchJob)
     return lose(HostLoss::kSupervisor, down.message);
   state_ = State::kRedialing;
-  transport_lost_ns_ = monotonic_ns();
+  link_lost_ns_ = monotonic_ns();
   events_.host_progress(options_.host, "connection lost, reconnecting");
   dial();
 }
@@ -276,7 +277,7 @@ void HostSession::redial_failed(const LinkDown& down) {
       break;
     case LinkFailure::kRefused:
       if (state_ == State::kRedialing &&
-          now - transport_lost_ns_ > std::chrono::nanoseconds(kRefusedTimeout).count())
+          now - link_lost_ns_ > std::chrono::nanoseconds(kRefusedTimeout).count())
         return lose(HostLoss::kHost, down.message);
       // A refusal proves that the host is up, so it does not count as silence.
       if (state_ == State::kRedialing) silence_.received(now);
@@ -295,11 +296,11 @@ void HostSession::redial_failed(const LinkDown& down) {
 void HostSession::dial_stuck(const std::string& what) {
   if (state_ != State::kRedialing || !was_attached_) return;
   const std::int64_t now = monotonic_ns();
-  const std::int64_t waited = now - transport_lost_ns_;
+  const std::int64_t waited = now - link_lost_ns_;
   if (waited <= std::chrono::nanoseconds(kRefusedTimeout).count()) silence_.received(now);
   last_failure_ = "it is waiting for " + what;
   was_stuck_ = true;
-  events_.host_alive(options_.host, link::Alive{0, static_cast<std::uint64_t>(waited), what});
+  events_.host_alive(options_.host, session::Alive{0, static_cast<std::uint64_t>(waited), what});
 }
 
 void HostSession::schedule_tick() {
@@ -354,15 +355,15 @@ void HostSession::expect_end(std::function<void()> on_ended) {
   }
   state_ = State::kEnding;
   // The host only has to exit. Without ticks, the heartbeat thread would take this loop for stuck.
-  transports_.allow_alive(false);
-  transports_.give_up_dialing();
+  links_.allow_alive(false);
+  links_.give_up_dialing();
   on_ended_ = std::move(on_ended);
 }
 
 void HostSession::close() {
   state_ = State::kOver;
-  transports_.drop();
-  transports_.give_up_dialing();
+  links_.drop();
+  links_.give_up_dialing();
   tick_timer_.cancel();
   redial_timer_.cancel();
 }

@@ -18,10 +18,10 @@
 #include <string>
 
 #include "launcher/job/host_clock.h"
-#include "launcher/job/host_transports.h"
+#include "launcher/job/host_links.h"
 #include "proto/os/heartbeat.h"
 #include "proto/wire/job.pb.h"
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 namespace ivy {
 
@@ -36,8 +36,8 @@ struct HostSessionOptions {
   bool on_this_host = false;
   std::string job_id;
   std::string token;
-  // Not 0: this launcher takes over a running job (proto/wire/link.h). The first link reattaches,
-  // and the first event is TakenOver.
+  // Not 0: this launcher takes over a running job (proto/wire/session.h). The first link
+  // reattaches, and the first event is TakenOver.
   std::uint32_t takeover = 0;
   std::uint64_t window_bytes = 0;  // Output bytes that may be in transit from this host.
   // Silence after which the host is lost. Empty: default_lease() of the first link's transport.
@@ -62,7 +62,7 @@ class HostSessionEvents {
   virtual void host_up(std::size_t host, const LinkUp& up) = 0;
   // Events and output of the supervisor, in order.
   virtual void host_event(std::size_t host, const Event& event) = 0;
-  virtual void host_output(std::size_t host, const link::OutputChunk& chunk) = 0;
+  virtual void host_output(std::size_t host, const session::OutputChunk& chunk) = 0;
   // The host could not be reached, or its supervisor never answered. The last event of the session.
   virtual void host_failed(std::size_t host, const LinkDown& down) = 0;
   // The host was lost after its first link was up. The last event of the session.
@@ -72,13 +72,13 @@ class HostSessionEvents {
   // input_room() may have grown.
   virtual void host_input_room(std::size_t host) = 0;
   // A heartbeat: the host runs, though a task there may be overdue.
-  virtual void host_alive(std::size_t host, const link::Alive& alive) = 0;
+  virtual void host_alive(std::size_t host, const session::Alive& alive) = 0;
 
  protected:
   ~HostSessionEvents() = default;
 };
 
-class HostSession final : private HostTransportEvents {
+class HostSession final : private ActiveLinkEvents {
  public:
   HostSession(boost::asio::io_context& loop, HostSessionOptions options, HostSessionEvents& events);
   HostSession(const HostSession&) = delete;
@@ -103,7 +103,7 @@ class HostSession final : private HostTransportEvents {
   void resume();
   // Sends a heartbeat frame, unless the host must not hear from the launcher now (pause(),
   // expect_end()). Thread: any.
-  void send_alive(std::string_view frame) { transports_.send_alive(frame); }
+  void send_alive(std::string_view frame) { links_.send_alive(frame); }
   // Time of the last bytes from the host, on the launcher's clock.
   std::int64_t last_received_ns() const { return silence_.last_received_ns(); }
   // The host's lease; 0 before the first link was up.
@@ -120,15 +120,15 @@ class HostSession final : private HostTransportEvents {
   enum class State { kDialing, kUp, kRedialing, kEnding, kOver };
 
   void dial();
-  void transport_up(const LinkUp& up) override;
-  void transport_bytes(std::string_view bytes) override;
-  void transport_drained() override { pump(); }
-  void transport_broken(const LinkDown& down) override;
+  void active_link_up(const LinkUp& up) override;
+  void active_link_bytes(std::string_view bytes) override;
+  void active_link_drained() override { pump(); }
+  void active_link_broken(const LinkDown& down) override;
   void dial_failed(const LinkDown& down) override;
   void dial_progress(const LinkStep& step) override { events_.host_progress(options_.host, step); }
   void dial_stuck(const std::string& what) override;
-  void on_frame(const link::Frame& frame);
-  void on_attached(const link::Frame& frame);
+  void on_frame(const session::Frame& frame);
+  void on_attached(const session::Frame& frame);
   void redial_failed(const LinkDown& down);
   void tick();
   void schedule_tick();
@@ -141,15 +141,15 @@ class HostSession final : private HostTransportEvents {
   const HostSessionOptions options_;
   HostSessionEvents& events_;
   State state_ = State::kDialing;
-  link::Session session_;
-  HostTransports transports_;  // The links under this session.
+  session::Session session_;
+  HostLinks links_;            // The links under this session.
   bool pausing_ = false;       // Pause was queued, or will be when the host is connected again...
   bool paused_ = false;        // ...and was sent: any later frame would revoke it.
   bool was_up_ = false;        // A link has been up.
   bool was_attached_ = false;  // The supervisor has answered at least once.
   int early_losses_ = 0;       // Links that broke before its first answer.
   HostSilence silence_;
-  std::int64_t transport_lost_ns_ = 0;
+  std::int64_t link_lost_ns_ = 0;
   RemoteText last_failure_;  // The error of the last failed dial or broken link.
   bool is_refused_ = false;  // The last redial was refused: the host is up, but no process listens.
   bool was_stuck_ = false;   // dial_stuck() was called during this redial.

@@ -150,7 +150,7 @@ void Job::act(JobAction action) {
     case JobAction::kFinish:
       cancel_timers();
       return ending_.finish();
-    case JobAction::kExitNow:
+    case JobAction::kLeaveNow:
       cancel_timers();
       return ending_.exit_now();
   }
@@ -257,7 +257,7 @@ void Job::host_progress(std::size_t index, const LinkStep& step) {
 
 // Reports a stuck host: its heartbeats arrive, but a task there is overdue. Nothing ends because of
 // it, since it may recover.
-void Job::host_alive(std::size_t index, const link::Alive& alive) {
+void Job::host_alive(std::size_t index, const session::Alive& alive) {
   HostRecord& host = job_.hosts[index];
   const std::int64_t now = monotonic_ns();
   const bool is_late = alive.overdue_ns != 0 || alive.loop_silent_ns != 0;

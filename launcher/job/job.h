@@ -97,14 +97,14 @@ class Job final : public AllocationEvents,
   // HostSessionEvents. host_event() leads to handle(), the switch over the hosts' messages.
   void host_up(std::size_t host, const LinkUp& up) override { bring_up_.up(host, up); }
   void host_event(std::size_t host, const Event& event) override;
-  void host_output(std::size_t host, const link::OutputChunk& chunk) override {
+  void host_output(std::size_t host, const session::OutputChunk& chunk) override {
     ranks_.output(host, chunk);
   }
   void host_failed(std::size_t host, const LinkDown& down) override;
   void host_lost(std::size_t host, HostLoss loss, const RemoteText& why) override;
   void host_progress(std::size_t host, const LinkStep& step) override;
   void host_input_room(std::size_t) override { stdin_feed_.resume(); }
-  void host_alive(std::size_t host, const link::Alive& alive) override;
+  void host_alive(std::size_t host, const session::Alive& alive) override;
   // TakeoverActions
   void dial_hosts() override;
   void handle(std::size_t host, const Event& event) override;

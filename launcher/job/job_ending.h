@@ -63,7 +63,7 @@ class JobEnding {
   bool awaits_only_output() const;
   // Drops output that its reader does not take, and waits for the rest for 2 s at most.
   void give_up_output();
-  // Action kExitNow: exits without waiting for anything.
+  // Action kLeaveNow: exits without waiting for anything.
   void exit_now();
   // An exception has interrupted the end: continues with less, and exits after three calls at most.
   void handle_exception(const Diagnostic& reason);

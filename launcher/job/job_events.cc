@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "launcher/screen/json_text.h"
-#include "launcher/screen/log_files.h"
 #include "launcher/screen/machine_output.h"
+#include "launcher/screen/rank_file_set.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 

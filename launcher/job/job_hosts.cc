@@ -71,8 +71,8 @@ void JobHosts::grant_window() {
 // have to wait is skipped, so that one host cannot keep the others from hearing the launcher.
 void JobHosts::beat(std::chrono::nanoseconds loop_silent) {
   if (loop_silent <= kHeartbeat) return;
-  const link::Alive alive{static_cast<std::uint64_t>(loop_silent.count()), 0, ""};
-  const std::string frame = link::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
+  const session::Alive alive{static_cast<std::uint64_t>(loop_silent.count()), 0, ""};
+  const std::string frame = session::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
   for (const HostRecord& host : records_) host.session->send_alive(frame);
 }
 

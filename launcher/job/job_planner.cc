@@ -13,7 +13,7 @@
 #include "launcher/screen/json_text.h"
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 namespace ivy {
 namespace {
@@ -198,11 +198,11 @@ Result<std::vector<HostPlan>> JobPlanner::host_plans() {
   for (const PlannedHost& planned : job_.plan.hosts) {
     plans.push_back(IVY_TRY(make_host_plan(known, planned)));
     const std::size_t bytes = plans.back().ByteSizeLong() + kCommandBytes;
-    if (bytes <= link::kMaxPayloadBytes) continue;
+    if (bytes <= session::kMaxPayloadBytes) continue;
     return Error{Code::kResourceExhausted,
                  "arguments and environment of the workers on " + planned.name + " take " +
                      std::to_string(bytes) + " bytes; the limit is " +
-                     std::to_string(link::kMaxPayloadBytes),
+                     std::to_string(session::kMaxPayloadBytes),
                  "pass fewer or shorter variables and arguments, or use a file"};
   }
   is_new_ = false;

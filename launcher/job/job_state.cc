@@ -62,7 +62,7 @@ constexpr Row kTable[] = {
     {S::kRestarting, E::kInterrupted, {S::kDone, A::kFinish}},
     {S::kRestarting, E::kStopRequired, {S::kDone, A::kFinish}},
 
-    {S::kKilling, E::kInterrupted, {S::kDone, A::kExitNow}},
+    {S::kKilling, E::kInterrupted, {S::kDone, A::kLeaveNow}},
     {S::kKilling, E::kAllReported, {S::kDone, A::kFinish}},
 };
 

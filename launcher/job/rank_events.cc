@@ -118,7 +118,7 @@ bool RankEvents::started(std::size_t index, const Started& started) {
   return job_.workers.all_started();
 }
 
-void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {
+void RankEvents::output(std::size_t index, const session::OutputChunk& chunk) {
   WorkerRecord* const found = worker(index, chunk.generation, chunk.rank);
   if (found != nullptr) {
     evidence_.output_printed();

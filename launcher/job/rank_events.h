@@ -33,7 +33,7 @@ class RankEvents final : private ExaminedJob {
   void begin();
   // Returns whether all workers have been started.
   bool started(std::size_t index, const Started& started);
-  void output(std::size_t index, const link::OutputChunk& chunk);
+  void output(std::size_t index, const session::OutputChunk& chunk);
   void exited(std::size_t index, const Exited& exited);
   void start_failed(std::size_t index, const StartFailed& failed);
   // Tells the other hosts about the ranks of a lost host.

@@ -64,7 +64,7 @@ struct LinkDown {
 
 class HostLink;
 
-// Implemented by the owner of links: a host's session (launcher/job/host_transports.h), or a link
+// Implemented by the owner of links: a host's session (launcher/job/host_links.h), or a link
 // that carries its bytes over another one. Nothing is called for a link that was closed.
 class HostLinkEvents {
  public:

@@ -11,7 +11,7 @@ using Source = Result<std::optional<Allocation>> (*)(const Environment& environm
 
 Result<std::optional<Allocation>> from_slurm(const Environment& environment,
                                              const AllocationReader&) {
-  const std::optional<SlurmAllocation> slurm = IVY_TRY(read_allocation(environment));
+  const std::optional<SlurmAllocation> slurm = IVY_TRY(read_slurm_allocation(environment));
   if (!slurm) return std::optional<Allocation>();
   return std::optional<Allocation>(allocation_of(*slurm));
 }

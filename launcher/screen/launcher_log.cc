@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "launcher/screen/log_files.h"
+#include "launcher/screen/rank_file_set.h"
 #include "proto/contract/remote_text.h"
 
 namespace ivy {
@@ -25,7 +25,7 @@ LauncherLog::LauncherLog(std::string folder, std::string job_id, std::function<v
 
 LauncherLog::~LauncherLog() {
   if (file_ != 0) writer_.close(file_);
-  writer_.wait_idle(LogFiles::kCloseLimit);
+  writer_.wait_idle(RankFileSet::kCloseLimit);
 }
 
 void LauncherLog::open(std::function<void(const Result<void>&)> opened) {

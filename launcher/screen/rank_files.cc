@@ -9,9 +9,9 @@
 namespace ivy {
 namespace {
 
-LogFiles::Request pattern_request(const RankFiles::Request& files) {
+RankFileSet::Request pattern_request(const RankFiles::Request& files) {
   const std::string& pattern = files.options.output;
-  LogFiles::Request request{.flag = "--output"};
+  RankFileSet::Request request{.flag = "--output"};
   // A pattern without %a means one file for all attempts.
   request.appends =
       files.appends || (files.generation > 0 && pattern.find("%a") == std::string::npos);
@@ -30,10 +30,10 @@ LogFiles::Request pattern_request(const RankFiles::Request& files) {
   return request;
 }
 
-LogFiles::Request log_dir_request(const RankFiles::Request& files) {
+RankFileSet::Request log_dir_request(const RankFiles::Request& files) {
   const OutputOptions& options = files.options;
   const std::string folder = log_folder(options.log_dir, files.job_id, files.generation);
-  LogFiles::Request request{.flag = "--log-dir"};
+  RankFileSet::Request request{.flag = "--log-dir"};
   request.folders = {folder};
   request.appends = files.appends;
   for (const RankLocation& location : files.locations)
@@ -83,7 +83,7 @@ std::optional<std::uint64_t> RankFiles::size_at_open(int rank, int stream) const
 
 std::vector<std::string> RankFiles::output_errors() const {
   std::vector<std::string> all;
-  for (const LogFiles* files : {&log_dir_, &pattern_})
+  for (const RankFileSet* files : {&log_dir_, &pattern_})
     if (!files->write_error().empty()) all.push_back(files->write_error());
   return all;
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launcher/options/options.h"
-#include "launcher/screen/log_files.h"
+#include "launcher/screen/rank_file_set.h"
 
 namespace ivy {
 
@@ -35,7 +35,7 @@ class RankFiles {
     std::vector<RankLocation> locations;
     bool appends = false;  // A launcher that has taken the job over appends to existing files.
   };
-  // Opens the files of both flags; see LogFiles::open_all() for the errors.
+  // Opens the files of both flags; see RankFileSet::open_all() for the errors.
   void open(const Request& request, std::function<void(const Result<void>&)> opened);
   void write(int rank, int stream, std::string_view bytes);
   void close(int rank, int stream);
@@ -52,8 +52,8 @@ class RankFiles {
   std::uint64_t written() const { return log_dir_.written() + pattern_.written(); }
 
  private:
-  LogFiles log_dir_;
-  LogFiles pattern_;
+  RankFileSet log_dir_;
+  RankFileSet pattern_;
 };
 
 }  // namespace ivy

@@ -11,7 +11,7 @@
 #include "launcher/report/folded_ranks.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/screen/error_file.h"
-#include "launcher/screen/log_files.h"
+#include "launcher/screen/rank_file_set.h"
 #include "proto/contract/text.h"
 
 namespace ivy {

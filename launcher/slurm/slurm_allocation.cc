@@ -178,7 +178,7 @@ std::optional<int> SlurmAllocation::gpus_of(std::string_view host) const {
   return gpus[static_cast<std::size_t>(at - hosts.begin())];
 }
 
-Result<std::optional<SlurmAllocation>> read_allocation(const Environment& environment) {
+Result<std::optional<SlurmAllocation>> read_slurm_allocation(const Environment& environment) {
   const Reader reader{environment};
   const std::string* id = reader.find("SLURM_JOB_ID", "SLURM_JOBID");
   if (id == nullptr) return std::optional<SlurmAllocation>{};

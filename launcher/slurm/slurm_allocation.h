@@ -48,6 +48,6 @@ struct SlurmAllocation {
 // are invalid or contradict each other (no node list, one of another grammar, a duplicate host,
 // counts for other hosts), and FailedPrecondition for an allocation of several components (a
 // heterogeneous job).
-Result<std::optional<SlurmAllocation>> read_allocation(const Environment& environment);
+Result<std::optional<SlurmAllocation>> read_slurm_allocation(const Environment& environment);
 
 }  // namespace ivy

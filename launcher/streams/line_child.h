@@ -28,7 +28,8 @@ class LineChildEvents {
   ~LineChildEvents() = default;
 };
 
-class LineChild : public std::enable_shared_from_this<LineChild>, public DescriptorPumpEvents {
+class LineChild final : public std::enable_shared_from_this<LineChild>,
+                        public DescriptorPumpEvents {
  public:
   // Longer lines are passed on in pieces.
   static constexpr std::size_t kLineMaxBytes = 4096;

@@ -15,7 +15,7 @@
 //                                     IVYJOIN 1 RANK           an ivyrun, not ivy-node
 //   answer to the first               IVYOPEN 1 new|reattach JOBID HOST
 //
-// After that answer the connection is used as any other transport (proto/wire/link.h). After
+// After that answer the connection is used as any other transport (proto/wire/session.h). After
 // IVYJOIN it connects two ivyruns (launcher/join).
 #pragma once
 

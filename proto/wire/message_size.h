@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace ivy::link {
+namespace ivy::session {
 
 class MessageSize {
  public:
@@ -42,4 +42,4 @@ class MessageSize {
   std::int64_t since_ns_ = 0;
 };
 
-}  // namespace ivy::link
+}  // namespace ivy::session

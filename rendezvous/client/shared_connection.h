@@ -27,9 +27,9 @@
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
 #include "proto/wire/store_wire.h"
-#include "rendezvous/client/dial.h"
 #include "rendezvous/client/frame_socket.h"
 #include "rendezvous/client/open_watches.h"
+#include "rendezvous/client/store_dial.h"
 #include "rendezvous/engine/requests.h"
 
 namespace ivy::store {

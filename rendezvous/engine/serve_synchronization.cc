@@ -62,8 +62,8 @@ void QueuePop::serve(Serving& here) && {
   if (queue == queues.end() && !wait_until_ns)
     return here.answer(Error{Code::kNotFound, "queue '" + shown_key(key) + "' is empty"});
   if (queue == queues.end()) {
-    const Result<void> sane = check_key(key);
-    if (!sane.ok()) return here.answer(sane.error());
+    const Result<void> valid = check_key(key);
+    if (!valid.ok()) return here.answer(valid.error());
     return here.begin_wait(here.waiter(WaitKind::kItem, {std::move(key)}, *wait_until_ns));
   }
   const auto length = static_cast<std::int64_t>(queue->second.size());
@@ -85,9 +85,9 @@ void Barrier::serve(Serving& here) && {
                              "barrier '" + shown_key(name) + "': member " + std::to_string(member) +
                                  " of " + std::to_string(size) + "; members are 0 to size - 1"});
   }
-  Result<void> sane = check_key(name);
-  if (sane.ok()) sane = here.room_to_wait({name});
-  if (!sane.ok()) return here.answer(sane.error());
+  Result<void> valid = check_key(name);
+  if (valid.ok()) valid = here.room_to_wait({name});
+  if (!valid.ok()) return here.answer(valid.error());
   // A member whose answer was lost asks again: it must not count for the next round.
   if (const auto* known = here.contents.find_barrier(here.space, name);
       call != 0 && known != nullptr) {
@@ -123,8 +123,8 @@ void AddAndWait::serve(Serving& here) && {
 }
 
 void Watch::serve(Serving& here) && {
-  const Result<void> sane = check_key(prefix);
-  if (!sane.ok()) return here.answer(sane.error());
+  const Result<void> valid = check_key(prefix);
+  if (!valid.ok()) return here.answer(valid.error());
   const std::size_t limit = here.limits.watches_per_client;
   if (here.watches.count(here.client) >= limit) {
     return here.answer(Error{Code::kResourceExhausted,

@@ -24,21 +24,21 @@ void Set::serve(Serving& here) && {
 void Get::serve(Serving& here) && {
   if (const Contents::Entry* entry = here.find(key)) return here.answer(Value{entry->value});
   if (!wait_until_ns) return here.answer(Error{Code::kNotFound, "no key '" + shown_key(key) + "'"});
-  const Result<void> sane = check_key(key);
-  if (!sane.ok()) return here.answer(sane.error());
+  const Result<void> valid = check_key(key);
+  if (!valid.ok()) return here.answer(valid.error());
   here.begin_wait(here.waiter(WaitKind::kValue, {std::move(key)}, *wait_until_ns));
 }
 
 void Wait::serve(Serving& here) && {
-  const Result<void> sane = check_keys(keys);
-  if (!sane.ok()) return here.answer(sane.error());
+  const Result<void> valid = check_keys(keys);
+  if (!valid.ok()) return here.answer(valid.error());
   if (std::all_of(keys.begin(), keys.end(), here.exists())) return here.answer(Done{});
   here.begin_wait(here.waiter(WaitKind::kKeys, std::move(keys), deadline_ns));
 }
 
 void Check::serve(Serving& here) && {
-  const Result<void> sane = check_keys(keys);
-  if (!sane.ok()) return here.answer(sane.error());
+  const Result<void> valid = check_keys(keys);
+  if (!valid.ok()) return here.answer(valid.error());
   here.answer(Number{std::all_of(keys.begin(), keys.end(), here.exists()) ? 1 : 0});
 }
 
@@ -79,8 +79,8 @@ void Delete::serve(Serving& here) && {
 }
 
 void MultiGet::serve(Serving& here) && {
-  const Result<void> sane = check_keys(keys);
-  if (!sane.ok()) return here.answer(sane.error());
+  const Result<void> valid = check_keys(keys);
+  if (!valid.ok()) return here.answer(valid.error());
   Values values;
   std::size_t reply_bytes = 0;
   for (const std::string& key : keys) {

@@ -166,7 +166,7 @@ TEST(HandshakeLimiter, ReservesSlotsForAuthenticatedAddresses) {
   FakeConnections connections;
   HandshakeLimiter table({.total = 4, .kept_for_proved = 2, .per_address = 4}, &connections);
   table.enter("known", "known:1", kStart);
-  table.prove("known:1");
+  table.mark_proved("known:1");
   for (const char* name : {"a", "b", "c", "d"})
     table.hand_over(*table.enter(name, name + std::string(":1"), kStart).id, kStart, 9);
   EXPECT_EQ(connections.ended, (std::vector<std::string>{"a:1", "b:1"}));
@@ -200,9 +200,9 @@ TEST(HandshakeLimiter, RejectsAConnectionIfNoHandshakeCanBeEvicted) {
 TEST(HandshakeLimiter, ExpiresAuthenticatedAddresses) {
   HandshakeLimiter table({.total = 1, .kept_for_proved = 0, .per_address = 1});
   table.hand_over(*table.enter("a", "a:1", kStart).id, kStart, 9);
-  table.prove("a:2");
+  table.mark_proved("a:2");
   EXPECT_EQ(table.size(), 1u);
-  table.prove("a:1");
+  table.mark_proved("a:1");
   EXPECT_EQ(table.size(), 0u);
   EXPECT_TRUE(table.enter("a", "a:3", kStart).id);
 }

@@ -2,7 +2,7 @@
 // The record of a job and its audit line. Method: tables of values and damaged texts.
 #include <gtest/gtest.h>
 
-#include "agent/daemon/jobs/job_record.h"
+#include "agent/daemon/jobs/agent_job_record.h"
 #include "agent/node/roles/warden.h"
 #include "agent/node/supervisor/supervisor.h"
 #include "proto/wire/agent.pb.h"

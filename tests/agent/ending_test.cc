@@ -13,7 +13,7 @@ constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kBegin = 100 * kSecond;
 constexpr EndingFacts kWorking{};
 constexpr EndingFacts kLeftovers{.workers_ended = true};
-constexpr EndingFacts kGone{.workers_ended = true, .empty = true, .output_queued = true};
+constexpr EndingFacts kGone{.workers_ended = true, .empty = true, .has_all_output = true};
 constexpr EndingFacts kExitedButPrinting{.workers_ended = true, .empty = true};
 
 class EndingTest : public testing::Test {

@@ -58,7 +58,7 @@ TEST(EventBudgetTest, ReportsLeaveRoomForExits) {
   EXPECT_LE(launcher.waiting_bytes, EventBudget::kMaxTextBytes);
   for (std::uint32_t rank = 0; rank < 4096; ++rank)
     ASSERT_TRUE(launcher.tell(exited(rank, 64u << 10)));
-  EXPECT_LT(launcher.waiting_bytes, link::kMaxUnacknowledgedBytes);
+  EXPECT_LT(launcher.waiting_bytes, session::kMaxUnacknowledgedBytes);
 }
 
 TEST(EventBudgetTest, CanSendAllKeptEventsAfterATakeover) {
@@ -73,7 +73,7 @@ TEST(EventBudgetTest, CanSendAllKeptEventsAfterATakeover) {
   ASSERT_EQ(budget.kept().size(), 4096u);
   std::uint64_t kept_bytes = 0;
   for (const std::string& bytes : budget.kept()) kept_bytes += bytes.size();
-  EXPECT_LT(kept_bytes, link::kMaxUnacknowledgedBytes);
+  EXPECT_LT(kept_bytes, session::kMaxUnacknowledgedBytes);
   budget.forget_kept();
   EXPECT_TRUE(budget.kept().empty());
 }

@@ -30,20 +30,20 @@ TEST_F(LeaseTest, WaitsForTheFirstTransportWithoutEnd) {
 }
 
 TEST_F(LeaseTest, EndsImmediatelyWithALocalLauncher) {
-  lease_.transport_attached(TransportEnd::kLocal);
+  lease_.transport_attached(TransportKind::kLocal);
   lease_.transport_lost(TransportLoss::kHalfClosed);
   EXPECT_TRUE(lease_.ended());
   EXPECT_EQ(lease_.reason(), "the launcher exited");
 }
 
 TEST_F(LeaseTest, IgnoresSilenceOfALocalLauncher) {
-  lease_.transport_attached(TransportEnd::kLocal);
+  lease_.transport_attached(TransportKind::kLocal);
   pass(3600);
   EXPECT_FALSE(lease_.ended());
 }
 
 TEST_F(LeaseTest, EndsAfterTheSilenceOfARelaysLauncher) {
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   pass(9.75);
   EXPECT_FALSE(lease_.ended());
   pass(0.25);
@@ -52,7 +52,7 @@ TEST_F(LeaseTest, EndsAfterTheSilenceOfARelaysLauncher) {
 }
 
 TEST_F(LeaseTest, BeginsAgainWithEveryFrame) {
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   for (int i = 0; i < 10; ++i) {
     pass(9.75);
     lease_.received();
@@ -61,7 +61,7 @@ TEST_F(LeaseTest, BeginsAgainWithEveryFrame) {
 }
 
 TEST_F(LeaseTest, DoesNotRunDuringAPauseAndRunsAfterIt) {
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.paused();
   pass(3599);
   EXPECT_FALSE(lease_.ended());
@@ -72,7 +72,7 @@ TEST_F(LeaseTest, DoesNotRunDuringAPauseAndRunsAfterIt) {
 }
 
 TEST_F(LeaseTest, EndsAPauseOfARelaysLauncherAfterAnHour) {
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.paused();
   pass(3599.75);
   EXPECT_FALSE(lease_.ended());
@@ -83,7 +83,7 @@ TEST_F(LeaseTest, EndsAPauseOfARelaysLauncherAfterAnHour) {
 
 TEST_F(LeaseTest, GivesAPauseAsLongAsALongLease) {
   lease_.set_silence(7200 * kNanosPerSecond);
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.paused();
   pass(7199.75);
   EXPECT_FALSE(lease_.ended());
@@ -92,14 +92,14 @@ TEST_F(LeaseTest, GivesAPauseAsLongAsALongLease) {
 }
 
 TEST_F(LeaseTest, DoesNotEndAPauseOfALocalLauncher) {
-  lease_.transport_attached(TransportEnd::kLocal);
+  lease_.transport_attached(TransportKind::kLocal);
   lease_.paused();
   pass(7200);
   EXPECT_FALSE(lease_.ended());
 }
 
 TEST_F(LeaseTest, CountsTheAbsenceOfALauncherWhoseTransportHungUpDuringAPause) {
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.paused();
   lease_.transport_lost(TransportLoss::kHungUp);
   pass(59.75);
@@ -109,7 +109,7 @@ TEST_F(LeaseTest, CountsTheAbsenceOfALauncherWhoseTransportHungUpDuringAPause) {
 }
 
 TEST_F(LeaseTest, WaitsForTheWholeLeaseIfTheJobOutlivesItsLauncher) {
-  for (const TransportEnd kind : {TransportEnd::kLocal, TransportEnd::kRelay})
+  for (const TransportKind kind : {TransportKind::kLocal, TransportKind::kRelay})
     for (const TransportLoss loss : {TransportLoss::kHalfClosed, TransportLoss::kHungUp}) {
       lease_ = Lease{ten_seconds()};
       lease_.set_outlives_launcher(true);
@@ -126,10 +126,10 @@ TEST_F(LeaseTest, WaitsForTheWholeLeaseIfTheJobOutlivesItsLauncher) {
 TEST_F(LeaseTest, RestartsTheLeaseWhenAnotherLauncherAttaches) {
   lease_.set_outlives_launcher(true);
   lease_.set_silence(3600 * kNanosPerSecond);
-  lease_.transport_attached(TransportEnd::kLocal);
+  lease_.transport_attached(TransportKind::kLocal);
   lease_.transport_lost(TransportLoss::kHungUp);
   pass(3599);
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   EXPECT_EQ(lease_.state(), LeaseState::kAttached);
   lease_.transport_lost(TransportLoss::kHalfClosed);
   pass(3599);
@@ -139,7 +139,7 @@ TEST_F(LeaseTest, RestartsTheLeaseWhenAnotherLauncherAttaches) {
 }
 
 TEST_F(LeaseTest, GivesOneSecondAfterAHalfClose) {
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.transport_lost(TransportLoss::kHalfClosed);
   pass(0.75);
   EXPECT_FALSE(lease_.ended());
@@ -148,7 +148,7 @@ TEST_F(LeaseTest, GivesOneSecondAfterAHalfClose) {
 }
 
 TEST_F(LeaseTest, GivesSixtySecondsAfterAHangUp) {
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.transport_lost(TransportLoss::kHungUp);
   pass(59.75);
   EXPECT_FALSE(lease_.ended());
@@ -157,25 +157,25 @@ TEST_F(LeaseTest, GivesSixtySecondsAfterAHangUp) {
 }
 
 TEST_F(LeaseTest, ForgetsALossWhenANewTransportAttaches) {
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.transport_lost(TransportLoss::kHalfClosed);
   pass(0.75);
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   pass(9.75);
   EXPECT_FALSE(lease_.ended());
 }
 
 TEST_F(LeaseTest, RestartsWhenALauncherReturnsAfterTheEnd) {
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   pass(10);
   ASSERT_TRUE(lease_.ended());
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   EXPECT_FALSE(lease_.ended());
   EXPECT_EQ(lease_.reason(), "");
 }
 
 TEST_F(LeaseTest, LimitsThePauseCountedWhileTheLoopWasBlocked) {
-  lease_.transport_attached(TransportEnd::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.advance(3600 * kNanosPerSecond);
   EXPECT_FALSE(lease_.ended());
   pass(9.5);

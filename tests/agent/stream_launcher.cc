@@ -134,8 +134,8 @@ void StreamLauncher::open(const std::shared_ptr<grpc::Channel>& channel, bool re
   drop_stream();
   stream_ = std::make_unique<AgentStream>(channel, job(reattach));
   session_.transport_up();
-  session_.send_handshake(link::FrameType::kAttach,
-                          link::encode_attach({job_id_, token_, std::string(build_name())}));
+  session_.send_handshake(session::FrameType::kAttach,
+                          session::encode_attach({job_id_, token_, std::string(build_name())}));
   if (session_.received_sequence() == 0) {
     EXPECT_TRUE(session_.attached(0).ok());
   }
@@ -149,7 +149,7 @@ void StreamLauncher::drop_stream() {
 }
 
 void StreamLauncher::send(const Command& command) {
-  EXPECT_TRUE(session_.send(link::FrameType::kCommand, command.SerializeAsString()).ok());
+  EXPECT_TRUE(session_.send(session::FrameType::kCommand, command.SerializeAsString()).ok());
 }
 
 void StreamLauncher::send_hello() {
@@ -218,10 +218,10 @@ void StreamLauncher::serve_once() {
   std::string_view bytes = inbox;
   for (bool again = !bytes.empty(); again; bytes = {}) {
     again = false;
-    const Result<std::vector<link::Frame>> frames = session_.receive(bytes);
+    const Result<std::vector<session::Frame>> frames = session_.receive(bytes);
     ASSERT_TRUE(frames.ok()) << frames.error().message;
-    for (const link::Frame& frame : *frames) {
-      if (frame.header.type == link::FrameType::kAttached) {
+    for (const session::Frame& frame : *frames) {
+      if (frame.header.type == session::FrameType::kAttached) {
         again = true;
         EXPECT_EQ(frame.payload, "");
         EXPECT_TRUE(session_.attached(frame.header.acknowledged).ok());
@@ -231,14 +231,14 @@ void StreamLauncher::serve_once() {
   }
 }
 
-void StreamLauncher::take(const link::Frame& frame) {
-  if (frame.header.type == link::FrameType::kEvent) {
+void StreamLauncher::take(const session::Frame& frame) {
+  if (frame.header.type == session::FrameType::kEvent) {
     Event event;
     EXPECT_TRUE(event.ParseFromString(frame.payload));
     if (event.has_report()) report_reason_ = event.report().reason();
     events_.push_back(event);
-  } else if (frame.header.type == link::FrameType::kOutput) {
-    const Result<link::OutputChunk> chunk = link::decode_output(frame.payload);
+  } else if (frame.header.type == session::FrameType::kOutput) {
+    const Result<session::OutputChunk> chunk = session::decode_output(frame.payload);
     ASSERT_TRUE(chunk.ok());
     if (chunk->stream == 1) outputs_[chunk->rank % 8] += chunk->bytes;
     session_.grant(frame.payload.size());

@@ -19,7 +19,7 @@
 
 #include "proto/wire/agent.grpc.pb.h"
 #include "proto/wire/job.pb.h"
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 namespace ivy::test {
 
@@ -100,12 +100,12 @@ class StreamLauncher {
  private:
   void send(const Command& command);
   void serve_once();
-  void take(const link::Frame& frame);
+  void take(const session::Frame& frame);
 
   const std::string bundle_;
   const std::string job_id_;
   const std::string token_ = std::string(32, 't');
-  link::Session session_;
+  session::Session session_;
   std::unique_ptr<AgentStream> stream_;
   std::chrono::steady_clock::time_point next_heartbeat_;
   bool is_silent_ = false;

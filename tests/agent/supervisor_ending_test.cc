@@ -156,7 +156,7 @@ TEST_F(SupervisorEndingTest, ExitsByItselfAfterTheLastStartOnALocalTransport) {
 // Its report may have to be sent again.
 TEST_F(SupervisorEndingTest, WaitsForFinishAfterTheLastStartThroughARelay) {
   FakeLauncher::Options options;
-  options.transport = TransportEnd::kRelay;
+  options.transport = TransportKind::kRelay;
   FakeLauncher launcher(options);
   launcher.send_hello();
   start_last(launcher, "exit 3");

@@ -200,7 +200,7 @@ TEST_F(SupervisorRestartTest, ExitsBetweenGenerationsOnSigterm) {
 
 TEST_F(SupervisorRestartTest, ExitsBetweenGenerationsWhenItsLeaseExpires) {
   FakeLauncher::Options options;
-  options.transport = TransportEnd::kRelay;
+  options.transport = TransportKind::kRelay;
   options.lease_ms = 700;
   FakeLauncher launcher(options);
   start(launcher, launcher.shell_plan(1, "exit 1"));

@@ -33,7 +33,7 @@ class SupervisorTransportTest : public testing::Test {
  protected:
   static FakeLauncher::Options relay() {
     FakeLauncher::Options options;
-    options.transport = TransportEnd::kRelay;
+    options.transport = TransportKind::kRelay;
     return options;
   }
   static void start_sleeper(FakeLauncher& launcher) {
@@ -65,12 +65,12 @@ class SupervisorTransportTest : public testing::Test {
     ::close(*fd);
     return answer;
   }
-  static std::string attach_bytes(const link::AttachRequest& request) {
-    const std::string payload = link::encode_attach(request);
-    link::FrameHeader header;
-    header.type = link::FrameType::kAttach;
+  static std::string attach_bytes(const session::AttachRequest& request) {
+    const std::string payload = session::encode_attach(request);
+    session::FrameHeader header;
+    header.type = session::FrameType::kAttach;
     header.length = static_cast<std::uint32_t>(payload.size());
-    return std::string(link::kPreamble) + link::encode_header(header) + payload;
+    return std::string(session::kPreamble) + session::encode_header(header) + payload;
   }
   // Nothing of what was tried has reached the job.
   static void expect_undisturbed(FakeLauncher& launcher) {
@@ -288,18 +288,18 @@ TEST_F(SupervisorTransportTest, RejectsAnotherJobAndAnotherBuild) {
 TEST_F(SupervisorTransportTest, ClosesInvalidTransportsWhileTheJobRuns) {
   FakeLauncher launcher;
   start_sleeper(launcher);
-  const std::string preamble(link::kPreamble);
-  link::FrameHeader large;
-  large.type = link::FrameType::kAttach;
+  const std::string preamble(session::kPreamble);
+  session::FrameHeader large;
+  large.type = session::FrameType::kAttach;
   large.length = 1u << 20;
-  link::FrameHeader command;
-  command.type = link::FrameType::kCommand;
+  session::FrameHeader command;
+  command.type = session::FrameType::kCommand;
   const std::string junk[] = {
       std::string(4096, '\xff'),
       "GET / HTTP/1.1\r\n\r\n" + std::string(2000, 'x'),
-      preamble + std::string(link::kHeaderBytes, '\0'),
-      preamble + link::encode_header(large),
-      preamble + link::encode_header(command),
+      preamble + std::string(session::kHeaderBytes, '\0'),
+      preamble + session::encode_header(large),
+      preamble + session::encode_header(command),
   };
   for (const std::string& bytes : junk) send_to_socket(launcher, bytes);
   expect_undisturbed(launcher);
@@ -348,7 +348,7 @@ TEST_F(SupervisorTransportTest, ClosesTheOlderTransportWhenANewerOneAttaches) {
 TEST_F(SupervisorTransportTest, DeliversEveryExitAfterALongPauseInReading) {
   constexpr std::uint32_t kWorkers = 1100;
   constexpr std::size_t kFileBytes = 64u << 10;
-  static_assert(kWorkers * kFileBytes > link::kMaxUnacknowledgedBytes);
+  static_assert(kWorkers * kFileBytes > session::kMaxUnacknowledgedBytes);
   rlimit descriptors{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &descriptors), 0);
   if (descriptors.rlim_max < 7 * kWorkers) GTEST_SKIP() << "too few descriptors for this many";
@@ -378,8 +378,8 @@ TEST_F(SupervisorTransportTest, DeliversEveryExitAfterALongPauseInReading) {
     ++files;
   }
   // Half of what may wait is for files, and the starts and exits before them wait as well.
-  EXPECT_LE(files, link::kMaxUnacknowledgedBytes / 2 / kFileBytes);
-  EXPECT_GE(files, link::kMaxUnacknowledgedBytes / 2 / kFileBytes - 4);
+  EXPECT_LE(files, session::kMaxUnacknowledgedBytes / 2 / kFileBytes);
+  EXPECT_GE(files, session::kMaxUnacknowledgedBytes / 2 / kFileBytes - 4);
   launcher.finish();
   EXPECT_EQ(launcher.wait_for_node(), 0);
   ::close(opened_gate);

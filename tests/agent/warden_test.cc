@@ -292,7 +292,7 @@ TEST(WardenArgumentsTest, AreParsed) {
   ASSERT_TRUE(start.ok());
   EXPECT_EQ(start->job_id, std::string(32, 'a'));
   EXPECT_EQ(start->host, 12u);
-  EXPECT_EQ(start->transport, TransportEnd::kRelay);
+  EXPECT_EQ(start->transport, TransportKind::kRelay);
 }
 
 TEST(WardenArgumentsTest, AreRejectedIfInvalid) {

@@ -186,7 +186,7 @@ TEST(GreetingTest, ARankIsGreetedOnlyFromItsOwnHost) {
   EXPECT_FALSE(early.ok());
   for (const bool is_available : {false, true}) {
     SCOPED_TRACE(is_available);
-    accepting->expect({{is_available ? "127.0.0.1" : "127.0.0.2"}, {"127.0.0.1"}});
+    accepting->accept_only_from({{is_available ? "127.0.0.1" : "127.0.0.2"}, {"127.0.0.1"}});
     const Result<PeerSocket> dialled = dialler->dial(accepting->address(), channel_to(1), 1,
                                                      scaled_time(seconds(10)), [] { return true; });
     ASSERT_TRUE(dialled.ok()) << dialled.error().message;

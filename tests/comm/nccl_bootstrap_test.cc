@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How ranks meet before NCCL is asked for anything: bootstrap() of several threads at a real store.
+#include "comm/nccl/nccl_bootstrap.h"
+
 #include <gtest/gtest.h>
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -11,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "comm/nccl/bootstrap.h"
 #include "proto/os/listening_socket.h"
 #include "rendezvous/engine/engine.h"
 #include "rendezvous/server/server.h"

@@ -16,10 +16,10 @@
 #include <thread>
 
 #include "comm/nccl/abandonable_call.h"
-#include "comm/nccl/bootstrap.h"
 #include "comm/nccl/collect_rank_facts.h"
 #include "comm/nccl/interface_probe.h"
 #include "comm/nccl/library.h"
+#include "comm/nccl/nccl_bootstrap.h"
 #include "comm/nccl/preflight.h"
 #include "comm/nccl/reduction_plan.h"
 #include "comm/nccl/subnets.h"

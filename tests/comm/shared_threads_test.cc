@@ -218,7 +218,7 @@ TEST(SharedThreadsTest, BlocksNoMemberIfOneDiesWhileWritingAFailure) {
 // Reports that a rank on another host has died.
 class DeathInOtherGroup final : public FailureDetector {
  public:
-  const std::atomic<std::uint32_t>* word() const override { return nullptr; }
+  const std::atomic<std::uint32_t>* wake_word() const override { return nullptr; }
   std::chrono::milliseconds poll_interval() const override { return std::chrono::milliseconds(2); }
   using FailureDetector::check;
   MaybeFailure check(std::int32_t /*waited_for*/) override {

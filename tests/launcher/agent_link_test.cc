@@ -170,7 +170,7 @@ TEST_F(AgentLinkTest, CarriesBytesInBothDirections) {
   })) << probe_.event_text();
   EXPECT_EQ(probe_.bytes, sent);
   EXPECT_EQ(probe_.drained, 1);
-  EXPECT_EQ(agent.largest_data(), link::MessageSize::kMax);
+  EXPECT_EQ(agent.largest_data(), session::MessageSize::kMax);
 }
 
 TEST_F(AgentLinkTest, SendsTheJobsDescriptionToTheAgent) {

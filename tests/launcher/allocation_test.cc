@@ -31,13 +31,13 @@ Environment batch_with(const char* name, const char* value) {
 }
 
 SlurmAllocation read(const Environment& environment) {
-  Result<std::optional<SlurmAllocation>> found = read_allocation(environment);
+  Result<std::optional<SlurmAllocation>> found = read_slurm_allocation(environment);
   if (!found.ok()) ADD_FAILURE() << found.error().message;
   return found.ok() && found->has_value() ? **found : SlurmAllocation{};
 }
 
 std::string rejection(const Environment& environment) {
-  const Result<std::optional<SlurmAllocation>> found = read_allocation(environment);
+  const Result<std::optional<SlurmAllocation>> found = read_slurm_allocation(environment);
   EXPECT_FALSE(found.ok());
   return found.ok() ? "" : found.error().message;
 }
@@ -57,7 +57,7 @@ TEST(AllocationTest, ReadsABatchScript) {
 TEST(AllocationTest, IsEmptyOutsideSlurm) {
   for (const Environment& environment :
        {Environment{}, Environment{{"SLURM_CONF", "/etc/slurm.conf"}, {"SLURM_JOB_ID", ""}}}) {
-    const Result<std::optional<SlurmAllocation>> found = read_allocation(environment);
+    const Result<std::optional<SlurmAllocation>> found = read_slurm_allocation(environment);
     ASSERT_TRUE(found.ok());
     EXPECT_FALSE(found->has_value());
   }
@@ -178,7 +178,8 @@ TEST(AllocationTest, RejectsImpossibleValues) {
        "does not support"},
   };
   for (const auto& [name, value, expected] : cases) {
-    const Result<std::optional<SlurmAllocation>> found = read_allocation(batch_with(name, value));
+    const Result<std::optional<SlurmAllocation>> found =
+        read_slurm_allocation(batch_with(name, value));
     ASSERT_FALSE(found.ok()) << name << "=" << value;
     EXPECT_EQ(found.error().message, expected);
     EXPECT_FALSE(found.error().fix.empty());

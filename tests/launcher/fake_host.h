@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host in a test: links to it are held in the test's hands, and its supervisor is one end of a
-// real link::Session. Thread: the loop's.
+// real session::Session. Thread: the loop's.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,11 +17,11 @@
 #include "launcher/links/host_link.h"
 #include "proto/os/clock.h"
 #include "proto/wire/job.pb.h"
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 namespace ivy {
 
-// A host that can be cut: links to it are FakeLinks, its supervisor is one link::Session.
+// A host that can be cut: links to it are FakeLinks, its supervisor is one session::Session.
 class FakeHost {
  public:
   explicit FakeHost(boost::asio::io_context& loop) : loop_(loop), session_(64u << 10) {}
@@ -39,7 +39,7 @@ class FakeHost {
   void receive(class FakeLink* link, std::string_view bytes);
   void pump();
   void send(const Event& event) {
-    ASSERT_TRUE(session_.send(link::FrameType::kEvent, event.SerializeAsString()).ok());
+    ASSERT_TRUE(session_.send(session::FrameType::kEvent, event.SerializeAsString()).ok());
     pump();
   }
   void send_note(const std::string& text) {
@@ -52,8 +52,8 @@ class FakeHost {
 
   // Output of a rank; an empty text is the end of the stream.
   void print(std::uint32_t rank, std::uint8_t stream, std::string_view text) {
-    session_.send_flow(link::FrameType::kOutput,
-                       link::encode_output({0, rank, stream, text.empty(), text}));
+    session_.send_flow(session::FrameType::kOutput,
+                       session::encode_output({0, rank, stream, text.empty(), text}));
     pump();
   }
 
@@ -73,7 +73,7 @@ class FakeHost {
 
  private:
   boost::asio::io_context& loop_;
-  link::Session session_;
+  session::Session session_;
   class FakeLink* current_ = nullptr;
   const std::shared_ptr<bool> life_ = std::make_shared<bool>(true);
 };
@@ -143,15 +143,15 @@ inline void FakeHost::receive(FakeLink* link, std::string_view bytes) {
   if (has_heartbeat) session_.send_heartbeat();
   std::string_view rest = bytes;
   for (;;) {
-    Result<std::vector<link::Frame>> frames = session_.receive(rest);
+    Result<std::vector<session::Frame>> frames = session_.receive(rest);
     ASSERT_TRUE(frames.ok()) << frames.error().message;
     rest = {};
     if (frames->empty()) break;
-    for (const link::Frame& frame : *frames) {
-      if (frame.header.type == link::FrameType::kAttach) {
-        session_.send_handshake(link::FrameType::kAttached, "");
+    for (const session::Frame& frame : *frames) {
+      if (frame.header.type == session::FrameType::kAttach) {
+        session_.send_handshake(session::FrameType::kAttached, "");
         ASSERT_TRUE(session_.attached(frame.header.acknowledged).ok());
-      } else if (frame.header.type == link::FrameType::kCommand) {
+      } else if (frame.header.type == session::FrameType::kCommand) {
         commands.emplace_back().ParseFromString(frame.payload);
         if (on_command) on_command(Command(commands.back()));
       }

@@ -52,7 +52,7 @@ TEST(JobStateTest, InterruptsStopThenKillThenExit) {
     state = step.next;
   }
   EXPECT_EQ(actions, (std::vector<JobAction>{JobAction::kStopByRequest, JobAction::kKill,
-                                             JobAction::kExitNow}));
+                                             JobAction::kLeaveNow}));
   EXPECT_EQ(state, JobState::kDone);
 }
 

@@ -22,7 +22,7 @@
 #include "launcher/links/tcp_dial.h"
 #include "proto/contract/build.h"
 #include "proto/wire/job.pb.h"
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 #include "tests/launcher/link_probe.h"
 #include "tests/launcher/ssh_test_host.h"
 
@@ -99,15 +99,15 @@ class SshLinkTest : public testing::Test {
   // Tells the real supervisor behind link_ to forget its job and waits until it is gone. Without a
   // word from a launcher it would wait for one long after this test.
   void finish_real_job(const LinkProbe& probe) {
-    link::Session session(64u << 10);
+    session::Session session(64u << 10);
     session.transport_up();
     session.send_handshake(
-        link::FrameType::kAttach,
-        link::encode_attach({kJob, std::string(32, 't'), std::string(build_name())}));
+        session::FrameType::kAttach,
+        session::encode_attach({kJob, std::string(32, 't'), std::string(build_name())}));
     ASSERT_TRUE(session.attached(0).ok());
     Command command;
     command.mutable_finish();
-    ASSERT_TRUE(session.send(link::FrameType::kCommand, command.SerializeAsString()).ok());
+    ASSERT_TRUE(session.send(session::FrameType::kCommand, command.SerializeAsString()).ok());
     link_->write(session.take_bytes(0, SIZE_MAX));
     EXPECT_TRUE(run_until(loop_, [&] { return probe.down && !job_runs(); })) << probe.event_text();
     link_.reset();

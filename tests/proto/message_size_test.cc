@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace ivy::link {
+namespace ivy::session {
 namespace {
 
 class SlowLink {
@@ -75,4 +75,4 @@ TEST(MessageSize, AdaptsToALinkThatSlowsDown) {
 }
 
 }  // namespace
-}  // namespace ivy::link
+}  // namespace ivy::session

@@ -93,7 +93,7 @@ void FakeLauncher::spawn_node(int transport_fd) {
     execl(IVY_NODE_BINARY, IVY_NODE_BINARY, "relay", nullptr);
     _exit(127);
   }
-  const char* kind = options_.transport == TransportEnd::kLocal ? "local" : "relay";
+  const char* kind = options_.transport == TransportKind::kLocal ? "local" : "relay";
   execl(IVY_NODE_BINARY, IVY_NODE_BINARY, "warden", "--job", job_id_.c_str(), "--host", "0",
         "--transport-fd", "3", "--transport", kind, nullptr);
   _exit(127);
@@ -120,7 +120,8 @@ void FakeLauncher::attach(int fd) {
   rejection_.clear();
   session_.transport_up();
   const std::string build = options_.build.empty() ? std::string(build_name()) : options_.build;
-  session_.send_handshake(link::FrameType::kAttach, link::encode_attach({job_id_, token_, build}));
+  session_.send_handshake(session::FrameType::kAttach,
+                          session::encode_attach({job_id_, token_, build}));
   // On the job's first transport commands follow Attach immediately; later ones wait for the
   // answer.
   if (session_.received_sequence() == 0) {
@@ -132,7 +133,7 @@ void FakeLauncher::attach(int fd) {
 // ---- commands ------------------------------------------------------------------------------
 
 void FakeLauncher::send(const Command& command) {
-  EXPECT_TRUE(session_.send(link::FrameType::kCommand, command.SerializeAsString()).ok());
+  EXPECT_TRUE(session_.send(session::FrameType::kCommand, command.SerializeAsString()).ok());
   write_some();
 }
 
@@ -198,7 +199,7 @@ void FakeLauncher::send_signal(int signal, std::initializer_list<std::uint32_t> 
 }
 
 void FakeLauncher::send_input(std::string bytes) {
-  session_.send_flow(link::FrameType::kInput, std::move(bytes));
+  session_.send_flow(session::FrameType::kInput, std::move(bytes));
   write_some();
 }
 
@@ -293,13 +294,13 @@ void FakeLauncher::read_some() {
   // receive() returns Attached alone; a call without bytes returns the frames after it.
   for (bool again = true; again; bytes = {}) {
     again = false;
-    const Result<std::vector<link::Frame>> frames = session_.receive(bytes);
+    const Result<std::vector<session::Frame>> frames = session_.receive(bytes);
     if (!frames.ok()) {
       ADD_FAILURE() << "broken session: " << frames.error().message;
       return drop_transport();
     }
-    for (const link::Frame& frame : *frames) {
-      if (frame.header.type == link::FrameType::kAttached) {
+    for (const session::Frame& frame : *frames) {
+      if (frame.header.type == session::FrameType::kAttached) {
         again = true;
         rejection_ = frame.payload;
         if (rejection_.empty()) {
@@ -312,13 +313,13 @@ void FakeLauncher::read_some() {
   write_some();
 }
 
-void FakeLauncher::take(const link::Frame& frame) {
-  if (frame.header.type == link::FrameType::kEvent) {
+void FakeLauncher::take(const session::Frame& frame) {
+  if (frame.header.type == session::FrameType::kEvent) {
     Event event;
     EXPECT_TRUE(event.ParseFromString(frame.payload));
     events_.push_back(event);
-  } else if (frame.header.type == link::FrameType::kOutput) {
-    const Result<link::OutputChunk> chunk = link::decode_output(frame.payload);
+  } else if (frame.header.type == session::FrameType::kOutput) {
+    const Result<session::OutputChunk> chunk = session::decode_output(frame.payload);
     ASSERT_TRUE(chunk.ok());
     // Keeps only the output of a restarted group's newest attempt.
     if (std::exchange(generation_, chunk->generation) != chunk->generation) {

@@ -20,7 +20,7 @@
 
 #include "agent/node/supervisor/supervisor.h"
 #include "proto/wire/job.pb.h"
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 namespace ivy::test {
 
@@ -36,7 +36,7 @@ class FakeLauncher {
   };
   struct Options {
     Way way = Way::kDirect;
-    TransportEnd transport = TransportEnd::kLocal;
+    TransportKind transport = TransportKind::kLocal;
     std::uint64_t window_bytes = 1u << 20;
     std::uint32_t lease_ms = 60'000;
     std::uint32_t grace_ms = 1'000;
@@ -129,13 +129,13 @@ class FakeLauncher {
   void serve_once(std::chrono::milliseconds longest);
   void read_some();
   void write_some();
-  void take(const link::Frame& frame);
+  void take(const session::Frame& frame);
   void drop_transport();
 
   const Options options_;
   std::string job_id_;
   std::string token_;
-  link::Session session_;
+  session::Session session_;
   int fd_ = -1;
   pid_t node_pid_ = -1;
   std::string out_;

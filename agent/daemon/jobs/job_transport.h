@@ -43,7 +43,7 @@ class TransportOwner {
 
 class JobTransport final : public StreamHandler, public std::enable_shared_from_this<JobTransport> {
  public:
-  static constexpr std::size_t kMaxDataBytes = link::MessageSize::kMax;
+  static constexpr std::size_t kMaxDataBytes = session::MessageSize::kMax;
   // A launcher sends every second: if it was heard this recently when its stream ended, it was
   // still running.
   static constexpr std::chrono::milliseconds kReceivedWithin{5'000};
@@ -96,7 +96,7 @@ class JobTransport final : public StreamHandler, public std::enable_shared_from_
   boost::asio::steady_timer timer_;
   std::shared_ptr<OpenStream> stream_;  // If null, the supervisor's bytes are dropped.
   TransportOwner& owner_;
-  link::MessageSize message_size_;
+  session::MessageSize message_size_;
   std::string down_;  // Bytes from the launcher; written up to down_written_.
   std::size_t down_written_ = 0;
   Clock::time_point received_at_ = Clock::now();

@@ -32,8 +32,8 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/daemon/jobs/agent_job_record.h"
 #include "agent/daemon/jobs/agent_reports.h"
-#include "agent/daemon/jobs/job_record.h"
 #include "agent/node/roles/warden.h"
 #include "proto/contract/status.h"
 #include "proto/os/blocking.h"

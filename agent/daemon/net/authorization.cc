@@ -98,7 +98,7 @@ Result<Caller> authorize_caller(const grpc::CallbackServerContext& context) {
   if (!pem.empty() && policy->credentials != nullptr) {
     auto identity = policy->credentials->check_client(pem);
     if (!identity.ok()) return rejected(caller.address, identity.error());
-    if (policy->handshakes != nullptr) policy->handshakes->prove(caller.address);
+    if (policy->handshakes != nullptr) policy->handshakes->mark_proved(caller.address);
     caller.identity = std::move(*identity);
     return caller;
   }

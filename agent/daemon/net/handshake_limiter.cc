@@ -71,7 +71,7 @@ void HandshakeLimiter::leave(Id id) {
   remove(id);
 }
 
-void HandshakeLimiter::prove(const std::string& peer) {
+void HandshakeLimiter::mark_proved(const std::string& peer) {
   const std::lock_guard lock(mutex_);
   for (const auto& [id, entry] : entries_) {
     if (entry.peer != peer) continue;

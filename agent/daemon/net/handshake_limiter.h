@@ -68,7 +68,7 @@ class HandshakeLimiter {
   void leave(Id id);
 
   // Call when a call arrives over this connection: its certificate has been accepted.
-  void prove(const std::string& peer);
+  void mark_proved(const std::string& peer);
   // The peers whose handshake may have failed: "10.77.0.9:4411", or "one of ...".
   std::string suspects();
   // Removes the connections whose handshake must have ended by now.

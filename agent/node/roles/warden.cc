@@ -301,7 +301,7 @@ Result<void> take_argument(std::string_view name, std::string_view value, Warden
              *number <= INT32_MAX) {
     start.transport_fd = static_cast<int>(*number);
   } else if (name == "--transport" && (value == "local" || value == "relay")) {
-    start.transport = value == "local" ? TransportEnd::kLocal : TransportEnd::kRelay;
+    start.transport = value == "local" ? TransportKind::kLocal : TransportKind::kRelay;
   } else if (name == "--cgroup" && value.starts_with('/')) {
     start.cgroup = value;
   } else if (name == "--step" && number && *number > 1 && *number <= INT32_MAX) {

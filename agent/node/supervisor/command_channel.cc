@@ -53,18 +53,18 @@ bool equal_secrets(std::string_view a, std::string_view b) {
 }
 
 struct CommandChannel::Transport {
-  Transport(boost::asio::io_context& loop, int fd, TransportEnd transport_kind)
+  Transport(boost::asio::io_context& loop, int fd, TransportKind transport_kind)
       : socket(loop, fd), kind(transport_kind) {}
 
   boost::asio::posix::stream_descriptor socket;
-  TransportEnd kind;
+  TransportKind kind;
   bool is_first = false;  // The transport for which this supervisor was started.
   bool is_rejected = false;
   std::uint64_t attach_by_ns = 0;
   // For a transport that has not attached: the bytes so far, and a separate decoder, which keeps
   // them out of the session.
   std::string received;
-  link::FrameDecoder decoder;
+  session::FrameDecoder decoder;
   // Bytes to write after the Attach. Use it with write_mutex_ held.
   std::string out;
   std::size_t out_written = 0;
@@ -119,16 +119,16 @@ void CommandChannel::accept_pending() {
     }
     if (!fd) return accept();
     if (is_peer_of_this_user(fd.get()) && unattached_.size() < kMaxUnattached)
-      add_transport(fd.release(), TransportEnd::kRelay, nanoseconds_of(kAttachTimeout));
+      add_transport(fd.release(), TransportKind::kRelay, nanoseconds_of(kAttachTimeout));
   }
 }
 
-void CommandChannel::add_transport(int fd, TransportEnd kind, std::uint64_t attach_timeout_ns) {
+void CommandChannel::add_transport(int fd, TransportKind kind, std::uint64_t attach_timeout_ns) {
   const int flags = fcntl(fd, F_GETFL);
   fcntl(fd, F_SETFL, flags | O_NONBLOCK);
   const auto transport = std::make_shared<Transport>(loop_, fd, kind);
   transport->attach_by_ns = monotonic_ns() + attach_timeout_ns;
-  transport->decoder.limit_payload(link::kMaxAttachBytes);
+  transport->decoder.limit_payload(session::kMaxAttachBytes);
   unattached_.push_back(transport);
   wait_readable(transport);
 }
@@ -170,22 +170,22 @@ void CommandChannel::tick(std::uint64_t now_ns) {
 void CommandChannel::take_unattached(const TransportPointer& transport, std::string_view bytes) {
   transport->received += bytes;
   if (!transport->decoder.feed(bytes).ok()) return lose(transport, TransportLoss::kHungUp);
-  const std::optional<link::Frame> frame = transport->decoder.next();
+  const std::optional<session::Frame> frame = transport->decoder.next();
   if (!frame) {
     constexpr std::size_t kLongestAttach =
-        link::kPreamble.size() + link::kHeaderBytes + link::kMaxAttachBytes;
+        session::kPreamble.size() + session::kHeaderBytes + session::kMaxAttachBytes;
     if (transport->received.size() > kLongestAttach) lose(transport, TransportLoss::kHungUp);
     return;
   }
-  if (frame->header.type != link::FrameType::kAttach)
+  if (frame->header.type != session::FrameType::kAttach)
     return lose(transport, TransportLoss::kHungUp);
   const Result<std::uint32_t> takeover = check_attach(*frame);
   if (!takeover.ok()) return reject(transport, takeover.error().message);
   attach(transport, *frame, *takeover);
 }
 
-Result<std::uint32_t> CommandChannel::check_attach(const link::Frame& frame) {
-  const link::AttachRequest request = IVY_TRY(link::decode_attach(frame.payload));
+Result<std::uint32_t> CommandChannel::check_attach(const session::Frame& frame) {
+  const session::AttachRequest request = IVY_TRY(session::decode_attach(frame.payload));
   if (request.job_id != job_id_) return Error{Code::kNotFound, "this supervisor runs another job"};
   if (request.build != build_name())
     return Error{Code::kFailedPrecondition, "the launcher is build " + request.build +
@@ -202,7 +202,7 @@ Result<std::uint32_t> CommandChannel::check_attach(const link::Frame& frame) {
   return request.takeover;
 }
 
-void CommandChannel::attach(const TransportPointer& transport, const link::Frame& frame,
+void CommandChannel::attach(const TransportPointer& transport, const session::Frame& frame,
                             std::uint32_t takeover) {
   // A launcher that redials knows that its old transport is broken; we may not have noticed yet.
   if (attached_) close(attached_);
@@ -217,10 +217,10 @@ void CommandChannel::attach(const TransportPointer& transport, const link::Frame
     owner_.on_taken_over(session_.take_over());
   }
   session_.transport_up();
-  session_.send_handshake(link::FrameType::kAttached, {});
+  session_.send_handshake(session::FrameType::kAttached, {});
   const std::string received = std::exchange(transport->received, {});
   // Only the Attach is consumed; frames after it wait in the session for attached().
-  const Result<std::vector<link::Frame>> again = session_.receive(received);
+  const Result<std::vector<session::Frame>> again = session_.receive(received);
   if (!again.ok() || !session_.attached(frame.header.acknowledged).ok())
     return lose(transport, TransportLoss::kHungUp);
   deliver(transport, {});
@@ -228,11 +228,11 @@ void CommandChannel::attach(const TransportPointer& transport, const link::Frame
 }
 
 void CommandChannel::reject(const TransportPointer& transport, const std::string& text) {
-  link::FrameHeader header;
+  session::FrameHeader header;
   header.length = static_cast<std::uint32_t>(text.size());
-  header.type = link::FrameType::kAttached;
+  header.type = session::FrameType::kAttached;
   header.sent_at_ns = monotonic_ns();
-  const std::string bytes = std::string(link::kPreamble) + link::encode_header(header) + text;
+  const std::string bytes = std::string(session::kPreamble) + session::encode_header(header) + text;
   // A new socket accepts these few bytes immediately. If it does not, closing it is message enough.
   [[maybe_unused]] const ssize_t written =
       ::write(transport->socket.native_handle(), bytes.data(), bytes.size());
@@ -243,16 +243,16 @@ void CommandChannel::reject(const TransportPointer& transport, const std::string
 
 void CommandChannel::deliver(const TransportPointer& transport, std::string_view bytes) {
   lease_.received();
-  Result<std::vector<link::Frame>> frames = session_.receive(bytes);
+  Result<std::vector<session::Frame>> frames = session_.receive(bytes);
   if (!frames.ok()) return lose(transport, TransportLoss::kHungUp);
   const std::int64_t now_ns = monotonic_ns();
   if (session_.last_stamp_ns() != 0)
     delays_.add(now_ns - static_cast<std::int64_t>(session_.last_stamp_ns()), now_ns);
-  for (link::Frame& frame : *frames) {
+  for (session::Frame& frame : *frames) {
     // A heartbeat of the launcher's second thread, while its loop is busy.
-    if (frame.header.type == link::FrameType::kAlive) continue;
-    const bool expected = frame.header.type == link::FrameType::kCommand ||
-                          frame.header.type == link::FrameType::kInput;
+    if (frame.header.type == session::FrameType::kAlive) continue;
+    const bool expected = frame.header.type == session::FrameType::kCommand ||
+                          frame.header.type == session::FrameType::kInput;
     if (!expected || !owner_.on_frame(frame).ok()) return lose(transport, TransportLoss::kHungUp);
     if (transport->is_closed) return;
   }
@@ -265,9 +265,10 @@ void CommandChannel::lose(const TransportPointer& transport, TransportLoss loss)
   const bool was_attached = transport == attached_;
   // A launcher on this host may exit before it has attached, and a remote one may be rejected:
   // neither can connect again. Any other launcher may use another transport.
-  const bool cannot_reconnect = transport->kind == TransportEnd::kLocal || transport->is_rejected;
+  const bool cannot_reconnect = transport->kind == TransportKind::kLocal || transport->is_rejected;
   const bool was_awaited = transport->is_first && cannot_reconnect && token_.empty();
   // Counts as an attached transport, so that the lease knows the kind of what it loses.
+  // Counts as an attached transport, so that the lease knows the kind of the one that it loses.
   if (was_awaited) lease_.transport_attached(transport->kind);
   close(transport);
   if (!was_attached && !was_awaited) return;
@@ -343,18 +344,18 @@ void CommandChannel::write_some() {
 }
 
 void CommandChannel::send_heartbeat() {
-  session_.send_heartbeat(delays_.is_empty() ? "" : link::encode_delay(delays_.value_ns()));
+  session_.send_heartbeat(delays_.is_empty() ? "" : session::encode_delay(delays_.value_ns()));
   flush();
 }
 
-bool CommandChannel::send_alive(const link::Alive& alive) {
+bool CommandChannel::send_alive(const session::Alive& alive) {
   const std::lock_guard<std::mutex> lock(write_mutex_);
   if (!attached_ || !attached_->has_answered || attached_->is_write_broken) return false;
   Transport& transport = *attached_;
   // Frames must not mix: first write the rest of the loop's data, which serves as a heartbeat too.
   if (transport.out_written < transport.out.size()) write_out(transport);
   if (transport.out_written < transport.out.size()) return false;
-  transport.out = link::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
+  transport.out = session::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
   transport.out_written = 0;
   write_out(transport);  // The loop writes the rest before its next frame.
   return true;

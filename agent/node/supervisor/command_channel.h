@@ -22,7 +22,7 @@
 #include "agent/node/workers/lease.h"
 #include "proto/contract/recent_minimum.h"
 #include "proto/contract/status.h"
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 namespace ivy {
 
@@ -33,13 +33,13 @@ bool equal_secrets(std::string_view a, std::string_view b);
 class CommandChannelEvents {
  public:
   // Receives each Command or Input once and in order. An error closes its transport.
-  virtual Result<void> on_frame(link::Frame& frame) = 0;
+  virtual Result<void> on_frame(session::Frame& frame) = 0;
   // A batch was received: credit, acknowledgements or the lease may have changed.
   virtual void on_batch_end() = 0;
   virtual void on_transport_lost() = 0;
   // Another launcher has taken the job over. `waiting` is the output that the session still holds
   // and sends to it.
-  virtual void on_taken_over(const std::vector<link::OutputChunk>& waiting) = 0;
+  virtual void on_taken_over(const std::vector<session::OutputChunk>& waiting) = 0;
 
  protected:
   ~CommandChannelEvents() = default;
@@ -55,7 +55,7 @@ class CommandChannel {
                  CommandChannelEvents& owner);
   ~CommandChannel();
 
-  link::Session& session() { return session_; }
+  session::Session& session() { return session_; }
   // The token of the first Attach; empty before.
   const std::string& token() const { return token_; }
   // Allows another launcher to take the job over from now on.
@@ -71,7 +71,7 @@ class CommandChannel {
   void send_heartbeat();
   // Sends the heartbeat of another thread to an attached launcher, between two frames of the loop.
   // Returns false if the transport does not accept it now. Thread: any.
-  bool send_alive(const link::Alive& alive);
+  bool send_alive(const session::Alive& alive);
   // Shuts the attached transport down. Data that was written before still arrives; call flush_now()
   // for the rest first.
   void hang_up();
@@ -84,12 +84,13 @@ class CommandChannel {
 
   void accept();
   void accept_pending();
-  void add_transport(int fd, TransportEnd kind, std::uint64_t attach_timeout_ns);
+  void add_transport(int fd, TransportKind kind, std::uint64_t attach_timeout_ns);
   void wait_readable(const TransportPointer& transport);
   void read_some(const TransportPointer& transport);
   void take_unattached(const TransportPointer& transport, std::string_view bytes);
-  Result<std::uint32_t> check_attach(const link::Frame& frame);
-  void attach(const TransportPointer& transport, const link::Frame& frame, std::uint32_t takeover);
+  Result<std::uint32_t> check_attach(const session::Frame& frame);
+  void attach(const TransportPointer& transport, const session::Frame& frame,
+              std::uint32_t takeover);
   void reject(const TransportPointer& transport, const std::string& text);
   void deliver(const TransportPointer& transport, std::string_view bytes);
   void lose(const TransportPointer& transport, TransportLoss loss);
@@ -105,7 +106,7 @@ class CommandChannel {
   const std::string job_id_;
   Lease& lease_;
   CommandChannelEvents& owner_;
-  link::Session session_;
+  session::Session session_;
   std::string token_;
   RecentMinimum delays_;        // Delays of the launcher's frames, by its own time stamps.
   std::uint32_t takeover_ = 0;  // Number of the launcher to which the session belongs.

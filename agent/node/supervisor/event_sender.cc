@@ -25,14 +25,14 @@ int JobOutcome::exit_code(bool has_workers, bool launcher_lost) const {
 }
 
 TakenOver streams_taken_over(const std::vector<OutputPump::Progress>& progress,
-                             const std::vector<link::OutputChunk>& waiting,
+                             const std::vector<session::OutputChunk>& waiting,
                              std::uint32_t generation) {
   struct Rest {
     std::uint64_t bytes = 0;
     bool has_end = false;
   };
   std::map<std::pair<std::uint32_t, std::uint8_t>, Rest> rests;
-  for (const link::OutputChunk& chunk : waiting) {
+  for (const session::OutputChunk& chunk : waiting) {
     Rest& rest = rests[{chunk.rank, chunk.stream}];
     rest.bytes += chunk.bytes.size();
     rest.has_end |= chunk.end;
@@ -67,7 +67,7 @@ void EventSender::send(const Event& event) {
 }
 
 void EventSender::pass_on(const Event& event, const std::string& bytes) {
-  const bool is_sent = channel_.session().send(link::FrameType::kEvent, bytes).ok();
+  const bool is_sent = channel_.session().send(session::FrameType::kEvent, bytes).ok();
   if (is_sent) channel_.flush();
   if (!is_sent && EventBudget::is_essential(event)) were_lost_ = true;
 }
@@ -90,7 +90,7 @@ void EventSender::send_again(TakenOver taken) {
   events.insert(events.begin(), first.SerializeAsString());
   // The queue was just emptied, so it has room for everything that it contained before.
   for (std::string& bytes : events) {
-    if (channel_.session().send(link::FrameType::kEvent, std::move(bytes)).ok()) continue;
+    if (channel_.session().send(session::FrameType::kEvent, std::move(bytes)).ok()) continue;
     were_lost_ = true;
     return;
   }

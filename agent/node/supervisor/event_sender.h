@@ -14,7 +14,7 @@
 #include "agent/node/workers/event_budget.h"
 #include "agent/node/workers/output_pump.h"
 #include "proto/wire/job.pb.h"
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 namespace ivy {
 
@@ -37,7 +37,7 @@ class JobOutcome {
 // Returns how far each output stream of `generation` was sent to the last launcher. `waiting` are
 // the chunks that the session still holds: they are sent to the new launcher. Pure.
 TakenOver streams_taken_over(const std::vector<OutputPump::Progress>& progress,
-                             const std::vector<link::OutputChunk>& waiting,
+                             const std::vector<session::OutputChunk>& waiting,
                              std::uint32_t generation);
 
 class EventSender final : public EventSink {

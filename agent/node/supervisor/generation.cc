@@ -388,7 +388,7 @@ void Generation::check() {
 EndingFacts Generation::facts() {
   EndingFacts facts;
   facts.workers_ended = workers_.have_ended() && !awaits_replacement();
-  facts.output_queued = workers_.are_over();
+  facts.has_all_output = workers_.are_over();
   if (facts.workers_ended && !is_proved_empty_ && ending_.phase() != EndingPhase::kIdle)
     // The process tree is proved empty by two passes in a row, so a first "no" is checked again.
     is_proved_empty_ =
@@ -485,7 +485,7 @@ void Generation::report(bool is_clean) {
   events_.send(event);
   // On the launcher's host a lost transport cannot be replaced, so data that was written need not
   // be sent again.
-  const bool is_local = context_.start.transport == TransportEnd::kLocal;
+  const bool is_local = context_.start.transport == TransportKind::kLocal;
   const bool is_final = finishes_when_clean_ && is_local && !outlives_launcher_ && is_clean;
   const bool is_delivered = is_final && channel_.flush_now();
   // A launcher that is suspended or has exited does not fetch the report.

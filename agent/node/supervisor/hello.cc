@@ -22,11 +22,11 @@ namespace {
 // folder queries the server). A user who mistyped a name has to wait that long, too.
 constexpr std::chrono::milliseconds kRetryTime{6'000};
 
-void add_program(const Hello& hello, TransportEnd transport, const BlockingPool::Label& label,
+void add_program(const Hello& hello, TransportKind transport, const BlockingPool::Label& label,
                  HostFacts& facts) {
   ProgramRequest request;
   // A file that is missing on the launcher's own host was never saved.
-  if (transport != TransportEnd::kLocal) request.retry_time = kRetryTime;
+  if (transport != TransportKind::kLocal) request.retry_time = kRetryTime;
   request.awaits = [&label](const std::string& path) {
     label.set(path + " to appear on its network file system");
   };
@@ -109,7 +109,7 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
   return error;
 }
 
-HostFacts inspect_host(const Hello& hello, TransportEnd transport,
+HostFacts inspect_host(const Hello& hello, TransportKind transport,
                        const BlockingPool::Label& label) {
   HostFacts facts = collect_host_facts();
   add_program(hello, transport, label, facts);

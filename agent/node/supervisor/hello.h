@@ -23,7 +23,7 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
 // Reads files of the user and of the host, whose file systems may not respond: call it on a pool
 // thread. Takes well under a millisecond plus the time to hash the script. On hosts other than the
 // launcher's it waits some seconds for a script that a network file system does not show yet.
-HostFacts inspect_host(const Hello& hello, TransportEnd transport,
+HostFacts inspect_host(const Hello& hello, TransportKind transport,
                        const BlockingPool::Label& label);
 
 // Returns the part of the answer that does not depend on the host's files. Reserves the requested

@@ -71,10 +71,10 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
 
  private:
   // CommandChannelEvents
-  Result<void> on_frame(link::Frame& frame) override;
+  Result<void> on_frame(session::Frame& frame) override;
   void on_batch_end() override { generation_.workers().output().pump(); }
   void on_transport_lost() override { check_launcher(); }
-  void on_taken_over(const std::vector<link::OutputChunk>& waiting) override;
+  void on_taken_over(const std::vector<session::OutputChunk>& waiting) override;
   // StackCollectorOwner
   void send_stacks(const Event& event) override { events_.send(event); }
   std::uint64_t waiting_bytes() override { return channel_.session().waiting_control_bytes(); }
@@ -170,8 +170,8 @@ int Supervisor::run() {
 
 // -- The launcher's commands
 
-Result<void> Supervisor::on_frame(link::Frame& frame) {
-  if (frame.header.type == link::FrameType::kInput) {
+Result<void> Supervisor::on_frame(session::Frame& frame) {
+  if (frame.header.type == session::FrameType::kInput) {
     generation_.workers().input().push(std::move(frame.payload));
     return {};
   }
@@ -357,7 +357,7 @@ void Supervisor::on_read_operations(const ReadOperations& request) {
 }
 
 // Sends everything that a launcher needs when it has taken the job over.
-void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
+void Supervisor::on_taken_over(const std::vector<session::OutputChunk>& waiting) {
   HostWorkers& workers = generation_.workers();
   TakenOver taken = streams_taken_over(workers.output().progress(), waiting, workers.generation());
   taken.set_max_restarts(generation_.max_restarts());
@@ -490,7 +490,7 @@ void Supervisor::check_launcher() {
   if (generation_.is_idle()) return generation_.finish();
   generation_.order_stop(generation_.grace_ns(),
                          "the launcher has not acknowledged " +
-                             std::to_string(link::kMaxUnacknowledgedBytes >> 20) +
+                             std::to_string(session::kMaxUnacknowledgedBytes >> 20) +
                              " MiB of events from this host");
 }
 
@@ -498,7 +498,7 @@ void Supervisor::check_launcher() {
 // task.
 void Supervisor::beat(std::chrono::nanoseconds loop_silent) {
   if (is_launcher_paused_.load(std::memory_order_relaxed)) return;
-  link::Alive alive;
+  session::Alive alive;
   if (loop_silent > 2 * kHeartbeat)
     alive.loop_silent_ns = static_cast<std::uint64_t>(loop_silent.count());
   if (const auto overdue = context_.blocking.overdue()) {

@@ -71,7 +71,7 @@ EndingStep Ending::terminate_leftovers(const EndingFacts& facts, std::uint64_t n
 EndingStep Ending::advance(const EndingFacts& facts, std::uint64_t now_ns) {
   if (phase_ == EndingPhase::kIdle || phase_ == EndingPhase::kReported) return {};
   if (facts.workers_ended && facts.empty) {
-    if (!facts.output_queued) return {};
+    if (!facts.has_all_output) return {};
     phase_ = EndingPhase::kReported;
     return {EndingAction::kReportClean, std::nullopt};
   }

@@ -22,9 +22,9 @@ enum class EndingPhase {
 };
 
 struct EndingFacts {
-  bool workers_ended = false;  // No worker's process is alive.
-  bool empty = false;          // The containment is proved to be empty.
-  bool output_queued = false;  // All output and all ends of streams were passed to the session.
+  bool workers_ended = false;   // No worker's process is alive.
+  bool empty = false;           // The containment is proved to be empty.
+  bool has_all_output = false;  // All output and all ends of streams were passed to the session.
 };
 
 enum class EndingAction {

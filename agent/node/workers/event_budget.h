@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "proto/wire/job.pb.h"
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 namespace ivy {
 
@@ -20,7 +20,7 @@ class EventBudget {
   // Failure texts and workers' reports use at most half of the bytes that may wait for an
   // acknowledgement. The other half is for the events themselves: 4096 starts and exits take 1 MiB
   // of it.
-  static constexpr std::uint64_t kMaxTextBytes = link::kMaxUnacknowledgedBytes / 2;
+  static constexpr std::uint64_t kMaxTextBytes = session::kMaxUnacknowledgedBytes / 2;
   // Limit for RankUpdates of ranks that leave and attach repeatedly; beyond it only the newest
   // state is sent, later.
   static constexpr std::uint64_t kMaxUpdateBytes = 4u << 20;

@@ -12,7 +12,7 @@
 
 namespace ivy {
 
-InputPipe::InputPipe(boost::asio::io_context& loop, link::Session& session,
+InputPipe::InputPipe(boost::asio::io_context& loop, session::Session& session,
                      std::function<void()> granted)
     : loop_(loop), session_(session), granted_(std::move(granted)) {}
 

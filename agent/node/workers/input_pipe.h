@@ -15,14 +15,15 @@
 #include <vector>
 
 #include "proto/os/descriptor.h"
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 namespace ivy {
 
 class InputPipe {
  public:
   // `granted` is called after credit has been granted.
-  InputPipe(boost::asio::io_context& loop, link::Session& session, std::function<void()> granted);
+  InputPipe(boost::asio::io_context& loop, session::Session& session,
+            std::function<void()> granted);
   ~InputPipe();
 
   // Sets the ranks that will read, before open(). An empty list means that no rank reads.
@@ -64,7 +65,7 @@ class InputPipe {
   void wait(std::uint32_t rank, const ReaderPointer& reader);
 
   boost::asio::io_context& loop_;
-  link::Session& session_;
+  session::Session& session_;
   std::function<void()> granted_;
   // Set to false by the destructor, after which dropped bytes are not granted.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -17,7 +17,7 @@ void Lease::end(std::string reason) {
   reason_ = std::move(reason);
 }
 
-void Lease::transport_attached(TransportEnd kind) {
+void Lease::transport_attached(TransportKind kind) {
   kind_ = kind;
   enter(LeaseState::kAttached);
 }
@@ -35,7 +35,7 @@ void Lease::transport_lost(TransportLoss loss) {
   if (state_ == LeaseState::kEnded) return;
   if (outlives_launcher_) return enter(LeaseState::kHungUp);
   // A local transport is lost only when the launcher itself exits.
-  if (kind_ == TransportEnd::kLocal) return end("the launcher exited");
+  if (kind_ == TransportKind::kLocal) return end("the launcher exited");
   enter(loss == TransportLoss::kHalfClosed ? LeaseState::kHalfClosed : LeaseState::kHungUp);
 }
 
@@ -45,7 +45,7 @@ void Lease::advance(std::uint64_t elapsed_ns) {
   const std::uint64_t absence_ns = outlives_launcher_ ? limits_.silence_ns : limits_.absence_ns;
   switch (state_) {
     case LeaseState::kAttached:
-      if (kind_ == TransportEnd::kRelay && elapsed_ns_ >= limits_.silence_ns)
+      if (kind_ == TransportKind::kRelay && elapsed_ns_ >= limits_.silence_ns)
         end("lease: received nothing from the launcher for " + seconds(limits_.silence_ns));
       return;
     case LeaseState::kHalfClosed:
@@ -57,7 +57,7 @@ void Lease::advance(std::uint64_t elapsed_ns) {
       return;
     case LeaseState::kPaused: {
       const std::uint64_t pause_ns = std::max(limits_.pause_ns, limits_.silence_ns);
-      if (kind_ == TransportEnd::kRelay && elapsed_ns_ >= pause_ns)
+      if (kind_ == TransportKind::kRelay && elapsed_ns_ >= pause_ns)
         end("lease: the launcher has been suspended for " + seconds(pause_ns));
       return;
     }

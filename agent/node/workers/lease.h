@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kNanosPerMilli = 1'000'000;
 inline constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
 
 // The process at the far end of a transport.
-enum class TransportEnd {
+enum class TransportKind {
   // The launcher itself holds the other end. End of file means that it has exited, so the workers
   // are stopped immediately, with the usual grace period.
   kLocal,
@@ -59,7 +59,7 @@ class Lease {
   // The job may outlive its launcher: after any kind of transport loss the workers keep running for
   // silence_ns, and another launcher may attach.
   void set_outlives_launcher(bool outlives) { outlives_launcher_ = outlives; }
-  void transport_attached(TransportEnd kind);
+  void transport_attached(TransportKind kind);
   // Call when bytes from the attached launcher have arrived.
   void received();
   // The launcher announced that it will be silent. Ends with received(), or after pause_ns.
@@ -81,7 +81,7 @@ class Lease {
 
   LeaseLimits limits_;
   bool outlives_launcher_ = false;
-  TransportEnd kind_ = TransportEnd::kRelay;
+  TransportKind kind_ = TransportKind::kRelay;
   LeaseState state_ = LeaseState::kWaiting;
   std::uint64_t elapsed_ns_ = 0;  // Since the state was entered or data arrived.
   std::string reason_;

@@ -27,8 +27,8 @@ struct OutputPump::Stream {
 
   boost::asio::posix::stream_descriptor pipe;
   StreamName name;
-  std::uint64_t queued_bytes = 0;  // Bytes passed to the session.
-  std::optional<RankLog> log;      // Absent once it is closed or given up.
+  std::uint64_t queued_bytes = 0;   // Bytes passed to the session.
+  std::optional<NodeRankFile> log;  // Absent once it is closed or given up.
   bool log_failed = false;
   std::function<void()> ended;
   std::optional<std::size_t> bytes_left;  // After cut(): bytes still to read.
@@ -39,7 +39,7 @@ struct OutputPump::Stream {
   bool breaks_line = false;  // The rank's previous process left such a line.
 };
 
-OutputPump::OutputPump(boost::asio::io_context& loop, link::Session& session,
+OutputPump::OutputPump(boost::asio::io_context& loop, session::Session& session,
                        OutputPumpEvents& owner)
     : loop_(loop),
       session_(session),
@@ -49,7 +49,7 @@ OutputPump::OutputPump(boost::asio::io_context& loop, link::Session& session,
 OutputPump::~OutputPump() = default;
 
 OutputPump::StreamId OutputPump::add(int fd, const StreamName& name,
-                                     const std::optional<RankLog::Name>& log,
+                                     const std::optional<NodeRankFile::Name>& log,
                                      std::function<void()> ended) {
   auto stream = std::make_unique<Stream>(loop_, fd);
   stream->name = name;
@@ -60,7 +60,7 @@ OutputPump::StreamId OutputPump::add(int fd, const StreamName& name,
     if (other->queued_bytes > 0) stream->breaks_line = other->is_mid_line;
   }
   if (log) {
-    RankLog::Name file = *log;
+    NodeRankFile::Name file = *log;
     file.offset = before;
     open_log(*stream, file);
   }
@@ -81,7 +81,7 @@ void OutputPump::wait(Stream& stream) {
 }
 
 bool OutputPump::has_room() const {
-  return discarding_ || session_.flow_room() >= link::kOutputHeaderBytes + kMinFreeBytes;
+  return discarding_ || session_.flow_room() >= session::kOutputHeaderBytes + kMinFreeBytes;
 }
 
 void OutputPump::pump() {
@@ -106,7 +106,7 @@ void OutputPump::pump() {
 void OutputPump::read_once(Stream& stream) {
   std::size_t limit = kChunkBytes;
   if (!discarding_)
-    limit = std::min<std::size_t>(limit, session_.flow_room() - link::kOutputHeaderBytes);
+    limit = std::min<std::size_t>(limit, session_.flow_room() - session::kOutputHeaderBytes);
   if (stream.bytes_left) limit = std::min(limit, *stream.bytes_left);
   if (limit == 0) return end(stream);
   // Leave room for the line end that is inserted first.
@@ -132,10 +132,10 @@ void OutputPump::forward(Stream& stream, std::string_view bytes) {
   stream.is_mid_line = bytes.back() != '\n';
   if (stream.log) stream.log->write(bytes);
   if (discarding_) return;
-  const link::OutputChunk chunk{stream.name.generation, stream.name.rank, stream.name.stream, false,
-                                bytes};
+  const session::OutputChunk chunk{stream.name.generation, stream.name.rank, stream.name.stream,
+                                   false, bytes};
   stream.queued_bytes += bytes.size();
-  session_.send_flow(link::FrameType::kOutput, link::encode_output(chunk));
+  session_.send_flow(session::FrameType::kOutput, session::encode_output(chunk));
   owner_.output_queued();
 }
 
@@ -143,9 +143,9 @@ void OutputPump::end(Stream& stream) {
   stream.is_over = true;
   boost::system::error_code ignored;
   stream.pipe.close(ignored);
-  const link::OutputChunk chunk{
+  const session::OutputChunk chunk{
       stream.name.generation, stream.name.rank, stream.name.stream, true, {}};
-  session_.send_flow(link::FrameType::kOutput, link::encode_output(chunk));
+  session_.send_flow(session::FrameType::kOutput, session::encode_output(chunk));
   owner_.output_queued();
   if (stream.log)
     stream.log->close();
@@ -153,7 +153,7 @@ void OutputPump::end(Stream& stream) {
     stream.ended();
 }
 
-void OutputPump::open_log(Stream& stream, const RankLog::Name& name) {
+void OutputPump::open_log(Stream& stream, const NodeRankFile::Name& name) {
   if (!writer_) {
     writer_ = std::make_unique<FileWriter>(
         kLogRoomBytes, [this, alive = std::weak_ptr<bool>(alive_), &loop = loop_] {

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "agent/node/workers/rank_log.h"
+#include "agent/node/workers/node_rank_file.h"
 #include "proto/os/file_writer.h"
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 namespace ivy {
 
@@ -60,12 +60,12 @@ class OutputPump {
 
   using StreamId = std::size_t;
 
-  OutputPump(boost::asio::io_context& loop, link::Session& session, OutputPumpEvents& owner);
+  OutputPump(boost::asio::io_context& loop, session::Session& session, OutputPumpEvents& owner);
   ~OutputPump();
 
   // Takes ownership of a non-blocking descriptor. Calls `ended` once, when the end of the stream is
   // queued and its log file, if any, is complete; never from inside add().
-  StreamId add(int fd, const StreamName& name, const std::optional<RankLog::Name>& log,
+  StreamId add(int fd, const StreamName& name, const std::optional<NodeRankFile::Name>& log,
                std::function<void()> ended);
   // Call when credit may have arrived: reads as much as the credit allows.
   void pump();
@@ -87,12 +87,12 @@ class OutputPump {
   void read_once(Stream& stream);
   void forward(Stream& stream, std::string_view bytes);
   void end(Stream& stream);
-  void open_log(Stream& stream, const RankLog::Name& name);
+  void open_log(Stream& stream, const NodeRankFile::Name& name);
   void logs_moved();
   void give_up_log(Stream& stream, std::uint64_t timeout_ns);
 
   boost::asio::io_context& loop_;
-  link::Session& session_;
+  session::Session& session_;
   OutputPumpEvents& owner_;
   std::unique_ptr<FileWriter> writer_;  // Created with the first log file.
   std::vector<std::unique_ptr<Stream>> streams_;

@@ -33,7 +33,7 @@
 #   torch.distributed.rendezvous             _TorchStorePatch
 #   multiprocessing.process                  _SemaphorePatch
 #   jax._src.clusters                        _add_jax_cluster
-#   jax._src.distributed                     _change_jax_start: State.initialize, State.shutdown and sys.exit
+#   jax._src.distributed                     _wrap_jax_initialize: State.initialize, State.shutdown and sys.exit
 #   jax._src.xla_bridge                      _finalize_mpi_at_exit, _watch_jax
 #   jax.experimental.multihost_utils         _answer_without_preemption_service
 #   accelerate.state                         _watch_accelerate
@@ -712,7 +712,7 @@ def _skip_shutdown_on_failure(module):
 
 # Wraps the initialization of jax.distributed: corrects its arguments and runs the join check before it, and sets up
 # collectives afterwards. Also changes its shutdown (_skip_shutdown_on_failure).
-def _change_jax_start(module):
+def _wrap_jax_initialize(module):
     import functools
     import inspect
     _disable_preemption_in_old_jax(module)
@@ -807,7 +807,7 @@ def _hook_jax():
             os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
         sys.meta_path.insert(0, _PatchTable({
             "jax._src.clusters": _add_jax_cluster,
-            "jax._src.distributed": _change_jax_start,
+            "jax._src.distributed": _wrap_jax_initialize,
             "jax._src.xla_bridge": _finalize_mpi_at_exit,
             "jax.experimental.multihost_utils": _answer_without_preemption_service,
         }))

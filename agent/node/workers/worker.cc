@@ -242,7 +242,7 @@ void Worker::add_streams(const WorkerGroup& group, WorkerLaunch::Pipes& pipes) {
 }
 
 void Worker::add_stream(const WorkerGroup& group, int fd, std::uint8_t stream) {
-  std::optional<RankLog::Name> log;
+  std::optional<NodeRankFile::Name> log;
   if (!group.log_directory.empty())
     log = {group.log_directory, context_.job_id, generation_, rank_, stream};
   streams_.push_back(

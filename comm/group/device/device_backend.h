@@ -22,8 +22,8 @@
 #include "comm/group/core/work.h"
 #include "comm/group/device/device_check.h"
 #include "comm/group/device/device_parts.h"
-#include "comm/group/world/job.h"
-#include "comm/nccl/communicator.h"
+#include "comm/group/world/job_member.h"
+#include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/operation.h"
 #include "comm/transports/liveness/failure_detector.h"
 
@@ -31,7 +31,7 @@ namespace ivy::comm {
 
 // References to parts of the communicator, all of which outlive the backend.
 struct DeviceContext {
-  Job& job;
+  JobMember& job;
   const Membership& ranks;
   HostCollectives& host;
   FirstFailure& failure;

@@ -12,7 +12,7 @@
 
 #include "comm/contract/failure.h"
 #include "comm/group/core/work.h"
-#include "comm/nccl/communicator.h"
+#include "comm/nccl/nccl_communicator.h"
 
 namespace ivy::comm {
 

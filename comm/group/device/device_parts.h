@@ -17,7 +17,7 @@
 #include "comm/group/core/membership.h"
 #include "comm/group/core/operation_display.h"
 #include "comm/group/device/device_check.h"
-#include "comm/group/world/job.h"
+#include "comm/group/world/job_member.h"
 #include "comm/nccl/enqueued.h"
 #include "comm/nccl/failed_communicator.h"
 #include "comm/nccl/operation.h"
@@ -29,7 +29,7 @@ namespace ivy::comm {
 class DeviceFailureDetector {
  public:
   // Keeps references to all arguments.
-  DeviceFailureDetector(Job& job, const Membership& ranks, HostCollectives& host,
+  DeviceFailureDetector(JobMember& job, const Membership& ranks, HostCollectives& host,
                         const FirstFailure& failure)
       : job_(job), ranks_(ranks), host_(host), failure_(failure) {}
   MaybeFailure check();
@@ -37,7 +37,7 @@ class DeviceFailureDetector {
  private:
   bool has_finished(const Failure& found) const;
 
-  Job& job_;
+  JobMember& job_;
   const Membership& ranks_;
   HostCollectives& host_;
   const FirstFailure& failure_;
@@ -97,12 +97,12 @@ class SideStream {
 // Shows enqueued operations in the status page. Thread: the one that watches the device.
 class DeviceDisplay {
  public:
-  DeviceDisplay(Job& job, const Membership& ranks) : job_(job), ranks_(ranks) {}
+  DeviceDisplay(JobMember& job, const Membership& ranks) : job_(job), ranks_(ranks) {}
   // Shows the operation that the device runs or, if null, the last one that was called.
   void show(const nccl::Enqueued* oldest, const DeviceCheck::LastOperation& last);
 
  private:
-  Job& job_;
+  JobMember& job_;
   const Membership& ranks_;
   std::optional<OperationDisplay> display_;  // Set from the first operation on.
   OperationShape displayed_;

@@ -13,7 +13,7 @@
 
 #include "comm/collectives/collective.h"
 #include "comm/contract/failure.h"
-#include "comm/nccl/communicator.h"
+#include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/operation.h"
 
 namespace ivy::comm {

@@ -12,7 +12,7 @@
 #include "comm/group/core/first_failure.h"
 #include "comm/group/core/membership.h"
 #include "comm/group/p2p/point_to_point.h"
-#include "comm/group/world/job.h"
+#include "comm/group/world/job_member.h"
 #include "comm/group/world/status_rows.h"
 #include "comm/transports/shm/shared_group.h"
 
@@ -21,7 +21,7 @@ namespace ivy::comm {
 class Messages {
  public:
   // All arguments must outlive it. `local` is null if no other rank is on this host.
-  Messages(Job& job, const Membership& ranks, SharedGroup* local, const FirstFailure& failure,
+  Messages(JobMember& job, const Membership& ranks, SharedGroup* local, const FirstFailure& failure,
            FailureHandler& handler)
       : job_(job), ranks_(ranks), local_(local), failure_(failure), handler_(handler) {}
 
@@ -35,7 +35,7 @@ class Messages {
   void close();
 
  private:
-  Job& job_;
+  JobMember& job_;
   const Membership& ranks_;
   SharedGroup* const local_;
   const FirstFailure& failure_;

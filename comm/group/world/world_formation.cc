@@ -232,7 +232,7 @@ Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) 
     if (host == hosts.end()) hosts.push_back(text.host_key);
   }
   if (inputs_.listener != nullptr && inputs_.identity.bootstrap != Bootstrap::kStore) {
-    inputs_.listener->expect(std::move(addresses));
+    inputs_.listener->accept_only_from(std::move(addresses));
   }
   MachineFacts& facts = world_.machine;
   facts.has_processor_each = have_processor_each(processors) && have_quota_each(quotas);

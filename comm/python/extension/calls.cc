@@ -13,11 +13,11 @@
 #include "comm/python/extension/arguments.h"
 #include "comm/python/extension/array_view.h"
 #include "comm/python/extension/collective_calls.h"
+#include "comm/python/extension/fallback_calls.h"
 #include "comm/python/extension/group_handles.h"
 #include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/library.h"
 #include "comm/python/extension/message_calls.h"
-#include "comm/python/extension/plain_calls.h"
 #include "comm/python/extension/python.h"
 
 namespace ivy::python {

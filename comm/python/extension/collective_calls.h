@@ -44,7 +44,7 @@ inline PyObject* broadcast(PyObject*, PyObject* const* given, Py_ssize_t count) 
     return library.broadcast(handle.comm, result.view.data(), input.count(), input.dtype(), root,
                              how);
   };
-  return carry_out(call) ? result.give() : nullptr;
+  return call_without_lock(call) ? result.give() : nullptr;
 }
 
 // Takes x, src, group, async_op and timeout.
@@ -58,8 +58,8 @@ inline PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_
   const auto call = [&](const ivy_call* how) {
     return library.broadcast(handle.comm, array.data(), array.count(), array.dtype(), root, how);
   };
-  return carry_out(call, array.memory()) && mark_changed(given[0]) ? new_reference(given[0])
-                                                                   : nullptr;
+  return call_without_lock(call, array.memory()) && mark_changed(given[0]) ? new_reference(given[0])
+                                                                           : nullptr;
 }
 
 // Takes x, dst, op, group, out, async_op, timeout and factor.
@@ -78,7 +78,7 @@ inline PyObject* reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return library.reduce(handle.comm, input.data(), is_root ? result.view.data() : nullptr,
                           input.count(), input.dtype(), op, root, how);
   };
-  if (!carry_out(call, input.memory())) return nullptr;
+  if (!call_without_lock(call, input.memory())) return nullptr;
   return is_root ? result.give() : new_reference(Py_None);
 }
 
@@ -96,7 +96,8 @@ inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t c
                           is_root ? array.data() : nullptr, array.count(), array.dtype(), op, root,
                           how);
   };
-  if (!carry_out(call, array.memory()) || (is_root && !mark_changed(given[0]))) return nullptr;
+  if (!call_without_lock(call, array.memory()) || (is_root && !mark_changed(given[0])))
+    return nullptr;
   return new_reference(given[0]);
 }
 
@@ -122,7 +123,7 @@ PyObject* combined(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return (library.*Function)(handle.comm, send, result.view.data(), input.count(), input.dtype(),
                                op, how);
   };
-  return carry_out(call, input.memory()) ? result.give() : nullptr;
+  return call_without_lock(call, input.memory()) ? result.give() : nullptr;
 }
 
 // all_reduce_, scan_ and exscan_, as combined(). Takes x, op, group, async_op, timeout and factor.
@@ -137,8 +138,8 @@ PyObject* combined_in_place(PyObject*, PyObject* const* given, Py_ssize_t count)
     return (library.*Function)(handle.comm, IVY_IN_PLACE, array.data(), array.count(),
                                array.dtype(), op, how);
   };
-  return carry_out(call, array.memory()) && mark_changed(given[0]) ? new_reference(given[0])
-                                                                   : nullptr;
+  return call_without_lock(call, array.memory()) && mark_changed(given[0]) ? new_reference(given[0])
+                                                                           : nullptr;
 }
 
 // Takes xs, op, group, async_op, timeout, factor and whether it works in place.
@@ -154,7 +155,7 @@ inline PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssiz
                                         arrays.receives(), arrays.counts(), arrays.dtype(), op,
                                         how);
   };
-  return carry_out(call, arrays.memory()) && arrays.mark_all_changed()
+  return call_without_lock(call, arrays.memory()) && arrays.mark_all_changed()
              ? new_reference(arrays.results())
              : nullptr;
 }
@@ -176,7 +177,7 @@ inline PyObject* reduce_scatter(PyObject*, PyObject* const* given, Py_ssize_t co
     return library.reduce_scatter(handle.comm, input.data(), result.view.data(),
                                   result.view.count(), input.dtype(), op, how);
   };
-  return carry_out(call, input.memory()) ? result.give() : nullptr;
+  return call_without_lock(call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes x, axis, uneven, group, out, async_op and timeout.
@@ -195,7 +196,7 @@ inline PyObject* all_gather(PyObject*, PyObject* const* given, Py_ssize_t count)
     return library.all_gather(handle.comm, input.data(), result.view.data(), input.count(),
                               input.dtype(), how);
   };
-  return carry_out(call, input.memory()) ? result.give() : nullptr;
+  return call_without_lock(call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes x, dst, axis, uneven, group, out, async_op and timeout.
@@ -215,7 +216,7 @@ inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return library.gather(handle.comm, input.data(), is_root ? result.view.data() : nullptr,
                           input.count(), input.dtype(), root, how);
   };
-  if (!carry_out(call, input.memory())) return nullptr;
+  if (!call_without_lock(call, input.memory())) return nullptr;
   return is_root ? result.give() : new_reference(Py_None);
 }
 
@@ -230,7 +231,8 @@ PyObject* exchanged_in_place(PyObject* given, PyObject* group) {
   const auto call = [&](const ivy_call* how) {
     return (library.*Function)(handle.comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
   };
-  return carry_out(call, array.memory()) && mark_changed(given) ? new_reference(given) : nullptr;
+  return call_without_lock(call, array.memory()) && mark_changed(given) ? new_reference(given)
+                                                                        : nullptr;
 }
 
 // Takes x, split, group, async_op and timeout.
@@ -261,7 +263,7 @@ inline PyObject* all_to_all(PyObject*, PyObject* const* given, Py_ssize_t count)
     return library.all_to_all(handle.comm, input.data(), result.view.data(), each, input.dtype(),
                               how);
   };
-  return carry_out(call, input.memory()) ? result.give() : nullptr;
+  return call_without_lock(call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes group, async_op and timeout.
@@ -270,7 +272,7 @@ inline PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
   const GroupCall handle(given[0]);
   if (!handle) return not_implemented();
   const auto call = [&](const ivy_call* how) { return library.barrier(handle.comm, how); };
-  return carry_out(call) ? new_reference(Py_None) : nullptr;
+  return call_without_lock(call) ? new_reference(Py_None) : nullptr;
 }
 
 inline PyMethodDef collective_methods[] = {

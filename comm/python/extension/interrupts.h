@@ -68,7 +68,8 @@ inline bool succeeded(int code, Raised& raised) {
 // Only the main thread runs signal handlers. An asynchronous call (`work` is set) returns without
 // waiting, and must not leave a pointer to this frame behind.
 template <class Call>
-bool carry_out(const Call& call, const DenseMemory& memory = {}, ivy_work** work = nullptr) {
+bool call_without_lock(const Call& call, const DenseMemory& memory = {},
+                       ivy_work** work = nullptr) {
   Raised raised;
   ivy_call how = {};
   how.struct_bytes = sizeof how;

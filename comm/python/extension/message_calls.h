@@ -36,7 +36,7 @@ inline PyObject* send(PyObject*, PyObject* const* given, Py_ssize_t count) {
   const auto call = [&](const ivy_call* how) {
     return library.send(handle.comm, array.data(), array.count(), array.dtype(), to, tag, how);
   };
-  return carry_out(call) ? new_reference(Py_None) : nullptr;
+  return call_without_lock(call) ? new_reference(Py_None) : nullptr;
 }
 
 // The rank and the tag that a call waits for.
@@ -54,7 +54,7 @@ struct Awaited {
   }
   // Returns false with an exception set.
   bool receive(const ArrayView& into) const {
-    return carry_out([&](const ivy_call* how) {
+    return call_without_lock([&](const ivy_call* how) {
       return library.recv(handle.comm, into.data(), into.count(), into.dtype(), from, tag, nullptr,
                           how);
     });

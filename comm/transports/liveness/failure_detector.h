@@ -20,7 +20,7 @@ class FailureDetector {
 
   // Returns a futex word that changes and is woken when check() may have something new to report,
   // or null. Waits also call check() every poll_interval(): a rank that finalizes changes no word.
-  virtual const std::atomic<std::uint32_t>* word() const = 0;
+  virtual const std::atomic<std::uint32_t>* wake_word() const = 0;
   virtual std::chrono::milliseconds poll_interval() const = 0;
 
   // Returns why the communicator that owns this detector cannot continue, or nothing if it can. A

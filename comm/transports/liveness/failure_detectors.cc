@@ -71,7 +71,7 @@ class PageDetector final : public FailureDetector {
         members_(std::move(members)),
         self_(self) {}
 
-  const std::atomic<std::uint32_t>* word() const override { return &page_.event_count(); }
+  const std::atomic<std::uint32_t>* wake_word() const override { return &page_.event_count(); }
   milliseconds poll_interval() const override { return kRescan; }
 
   using FailureDetector::check;
@@ -182,7 +182,7 @@ class ProcessDetector final : public FailureDetector {
     }
   }
 
-  const std::atomic<std::uint32_t>* word() const override { return nullptr; }
+  const std::atomic<std::uint32_t>* wake_word() const override { return nullptr; }
   milliseconds poll_interval() const override { return kProcessPoll; }
 
   using FailureDetector::check;
@@ -256,7 +256,7 @@ class InterruptibleDetector final : public FailureDetector {
   InterruptibleDetector(std::unique_ptr<FailureDetector> inner, const Failure& failure)
       : inner_(std::move(inner)), failure_(failure) {}
 
-  const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
+  const std::atomic<std::uint32_t>* wake_word() const override { return inner_->wake_word(); }
   milliseconds poll_interval() const override {
     const milliseconds interval = inner_->poll_interval();
     return InterruptScope::is_any() ? std::min(interval, InterruptScope::kPeriod) : interval;

@@ -125,7 +125,8 @@ void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t 
                        std::uint32_t member) {
   FailureDetector* const detector = policy_.failure_detector();
   SleepLine& line = segment_.member(self_).sleep;
-  const std::atomic<std::uint32_t>* event_count = detector != nullptr ? detector->word() : nullptr;
+  const std::atomic<std::uint32_t>* event_count =
+      detector != nullptr ? detector->wake_word() : nullptr;
   const std::uint32_t seen_event_count =
       event_count != nullptr ? event_count->load(std::memory_order_acquire) : 0;
   const std::uint32_t seen_count = line.wake_count.load(std::memory_order_acquire);

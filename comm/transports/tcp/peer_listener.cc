@@ -178,7 +178,7 @@ Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& ad
       socket, {address_text(where.storage), where.scope()}, std::move(credentials), greeting_time));
 }
 
-void PeerListener::expect(AddressesOfRanks addresses) {
+void PeerListener::accept_only_from(AddressesOfRanks addresses) {
   {
     const std::lock_guard lock(mutex_);
     addresses_of_ranks_ = std::move(addresses);

@@ -83,7 +83,7 @@ class PeerListener {
 
   // From now on, accepts ranks only from these addresses. Used without ivyrun, where no supervisor
   // has started the ranks.
-  void expect(AddressesOfRanks addresses);
+  void accept_only_from(AddressesOfRanks addresses);
 
   // Returns "10.0.0.1:4123" or "[fd00::1]:4123"; a link-local address without its scope, because a
   // peer has a different one.

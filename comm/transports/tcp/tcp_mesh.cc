@@ -94,7 +94,7 @@ Failure TcpMesh::connection_failure(std::int32_t rank, const OperationCall& call
                              options_.communicator;
   // Supervisors report a death shortly after the socket closes. Without supervisors, only deaths on
   // this host are known; the communicator agrees on the rank that failed first.
-  const bool has_verdicts = detector_ != nullptr && detector_->word() != nullptr;
+  const bool has_verdicts = detector_ != nullptr && detector_->wake_word() != nullptr;
   const auto end = steady_now() + (has_verdicts ? FailureDetector::kVerdictTime : kOwnHostTime);
   Failure failure;
   bool is_first = true;

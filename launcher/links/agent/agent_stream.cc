@@ -229,7 +229,7 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
   std::mutex mutex_;            // Guards all members that follow.
   std::shared_ptr<Call> self_;  // Keeps the call alive until it is done.
   std::function<void()> done_;  // From when_done().
-  link::MessageSize message_size_;
+  session::MessageSize message_size_;
   std::string pending_;     // Bytes to be sent.
   std::size_t sent_ = 0;    // Bytes of pending_ that were sent.
   bool opening_ = true;     // The first message is being written.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/screen/log_files.h"
+#include "launcher/screen/rank_file_set.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 namespace ivy {
 namespace {
 
-class LogFilesTest : public ::testing::Test {
+class RankFileSetTest : public ::testing::Test {
  protected:
   void SetUp() override {
     char name[] = "/tmp/ivy-logs-XXXXXX";
@@ -42,10 +42,10 @@ class LogFilesTest : public ::testing::Test {
     return count;
   }
   // Opens them and waits for the answer.
-  static Result<void> open_all(LogFiles& files, const std::string& directory,
+  static Result<void> open_all(RankFileSet& files, const std::string& directory,
                                std::uint32_t generation, const std::vector<int>& ranks) {
     std::optional<Result<void>> opened;
-    LogFiles::Request request{.flag = "--log-dir"};
+    RankFileSet::Request request{.flag = "--log-dir"};
     const std::string folder = log_folder(directory, "job", generation) + "/";
     for (const int rank : ranks)
       request.paths[rank] = {folder + log_file_name(rank, 1), folder + log_file_name(rank, 2)};
@@ -58,7 +58,7 @@ class LogFilesTest : public ::testing::Test {
     return opened.value_or(Error{Code::kDeadlineExceeded, "no answer"});
   }
   // Everything has been written.
-  static void settle(LogFiles& files) {
+  static void settle(RankFileSet& files) {
     const bool is_idle = eventually([&] { return files.is_idle(); });
     EXPECT_TRUE(is_idle);
     files.take_done();
@@ -70,14 +70,14 @@ class LogFilesTest : public ::testing::Test {
   std::string root_;
 };
 
-TEST_F(LogFilesTest, NamesFoldersAndFiles) {
+TEST_F(RankFileSetTest, NamesFoldersAndFiles) {
   EXPECT_EQ(log_folder("runs", "j", 2), "runs/j/2");
   EXPECT_EQ(log_file_name(27, 1), "rank00027.out");
   EXPECT_EQ(log_file_name(123456, 2), "rank123456.err");
 }
 
-TEST_F(LogFilesTest, WritesEachStreamByteForByte) {
-  LogFiles files([] {});
+TEST_F(RankFileSetTest, WritesEachStreamByteForByte) {
+  RankFileSet files([] {});
   EXPECT_FALSE(files.is_open());
   ASSERT_TRUE(open_all(files, root_ + "/new/runs", 1, {0, 3}).ok());
   EXPECT_TRUE(files.is_open());
@@ -95,8 +95,8 @@ TEST_F(LogFilesTest, WritesEachStreamByteForByte) {
   EXPECT_EQ(files.write_error(), "");
 }
 
-TEST_F(LogFilesTest, WritesBothStreamsToOneFile) {
-  LogFiles files([] {});
+TEST_F(RankFileSetTest, WritesBothStreamsToOneFile) {
+  RankFileSet files([] {});
   std::optional<Result<void>> opened;
   const std::string path = root_ + "/a/both";
   files.open_all({.flag = "--output", .paths = {{0, {path, path}}}},
@@ -114,8 +114,8 @@ TEST_F(LogFilesTest, WritesBothStreamsToOneFile) {
   EXPECT_EQ(content(path), "one two");
 }
 
-TEST_F(LogFilesTest, TruncatesFilesOfAnEarlierRun) {
-  LogFiles files([] {});
+TEST_F(RankFileSetTest, TruncatesFilesOfAnEarlierRun) {
+  RankFileSet files([] {});
   ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   files.write(0, 1, "old and long");
   ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
@@ -124,8 +124,8 @@ TEST_F(LogFilesTest, TruncatesFilesOfAnEarlierRun) {
   EXPECT_EQ(content(files.path(0, 1)), "new");
 }
 
-TEST_F(LogFilesTest, WritesNothingToAClosedFile) {
-  LogFiles files([] {});
+TEST_F(RankFileSetTest, WritesNothingToAClosedFile) {
+  RankFileSet files([] {});
   ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   files.write(0, 1, "first");
   files.close(0, 1);
@@ -137,10 +137,10 @@ TEST_F(LogFilesTest, WritesNothingToAClosedFile) {
   EXPECT_EQ(files.write_error(), "");
 }
 
-TEST_F(LogFilesTest, ReleasesDescriptors) {
+TEST_F(RankFileSetTest, ReleasesDescriptors) {
   const std::size_t before = open_descriptors();
   {
-    LogFiles files([] {});
+    RankFileSet files([] {});
     ASSERT_TRUE(open_all(files, root_, 0, {0, 1, 2}).ok());
     EXPECT_EQ(open_descriptors(), before + 6);
     files.close(1, 2);
@@ -152,9 +152,9 @@ TEST_F(LogFilesTest, ReleasesDescriptors) {
   EXPECT_TRUE(eventually([&] { return open_descriptors() == before; }));
 }
 
-TEST_F(LogFilesTest, AFolderThatCannotBeMadeIsNamed) {
+TEST_F(RankFileSetTest, AFolderThatCannotBeMadeIsNamed) {
   std::ofstream(root_ + "/file") << "x";
-  LogFiles files([] {});
+  RankFileSet files([] {});
   const Result<void> opened = open_all(files, root_ + "/file", 0, {0});
   ASSERT_FALSE(opened.ok());
   EXPECT_NE(opened.error().message.find("--log-dir: create directory " + root_ + "/file/job/0"),
@@ -164,10 +164,10 @@ TEST_F(LogFilesTest, AFolderThatCannotBeMadeIsNamed) {
   EXPECT_FALSE(files.is_open());
 }
 
-TEST_F(LogFilesTest, ReportsTooFewDescriptorsOnceAndClosesAll) {
+TEST_F(RankFileSetTest, ReportsTooFewDescriptorsOnceAndClosesAll) {
   const std::size_t before = open_descriptors();
   std::optional<test::ResourceLimit> few(std::in_place, RLIMIT_NOFILE, before + 8);
-  LogFiles files([] {});
+  RankFileSet files([] {});
   std::vector<int> ranks;
   for (int rank = 0; rank < 64; ++rank) ranks.push_back(rank);
   const Result<void> opened = open_all(files, root_, 0, ranks);
@@ -181,9 +181,9 @@ TEST_F(LogFilesTest, ReportsTooFewDescriptorsOnceAndClosesAll) {
 }
 
 // A limit of the file's size is as good as a full disk.
-TEST_F(LogFilesTest, ReportsAFullDiskOnceAndClosesOnlyThatFile) {
+TEST_F(RankFileSetTest, ReportsAFullDiskOnceAndClosesOnlyThatFile) {
   std::signal(SIGXFSZ, SIG_IGN);
-  LogFiles files([] {});
+  RankFileSet files([] {});
   ASSERT_TRUE(open_all(files, root_, 0, {0, 1}).ok());
   std::optional<test::ResourceLimit> few_bytes(std::in_place, RLIMIT_FSIZE, 4);
   files.write(0, 1, "too long");
@@ -201,19 +201,19 @@ TEST_F(LogFilesTest, ReportsAFullDiskOnceAndClosesOnlyThatFile) {
 }
 
 // Nobody reads from the pipe: it stands for a file system whose server is away.
-TEST_F(LogFilesTest, KeepsRunningIfTheFileSystemStalls) {
+TEST_F(RankFileSetTest, KeepsRunningIfTheFileSystemStalls) {
   std::filesystem::create_directories(root_ + "/job/0");
   const std::string path = root_ + "/job/0/rank00000.out";
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  LogFiles files([] {});
+  RankFileSet files([] {});
   ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   const std::string chunk(1u << 20, 'x');
   std::size_t given = 0;
-  for (; files.has_room() && given < 4 * LogFiles::kRoomBytes; given += chunk.size())
+  for (; files.has_room() && given < 4 * RankFileSet::kRoomBytes; given += chunk.size())
     files.write(0, 1, chunk);
-  EXPECT_GE(given, LogFiles::kRoomBytes);
-  EXPECT_LT(given, 2 * LogFiles::kRoomBytes);
+  EXPECT_GE(given, RankFileSet::kRoomBytes);
+  EXPECT_LT(given, 2 * RankFileSet::kRoomBytes);
   EXPECT_FALSE(files.is_idle());
   files.close(0, 1);
   std::size_t read_bytes = 0;
@@ -229,11 +229,11 @@ TEST_F(LogFilesTest, KeepsRunningIfTheFileSystemStalls) {
   close(reader);
 }
 
-TEST_F(LogFilesTest, APlantedLinkIsNotFollowed) {
+TEST_F(RankFileSetTest, APlantedLinkIsNotFollowed) {
   std::filesystem::create_directories(root_ + "/job/0");
   std::ofstream(root_ + "/victim") << "precious";
   std::filesystem::create_symlink(root_ + "/victim", root_ + "/job/0/rank00000.out");
-  LogFiles files([] {});
+  RankFileSet files([] {});
   const Result<void> opened = open_all(files, root_, 0, {0});
   ASSERT_FALSE(opened.ok());
   EXPECT_NE(opened.error().message.find("rank00000.out"), std::string::npos)

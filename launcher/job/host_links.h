@@ -19,28 +19,28 @@ namespace ivy {
 using MakeHostLink = std::function<std::unique_ptr<HostLink>(HostLinkEvents& owner, int attempt)>;
 
 // Implemented by the session.
-class HostTransportEvents {
+class ActiveLinkEvents {
  public:
   // The link that was dialled is the active one from now on.
-  virtual void transport_up(const LinkUp& up) = 0;
+  virtual void active_link_up(const LinkUp& up) = 0;
   // Bytes of the active link.
-  virtual void transport_bytes(std::string_view bytes) = 0;
+  virtual void active_link_bytes(std::string_view bytes) = 0;
   // Everything given to write() has left.
-  virtual void transport_drained() = 0;
+  virtual void active_link_drained() = 0;
   // The active link broke.
-  virtual void transport_broken(const LinkDown& down) = 0;
+  virtual void active_link_broken(const LinkDown& down) = 0;
   virtual void dial_failed(const LinkDown& down) = 0;
   virtual void dial_progress(const LinkStep& step) = 0;
   // The dial attempt has reached the host and waits there for this.
   virtual void dial_stuck(const std::string& what) = 0;
 
  protected:
-  ~HostTransportEvents() = default;
+  ~ActiveLinkEvents() = default;
 };
 
-class HostTransports final : private HostLinkEvents {
+class HostLinks final : private HostLinkEvents {
  public:
-  HostTransports(boost::asio::io_context& loop, MakeHostLink make_link, HostTransportEvents& events)
+  HostLinks(boost::asio::io_context& loop, MakeHostLink make_link, ActiveLinkEvents& events)
       : loop_(loop), make_link_(std::move(make_link)), events_(events) {}
 
   bool is_dialing() const { return dialing_ != nullptr; }
@@ -73,7 +73,7 @@ class HostTransports final : private HostLinkEvents {
 
   boost::asio::io_context& loop_;
   const MakeHostLink make_link_;
-  HostTransportEvents& events_;
+  ActiveLinkEvents& events_;
   std::mutex alive_mutex_;             // Held while send_alive() uses link_.
   bool allows_alive_ = false;          // Changed only with alive_mutex_ held, before link_ changes.
   std::unique_ptr<HostLink> link_;     // The active link; it may be silent.

@@ -4,7 +4,7 @@
 // decision (announce()); every rank then carries the decision out (follow(), exchange_ids()). The
 // functions before it compose the messages about missing ranks. DeviceCommunicator::prepare() calls
 // bootstrap().
-#include "comm/nccl/bootstrap.h"
+#include "comm/nccl/nccl_bootstrap.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -28,13 +28,14 @@
 
 namespace ivy::comm {
 
-class Job final : private WorldFactory, private LeftRanks {
+class JobMember final : private WorldFactory, private LeftRanks {
  public:
   // Dials the store and the supervisor. Does not wait for other ranks.
-  static Result<std::unique_ptr<Job>> join(Identity identity, std::chrono::milliseconds timeout);
-  ~Job() override;
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
+  static Result<std::unique_ptr<JobMember>> join(Identity identity,
+                                                 std::chrono::milliseconds timeout);
+  ~JobMember() override;
+  JobMember(const JobMember&) = delete;
+  JobMember& operator=(const JobMember&) = delete;
 
   // Collective over all ranks: waits for them; an error names the missing ones. A restarted process
   // waits for the survivors' grow instead.
@@ -68,7 +69,7 @@ class Job final : private WorldFactory, private LeftRanks {
   void report(const Failure& failure, const std::string& communicator);
 
  private:
-  Job(Identity identity, std::chrono::milliseconds timeout);
+  JobMember(Identity identity, std::chrono::milliseconds timeout);
   // How ranks of other hosts reach this one.
   struct NetworkInfo {
     PeerCredentials credentials;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/node/workers/rank_log.h"
+#include "agent/node/workers/node_rank_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 namespace ivy {
 namespace {
 
-std::string path_of(const RankLog::Name& name) {
+std::string path_of(const NodeRankFile::Name& name) {
   return log_folder(name.directory, name.job_id, name.generation) + "/" +
          log_file_name(static_cast<int>(name.rank), name.stream);
 }
@@ -33,7 +33,7 @@ int open_with_directories(const std::string& path, std::uint64_t offset) {
 
 }  // namespace
 
-RankLog::RankLog(FileWriter& writer, const Name& name)
+NodeRankFile::NodeRankFile(FileWriter& writer, const Name& name)
     : writer_(&writer),
       path_(path_of(name)),
       file_(writer.open(

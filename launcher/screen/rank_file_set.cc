@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/screen/log_files.h"
+#include "launcher/screen/rank_file_set.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -39,7 +39,7 @@ Error open_error(const std::string& flag, const std::string& what, int errno_val
 }
 
 // Returns an error if two ranks have the same file: their lines would be torn.
-std::optional<Error> shared_by_two(const LogFiles::Request& request) {
+std::optional<Error> shared_by_two(const RankFileSet::Request& request) {
   std::map<std::string_view, int> owners;
   for (const auto& [rank, paths] : request.paths)
     for (const std::string& path : paths) {
@@ -93,20 +93,21 @@ FileWriter::Opener log_opener(const std::string& path, bool appends,
   };
 }
 
-LogFiles::LogFiles(std::function<void()> moved) : writer_(kRoomBytes, std::move(moved)) {}
+RankFileSet::RankFileSet(std::function<void()> moved) : writer_(kRoomBytes, std::move(moved)) {}
 
-LogFiles::~LogFiles() {
+RankFileSet::~RankFileSet() {
   close_all();
   writer_.wait_idle(kCloseLimit);
 }
 
-void LogFiles::close_all() {
+void RankFileSet::close_all() {
   for (auto& [rank, files] : ranks_)
     for (const int stream : {1, 2}) close(rank, stream);
   ranks_.clear();
 }
 
-void LogFiles::open_all(const Request& request, std::function<void(const Result<void>&)> opened) {
+void RankFileSet::open_all(const Request& request,
+                           std::function<void(const Result<void>&)> opened) {
   close_all();
   flag_ = request.flag;
   open_error_.reset();
@@ -120,7 +121,7 @@ void LogFiles::open_all(const Request& request, std::function<void(const Result<
 }
 
 // Makes each directory like a file, through an opener, so that a failure names the directory.
-void LogFiles::open_folders(const Request& request) {
+void RankFileSet::open_folders(const Request& request) {
   std::set<std::string> folders = request.folders;
   for (const auto& [rank, paths] : request.paths)
     for (const std::string& path : paths) folders.insert(folder_of(path));
@@ -138,7 +139,7 @@ void LogFiles::open_folders(const Request& request) {
   }
 }
 
-void LogFiles::open_rank(int rank, const Request& request) {
+void RankFileSet::open_rank(int rank, const Request& request) {
   const std::array<std::string, 2>& paths = request.paths.at(rank);
   std::array<File, 2>& files = ranks_[rank];
   for (const std::size_t index : {0u, 1u}) {
@@ -155,32 +156,32 @@ void LogFiles::open_rank(int rank, const Request& request) {
   }
 }
 
-void LogFiles::write(int rank, int stream, std::string_view bytes) {
+void RankFileSet::write(int rank, int stream, std::string_view bytes) {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return;
   const File& file = found->second[stream == 2 ? 1 : 0];
   if (file.file != 0) writer_.write(file.file, bytes);
 }
 
-void LogFiles::close(int rank, int stream) {
+void RankFileSet::close(int rank, int stream) {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return;
   const FileWriter::File file = std::exchange(found->second[stream == 2 ? 1 : 0].file, 0);
   if (file != 0 && file != found->second[stream == 2 ? 0 : 1].file) writer_.close(file);
 }
 
-const std::string& LogFiles::path(int rank, int stream) const {
+const std::string& RankFileSet::path(int rank, int stream) const {
   static const std::string kNone;
   const auto found = ranks_.find(rank);
   return found == ranks_.end() ? kNone : found->second[stream == 2 ? 1 : 0].path;
 }
 
-std::uint64_t LogFiles::size_at_open(int rank, int stream) const {
+std::uint64_t RankFileSet::size_at_open(int rank, int stream) const {
   const auto found = ranks_.find(rank);
   return found == ranks_.end() ? 0 : *found->second[stream == 2 ? 1 : 0].size;
 }
 
-void LogFiles::take_done() {
+void RankFileSet::take_done() {
   for (const FileWriter::Done& done : writer_.take_done()) {
     written_ += done.bytes;
     Name& name = names_[done.file];
@@ -191,7 +192,7 @@ void LogFiles::take_done() {
   }
 }
 
-void LogFiles::failed(const Name& name, const FileWriter::Done& done) {
+void RankFileSet::failed(const Name& name, const FileWriter::Done& done) {
   if (done.step == FileWriter::Step::kOpen) {
     if (!open_error_ && done.file >= first_opened_)
       open_error_ = open_error(flag_, (name.is_folder ? "create directory " : "open ") + name.path,
@@ -207,7 +208,7 @@ void LogFiles::failed(const Name& name, const FileWriter::Done& done) {
                  (is_write ? "; the file lacks the rank's later output" : "");
 }
 
-void LogFiles::answer() {
+void RankFileSet::answer() {
   if (open_error_) close_all();
   const auto opened = std::exchange(opened_, nullptr);
   if (opened) opened(open_error_ ? Result<void>(*open_error_) : Result<void>());

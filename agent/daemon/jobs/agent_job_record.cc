@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/jobs/job_record.h"
+#include "agent/daemon/jobs/agent_job_record.h"
 
 #include <algorithm>
 #include <ctime>

@@ -13,7 +13,7 @@
 
 namespace ivy {
 
-class RankLog {
+class NodeRankFile {
  public:
   struct Name {
     std::string directory;
@@ -25,7 +25,7 @@ class RankLog {
   };
 
   // Also creates missing directories (0755 less umask). The writer's Done reports failures.
-  RankLog(FileWriter& writer, const Name& name);
+  NodeRankFile(FileWriter& writer, const Name& name);
 
   void write(std::string_view bytes) { writer_->write(file_, bytes); }
   void close() { writer_->close(file_); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Raw log files of ranks, on a full disk too.
-#include "agent/node/workers/rank_log.h"
+#include "agent/node/workers/node_rank_file.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 namespace ivy {
 namespace {
 
-class RankLogTest : public testing::Test {
+class NodeRankFileTest : public testing::Test {
  protected:
   void SetUp() override {
     char name[] = "/tmp/ivy-rank-log-XXXXXX";
@@ -43,8 +43,8 @@ class RankLogTest : public testing::Test {
   FileWriter writer_{1 << 20, nullptr};
 };
 
-TEST_F(RankLogTest, WritesRawBytesUnderJobAndGeneration) {
-  RankLog log(writer_, {root_ + "/logs", "job", 2, 27, 1});
+TEST_F(NodeRankFileTest, WritesRawBytesUnderJobAndGeneration) {
+  NodeRankFile log(writer_, {root_ + "/logs", "job", 2, 27, 1});
   EXPECT_EQ(log.path(), root_ + "/logs/job/2/rank00027.out");
   log.write(std::string("a\0\n", 3));
   log.write("b");
@@ -52,36 +52,36 @@ TEST_F(RankLogTest, WritesRawBytesUnderJobAndGeneration) {
   EXPECT_EQ(content(log.path()), std::string("a\0\nb", 4));
 }
 
-TEST_F(RankLogTest, OverwritesAnOlderFile) {
-  const RankLog::Name name{root_, "job", 0, 3, 2};
-  RankLog(writer_, name).write("older and longer");
-  RankLog(writer_, name).write("new");
+TEST_F(NodeRankFileTest, OverwritesAnOlderFile) {
+  const NodeRankFile::Name name{root_, "job", 0, 3, 2};
+  NodeRankFile(writer_, name).write("older and longer");
+  NodeRankFile(writer_, name).write("new");
   EXPECT_EQ(first_error(), 0);
   EXPECT_EQ(content(root_ + "/job/0/rank00003.err"), "new");
 }
 
 // A limit of the file's size is as good as a full disk.
-TEST_F(RankLogTest, ReportsAFullDisk) {
+TEST_F(NodeRankFileTest, ReportsAFullDisk) {
   std::signal(SIGXFSZ, SIG_IGN);
   std::optional<test::ResourceLimit> no_bytes(std::in_place, RLIMIT_FSIZE, 0);
-  RankLog(writer_, {root_, "job", 0, 0, 1}).write("lost");
+  NodeRankFile(writer_, {root_, "job", 0, 0, 1}).write("lost");
   const int error = first_error();
   no_bytes.reset();
   EXPECT_EQ(error, EFBIG);
 }
 
-TEST_F(RankLogTest, DoesNotFollowALinkInsteadOfAFile) {
+TEST_F(NodeRankFileTest, DoesNotFollowALinkInsteadOfAFile) {
   std::filesystem::create_directories(root_ + "/job/0");
   const std::string target = root_ + "/precious";
   ASSERT_TRUE(std::ofstream(target) << "kept");
   ASSERT_EQ(symlink(target.c_str(), (root_ + "/job/0/rank00000.out").c_str()), 0);
-  RankLog(writer_, {root_, "job", 0, 0, 1}).write("lost");
+  NodeRankFile(writer_, {root_, "job", 0, 0, 1}).write("lost");
   EXPECT_EQ(first_error(), ELOOP);
   EXPECT_EQ(std::filesystem::file_size(target), 4u);
 }
 
-TEST_F(RankLogTest, ReportsADirectoryThatCannotBeMade) {
-  RankLog(writer_, {"/proc/nowhere", "job", 0, 0, 1}).write("lost");
+TEST_F(NodeRankFileTest, ReportsADirectoryThatCannotBeMade) {
+  NodeRankFile(writer_, {"/proc/nowhere", "job", 0, 0, 1}).write("lost");
   EXPECT_EQ(first_error(), ENOENT);
 }
 

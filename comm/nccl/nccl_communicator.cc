@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions are in the order that communicator.h lists: creation, operations, waits, the end.
-#include "comm/nccl/communicator.h"
+#include "comm/nccl/nccl_communicator.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "comm/contract/background_thread.h"
-#include "comm/nccl/bootstrap.h"
 #include "comm/nccl/collect_rank_facts.h"
+#include "comm/nccl/nccl_bootstrap.h"
 #include "comm/nccl/operation_calls.h"
 #include "comm/nccl/ras.h"
 #include "comm/transports/shm/relax.h"

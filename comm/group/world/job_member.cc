@@ -3,7 +3,7 @@
 // (AgreedDetector, StoreEvents); join() and its parts, which connect this process; form_world() and
 // repair_world(), which end in begin_world(); and the services for communicators (failure
 // detectors, report()).
-#include "comm/group/world/job.h"
+#include "comm/group/world/job_member.h"
 
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ class AgreedDetector final : public FailureDetector {
         communicator_(std::move(communicator)),
         seen_events_(notifier.event_count()) {}
 
-  const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
+  const std::atomic<std::uint32_t>* wake_word() const override { return inner_->wake_word(); }
   milliseconds poll_interval() const override { return inner_->poll_interval(); }
 
   using FailureDetector::check;
@@ -111,7 +111,7 @@ class StoreEvents final : public EventSource {
 
 }  // namespace
 
-Job::Job(Identity identity, milliseconds timeout)
+JobMember::JobMember(Identity identity, milliseconds timeout)
     : identity_(std::move(identity)),
       timeout_(timeout),
       source_(source_text(identity_)),
@@ -120,7 +120,7 @@ Job::Job(Identity identity, milliseconds timeout)
       records_(identity_.rank, WorldFormation::prefix_of(world_id_)),
       repairs_(identity_, *this) {}
 
-Job::~Job() {
+JobMember::~JobMember() {
   if (control_ != nullptr) control_->leave(milliseconds(500));
   // The notifier is destroyed below, and must not wait for a store that hangs.
   if (notifier_ != nullptr && control_ == nullptr) store_->cancel();
@@ -128,12 +128,12 @@ Job::~Job() {
 }
 
 // Makes the name unique in the page, which keeps the reports of all worlds of a generation.
-std::string Job::name_in_page(const std::string& communicator) const {
+std::string JobMember::name_in_page(const std::string& communicator) const {
   return world_id_ + ":" + communicator;
 }
 
-Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) {
-  std::unique_ptr<Job> job(new Job(std::move(identity), timeout));
+Result<std::unique_ptr<JobMember>> JobMember::join(Identity identity, milliseconds timeout) {
+  std::unique_ptr<JobMember> job(new JobMember(std::move(identity), timeout));
   const Identity& own_identity = job->identity_;
   if (own_identity.bootstrap == Bootstrap::kSingle) return job;
   IVY_CHECK(own_identity.bootstrap == Bootstrap::kStore ? job->connect_to_store()
@@ -150,7 +150,7 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
   return job;
 }
 
-Result<void> Job::connect_to_store() {
+Result<void> JobMember::connect_to_store() {
   store::ClientOptions options;
   options.address = identity_.store_address;
   options.job_id = identity_.job_id;
@@ -169,7 +169,7 @@ Result<void> Job::connect_to_store() {
   return {};
 }
 
-Result<void> Job::bootstrap_without_ivyrun() {
+Result<void> JobMember::bootstrap_without_ivyrun() {
   Bootstrapped bootstrapped = IVY_TRY(bootstrap(identity_, joined_, timeout_));
   private_store_ = std::move(bootstrapped.private_store);
   endpoint_file_ = std::move(bootstrapped.endpoint_file);
@@ -183,7 +183,7 @@ Result<void> Job::bootstrap_without_ivyrun() {
 
 // Each world has a separate listener, so that connections of the previous world are not mistaken
 // for connections of this one.
-Result<void> Job::listen_to_peers(std::uint32_t rank) {
+Result<void> JobMember::listen_to_peers(std::uint32_t rank) {
   listener_.reset();
   PeerCredentials credentials = network_info_.credentials;
   credentials.rank = rank;
@@ -193,7 +193,7 @@ Result<void> Job::listen_to_peers(std::uint32_t rank) {
   return {};
 }
 
-Result<void> Job::attach_to_supervisor() {
+Result<void> JobMember::attach_to_supervisor() {
   control::Attach attach;
   attach.rank = identity_.rank;
   attach.generation = identity_.attempt.generation;
@@ -206,7 +206,7 @@ Result<void> Job::attach_to_supervisor() {
   return {};
 }
 
-Result<World> Job::form_world() {
+Result<World> JobMember::form_world() {
   if (IVY_TRY(repairs_.is_new_member())) {
     Result<World> entered = repairs_.enter(steady_now() + timeout_);
     // The next world that all ranks form together has the same number on all of them.
@@ -226,7 +226,7 @@ Result<World> Job::form_world() {
   return world;
 }
 
-Result<World> Job::repair_world(RepairAim aim, milliseconds timeout) {
+Result<World> JobMember::repair_world(RepairAim aim, milliseconds timeout) {
   if (store_ == nullptr) return form_world();
   if (aim == RepairAim::kGrow && identity_.bootstrap != Bootstrap::kStore) {
     return Error{Code::kFailedPrecondition,
@@ -240,8 +240,8 @@ Result<World> Job::repair_world(RepairAim aim, milliseconds timeout) {
   return repairs_.repair(aim, steady_now() + at_most);
 }
 
-Result<World> Job::form_repaired(const Identity& identity, milliseconds timeout,
-                                 RepairAttempt& attempt) {
+Result<World> JobMember::form_repaired(const Identity& identity, milliseconds timeout,
+                                       RepairAttempt& attempt) {
   if (identity.spans_hosts) {
     const Result<void> listens = listen_to_peers(identity.rank);
     if (!listens.ok()) {
@@ -258,7 +258,7 @@ Result<World> Job::form_repaired(const Identity& identity, milliseconds timeout,
   return world;
 }
 
-void Job::begin_world(const World& world) {
+void JobMember::begin_world(const World& world) {
   world_id_ = world.world_id;
   records_.set_prefix(WorldFormation::prefix_of(world_id_));
   machine_ = world.machine;
@@ -278,7 +278,7 @@ void Job::begin_world(const World& world) {
   }
 }
 
-bool Job::has_left(std::int32_t world_rank) const {
+bool JobMember::has_left(std::int32_t world_rank) const {
   if (world_segment_ == nullptr) return false;
   const auto found = std::find(world_members_.begin(), world_members_.end(), world_rank);
   if (found == world_members_.end()) return false;
@@ -286,9 +286,8 @@ bool Job::has_left(std::int32_t world_rank) const {
   return world_segment_->member(index).attached.load(std::memory_order_acquire) == kHasLeft;
 }
 
-std::unique_ptr<FailureDetector> Job::make_failure_detector(const std::string& communicator,
-                                                            const std::vector<Member>& members,
-                                                            std::int32_t self) {
+std::unique_ptr<FailureDetector> JobMember::make_failure_detector(
+    const std::string& communicator, const std::vector<Member>& members, std::int32_t self) {
   if (control_ != nullptr) {
     return make_page_detector(control_->page(), name_in_page(communicator), members, self);
   }
@@ -300,7 +299,7 @@ std::unique_ptr<FailureDetector> Job::make_failure_detector(const std::string& c
   return std::make_unique<AgreedDetector>(std::move(detector), *notifier_, records_, communicator);
 }
 
-void Job::report(const Failure& failure, const std::string& communicator) {
+void JobMember::report(const Failure& failure, const std::string& communicator) {
   if (control_ == nullptr) return;
   const auto* const kind =
       std::find_if(std::begin(kReportKinds), std::end(kReportKinds),

@@ -28,7 +28,7 @@
 
 #include "proto/contract/status.h"
 
-namespace ivy::link {
+namespace ivy::session {
 
 enum class FrameType : std::uint16_t {
   kAttach = 1,  // launcher -> supervisor, unsequenced, first on every transport: encode_attach()
@@ -302,4 +302,4 @@ class Session {
 
 bool is_flow(FrameType type);
 
-}  // namespace ivy::link
+}  // namespace ivy::session

@@ -34,7 +34,7 @@ void link_latest(const std::string& directory, const std::string& job_id);
 FileWriter::Opener log_opener(const std::string& path, bool appends,
                               std::shared_ptr<std::uint64_t> size = nullptr);
 
-class LogFiles {
+class RankFileSet {
  public:
   // Limit of bytes that wait for the file system; see has_room().
   static constexpr std::size_t kRoomBytes = 8u << 20;
@@ -43,11 +43,11 @@ class LogFiles {
 
   // moved: take_done() has new results. Called on the writer's thread, where it may only wake the
   // loop.
-  explicit LogFiles(std::function<void()> moved);
+  explicit RankFileSet(std::function<void()> moved);
   // Gives a responsive file system kCloseLimit to close the files.
-  ~LogFiles();
-  LogFiles(const LogFiles&) = delete;
-  LogFiles& operator=(const LogFiles&) = delete;
+  ~RankFileSet();
+  RankFileSet(const RankFileSet&) = delete;
+  RankFileSet& operator=(const RankFileSet&) = delete;
 
   struct Request {
     std::string flag;  // The flag that messages name: "--log-dir" or "--output".

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two Sessions and a transport between them that may break at any byte.
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <random>
 
-namespace ivy::link {
+namespace ivy::session {
 namespace {
 
 constexpr std::uint64_t kWindow = 4096;
@@ -679,4 +679,4 @@ TEST(ReceiveWindowTest, TakesEachSequenceOnceAndInOrder) {
 }
 
 }  // namespace
-}  // namespace ivy::link
+}  // namespace ivy::session

@@ -1,68 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/job/host_transports.h"
+#include "launcher/job/host_links.h"
 
 #include <boost/asio/post.hpp>
 #include <utility>
 
 namespace ivy {
 
-void HostTransports::dial(const OpenRequest& request) {
+void HostLinks::dial(const OpenRequest& request) {
   dialing_ = make_link_(*this, attempts_++);
   dialing_->open(request);
 }
 
-void HostTransports::link_up(HostLink& link, const LinkUp& up) {
+void HostLinks::link_up(HostLink& link, const LinkUp& up) {
   if (&link != dialing_.get()) return;
   // The new link is up before the old one is dropped, so the supervisor sees no gap between them.
   drop();
   link_ = std::move(dialing_);
-  events_.transport_up(up);
+  events_.active_link_up(up);
 }
 
-void HostTransports::link_bytes(HostLink& link, std::string_view bytes) {
-  if (&link == link_.get()) events_.transport_bytes(bytes);
+void HostLinks::link_bytes(HostLink& link, std::string_view bytes) {
+  if (&link == link_.get()) events_.active_link_bytes(bytes);
 }
 
-void HostTransports::link_drained(HostLink& link) {
+void HostLinks::link_drained(HostLink& link) {
   if (&link != link_.get()) return;
   writes_ = false;
-  events_.transport_drained();
+  events_.active_link_drained();
 }
 
-void HostTransports::link_down(HostLink& link, const LinkDown& down) {
+void HostLinks::link_down(HostLink& link, const LinkDown& down) {
   if (&link == link_.get()) {
     drop();
-    events_.transport_broken(down);
+    events_.active_link_broken(down);
   } else if (&link == dialing_.get()) {
     give_up_dialing();
     events_.dial_failed(down);
   }
 }
 
-void HostTransports::write(std::string bytes) {
+void HostLinks::write(std::string bytes) {
   writes_ = true;
   link_->write(std::move(bytes));
 }
 
-void HostTransports::drop() {
+void HostLinks::drop() {
   writes_ = false;
   allow_alive(false);
   retire(std::move(link_));
 }
 
-void HostTransports::allow_alive(bool allowed) {
+void HostLinks::allow_alive(bool allowed) {
   const std::lock_guard lock(alive_mutex_);
   allows_alive_ = allowed;
 }
 
-void HostTransports::send_alive(std::string_view frame) {
+void HostLinks::send_alive(std::string_view frame) {
   const std::lock_guard lock(alive_mutex_);
   if (allows_alive_) link_->send_alive(frame);
 }
 
-void HostTransports::give_up_dialing() { retire(std::move(dialing_)); }
+void HostLinks::give_up_dialing() { retire(std::move(dialing_)); }
 
-void HostTransports::retire(std::unique_ptr<HostLink> link) {
+void HostLinks::retire(std::unique_ptr<HostLink> link) {
   if (!link) return;
   link->close();
   // In a later turn: a link must not be destroyed inside one of its own events.

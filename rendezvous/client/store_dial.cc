@@ -2,7 +2,7 @@
 // Attempt is one connection with its handshake, from hello to welcome. dial_until() repeats
 // attempts with growing pauses until the deadline. wait_ready() is the wait of the whole client,
 // which can be woken through an eventfd.
-#include "rendezvous/client/dial.h"
+#include "rendezvous/client/store_dial.h"
 
 #include <netinet/in.h>
 #include <poll.h>

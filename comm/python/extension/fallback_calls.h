@@ -94,7 +94,7 @@ PyObject* call_plainly(int (*function)(All...), const PlainArguments& given, con
     how->factor = with.factor;
     return function(std::get<Index>(values)..., how);
   };
-  return carry_out(call, with.memory, with.work) ? new_reference(Py_None) : nullptr;
+  return call_without_lock(call, with.memory, with.work) ? new_reference(Py_None) : nullptr;
 }
 
 template <class... All>

@@ -2,11 +2,11 @@
 // In the order of the header: the encoding of frames and payloads; FrameDecoder (bytes to frames,
 // after noise before the preamble); SendQueue (unacknowledged, urgent and flow frames);
 // ReceiveWindow (duplicates and credit); and Session, which combines them.
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
 #include <algorithm>
 
-namespace ivy::link {
+namespace ivy::session {
 namespace {
 
 // Integers are encoded as little endian, whatever the host.
@@ -430,4 +430,4 @@ Result<void> Session::take_frames(std::vector<Frame>& fresh) {
   return decoder_.feed({});
 }
 
-}  // namespace ivy::link
+}  // namespace ivy::session

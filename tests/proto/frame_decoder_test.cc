@@ -5,9 +5,9 @@
 
 #include <random>
 
-#include "proto/wire/link.h"
+#include "proto/wire/session.h"
 
-namespace ivy::link {
+namespace ivy::session {
 namespace {
 
 std::string frame_bytes(FrameType type, const std::string& payload, std::uint64_t sequence = 0) {
@@ -249,4 +249,4 @@ TEST(OutputChunkTest, TheEndOfAStreamHasNoBytes) {
 }
 
 }  // namespace
-}  // namespace ivy::link
+}  // namespace ivy::session
