@@ -5,6 +5,7 @@ set(IVY_LAUNCH_CORE_SOURCES
   hang/stack_lines.cc hang/stack_text.cc
   job/host_failures.cc job/job_state.cc job/job_workers.cc job/membership.cc job/metrics_text.cc
   job/rank_event_log.cc job/rank_rows.cc
+  links/link_step.cc
   options/activation.cc options/app_file.cc options/app_table.cc options/config_files.cc
   options/env_files.cc options/exports.cc options/host_filter.cc options/hosts.cc
   options/option_help.cc options/option_scan.cc options/option_table.cc options/option_values.cc

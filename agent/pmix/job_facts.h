@@ -43,8 +43,8 @@ struct FactSource {
   const JobLayout& layout;
   std::uint32_t host = 0;
   std::string job;  // The job's name as Open MPI shows it.
-  std::string
-      session_directory;  // Private to the ranks of this host: Open MPI may remove it whole.
+  // Private to the ranks of this host: Open MPI may remove it whole.
+  std::string session_directory;
   std::uint32_t generation = 0;
   bool is_oversubscribed = false;  // More ranks than processors: waiting ranks should yield.
 };

@@ -144,7 +144,7 @@ class HostCollectives {
   const Selector selector_;  // Of the algorithms between hosts.
   // Scratch memory of large operations, kept because new memory would cause a page fault per page.
   std::vector<std::uint8_t> own_scratch_;
-  std::vector<std::uint8_t> their_scratch_;
+  std::vector<std::uint8_t> peer_scratch_;
   PartsScratch parts_scratch_;
 };
 

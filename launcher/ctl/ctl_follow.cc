@@ -314,7 +314,7 @@ void Follower::watch_launcher() {
 void Follower::probe_launcher() {
   ctl::Request request;
   request.mutable_describe();
-  Result<CtlConnection> probe = CtlConnection::send_request(request_.location, request);
+  Result<CtlConnection> probe = CtlConnection::send_request(request_.directory, request);
   if (!probe.ok()) return;  // Its exit shows on the other connection.
   probed_at_ns_ = monotonic_ns();
   probe_.assign(probe->release());
@@ -373,18 +373,18 @@ void Follower::stop(FollowEnd how) {
 
 }  // namespace
 
-Result<FollowRequest> start_following(const CtlOptions& options, const LauncherDirectory& location,
+Result<FollowRequest> start_following(const CtlOptions& options, const LauncherDirectory& directory,
                                       bool shows_messages) {
   FollowRequest follow;
   follow.shows_messages = shows_messages;
   follow.options = &options;
-  follow.location = location;
-  follow.job = IVY_TRY(describe_job(location));
+  follow.directory = directory;
+  follow.job = IVY_TRY(describe_job(directory));
   ctl::Request request;
   // Output that is in files need not be sent, too.
   request.mutable_follow()->set_output(follow.job.log_directory().empty());
   request.mutable_follow()->set_undelivered(shows_messages);
-  follow.connection.emplace(IVY_TRY(CtlConnection::send_request(location, request)));
+  follow.connection.emplace(IVY_TRY(CtlConnection::send_request(directory, request)));
   follow.job = IVY_TRY(follow.connection->receive()).description();
   return follow;
 }

@@ -29,12 +29,12 @@ struct CtlFlag {
   void (*add)(CLI::App& app, const std::string& spellings, CtlOptions& options);
 };
 
-template <bool CtlOptions::*directory>
+template <bool CtlOptions::*member>
 void add_switch(CLI::App& app, const std::string& spellings, CtlOptions& options) {
   app.add_flag(spellings, options.*member);
 }
 
-template <auto directory, auto parse>
+template <auto member, auto parse>
 void add_value(CLI::App& app, const std::string& spellings, CtlOptions& options) {
   const std::string long_spellings = spellings.substr(spellings.find("--"));
   add_flag_value(app, spellings, long_spellings.substr(0, long_spellings.find(',')),

@@ -102,9 +102,9 @@ Environment worker_device_variables(const Options& options, const PlannedHost& h
     add_item(ordinals, std::to_string(host.sees_own ? static_cast<int>(i) : device));
     add_item(mask, entry_of(facts, index, by_uuid));
     if (index >= facts.devices_size()) continue;
-    const Accelerator& device = facts.devices(index);
-    add_item(uuids, device.uuid());
-    add_item(addresses, device.bdf());
+    const Accelerator& accelerator = facts.devices(index);
+    add_item(uuids, accelerator.uuid());
+    add_item(addresses, accelerator.bdf());
   }
   const auto add = [&](const std::string& name, const std::string& value) {
     if (!value.empty()) variables.push_back({name, value});

@@ -79,11 +79,11 @@ TextRow worker_row(const PlannedHost& host, const PlannedWorker& worker, const H
       add_item(devices, std::to_string(index));
       continue;
     }
-    const Accelerator& device = facts.devices(index);
-    add_item(devices, device.mask_entry());
-    add_item(addresses, device.bdf());
-    add_item(uuids, device.uuid());
-    add_new_item(interfaces, device.interface());
+    const Accelerator& accelerator = facts.devices(index);
+    add_item(devices, accelerator.mask_entry());
+    add_item(addresses, accelerator.bdf());
+    add_item(uuids, accelerator.uuid());
+    add_new_item(interfaces, accelerator.interface());
   }
   return {std::to_string(worker.rank),
           host.name,

@@ -59,8 +59,8 @@ class HostCredit {
   boost::asio::io_context& loop_;
   OutputEvents& owner_;
   const std::function<bool()> may_grant_;
-  std::map<int, std::uint64_t>
-      granted_later_;                      // By host: bytes that were added and not granted yet.
+  // By host: bytes that were added and not granted yet.
+  std::map<int, std::uint64_t> granted_later_;
   std::map<int, std::uint64_t> repeated_;  // By host: see repeat().
   bool is_scheduled_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -27,8 +27,8 @@ struct StepRequest {
   std::optional<SlurmVersion> version;  // If unknown, only options of Slurm 20.11 are used.
   std::vector<std::string> hosts;       // Slurm's names of the hosts.
   bool is_whole_allocation = true;      // These are all hosts of the allocation.
-  std::vector<std::string>
-      extra_arguments;  // --srun-args; after ivyrun's, so they take precedence.
+  // --srun-args; after ivyrun's, so they take precedence.
+  std::vector<std::string> extra_arguments;
   std::string script;
 };
 

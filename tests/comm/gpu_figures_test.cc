@@ -372,7 +372,7 @@ TEST_F(GpuFigures, MeasuresInit) {
           std::printf("figure: init of a world of one in a new process, %s: %.0f ms\n",
                       is_ours ? "ours" : "NCCL alone", took.count());
         },
-        patient());
+        long_timeout());
     expect_ok(ends);
     std::printf("%s", ends[0].output.c_str());
   }
@@ -395,7 +395,7 @@ TEST_F(GpuFigures, MeasuresTheOverheadOverNccl) {
         compare_everything(world, device, plain);
         functions.abort(plain);
       },
-      patient());
+      long_timeout());
   expect_ok(ends);
   std::printf("%s", ends[0].output.c_str());
 }
@@ -432,7 +432,7 @@ TEST_P(SharedGpuFigures, MeasuresTheOverheadOverNcclForTwoRanks) {
         ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
         functions.abort(plain);
       },
-      patient());
+      long_timeout());
   expect_ok(ends);
   std::printf("%s", ends[0].output.c_str());
 }

@@ -75,7 +75,7 @@ inline ivy_call call_with_factor(double factor) {
   return call;
 }
 
-inline WorldOptions patient() {
+inline WorldOptions long_timeout() {
   WorldOptions options;
   options.deadline = seconds(180);  // The first context and NCCL's kernels take many seconds.
   return options;

@@ -200,7 +200,7 @@ def test_host_ranges_are_quoted():
 # What it says, and how it is said here: "You have no running jobs on this host."
 FOREIGN = re.compile(r"\bno [a-z]+ of yours\b|\b(?:store|agent|job|port)s? of ivyrun's\b|jobs are found on")
 # "X is not a transport", in all that people who launch jobs and run agents read; "there is no such host" is English.
-IS_NO = re.compile(r"(?<!there )\bis no [a-z]+", re.I)
+IS_NO = re.compile(r"(?<!there )\bis no (?!longer\b)[a-z]+", re.I)
 READ_BY_USERS = ("launcher/", "agent/daemon/", "agent/node/")
 
 

@@ -20,8 +20,8 @@ constexpr int kCannotAsk = 12;
   if (!HostKeyQuestion::can_prompt()) _exit(kCannotAsk);
   boost::asio::io_context loop;
   const auto question = std::make_shared<HostKeyQuestion>(loop);
-  question->ask({"node1", "10.0.0.1", "ED25519", "SHA256:abc"},
-                [](bool trusted) { _exit(trusted ? kTrusted : kNotTrusted); });
+  question->prompt({"node1", "10.0.0.1", "ED25519", "SHA256:abc"},
+                   [](bool trusted) { _exit(trusted ? kTrusted : kNotTrusted); });
   loop.run();
   _exit(1);
 }

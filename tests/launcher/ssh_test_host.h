@@ -14,9 +14,9 @@ namespace ivy {
 class SshTestHost {
  public:
   struct Choices {
-    std::string
-        home_mount;         // Options of a tmpfs for the home ("noexec", "size=256k"); empty: none.
-    std::string shm_mount;  // The same for /tmp and /dev/shm; root only.
+    // Options of a tmpfs for the home ("noexec", "size=256k"); empty: none.
+    std::string home_mount;
+    std::string shm_mount;   // The same for /tmp and /dev/shm; root only.
     std::string sshd_lines;  // More lines of sshd_config.
   };
   SshTestHost();

@@ -27,8 +27,8 @@
 namespace ivy {
 namespace {
 
-constexpr std::uint32_t kDefaultTimeoutMs = 5'000;
-constexpr std::uint32_t kMaxTimeoutMs = 60'000;
+constexpr std::uint32_t kDefaultCheckTimeoutMs = 5'000;
+constexpr std::uint32_t kMaxCheckTimeoutMs = 60'000;
 // "No route to host" may be temporary: a neighbour that has just come up does not answer for its
 // address yet. So the check is repeated at this interval, for this long.
 constexpr std::chrono::milliseconds kRetryPause{200};
@@ -158,8 +158,9 @@ void check_address(boost::asio::io_context& loop, const CheckAddress& request,
     boost::asio::post(loop, [checked = std::move(checked), answer] { checked(answer); });
     return;
   }
-  std::uint32_t timeout_ms = request.timeout_ms() == 0 ? kDefaultTimeoutMs : request.timeout_ms();
-  timeout_ms = std::min(timeout_ms, kMaxTimeoutMs);
+  std::uint32_t timeout_ms =
+      request.timeout_ms() == 0 ? kDefaultCheckTimeoutMs : request.timeout_ms();
+  timeout_ms = std::min(timeout_ms, kMaxCheckTimeoutMs);
   const auto check = std::make_shared<AddressCheck>(loop, timeout_ms, std::move(checked));
   boost::asio::post(loop, [check, address = *address] { check->start(address); });
 }

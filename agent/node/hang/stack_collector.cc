@@ -43,8 +43,8 @@ constexpr const char* kOthersRun =
     "thread can crash the process";
 // gdb takes several seconds to read the symbols of a process that has loaded torch.
 constexpr std::uint64_t kToolTimeoutNs = 15'000'000'000;
-constexpr std::uint32_t kDefaultTimeoutMs = 5'000;
-constexpr std::uint32_t kMaxTimeoutMs = 60'000;
+constexpr std::uint32_t kDefaultStackTimeoutMs = 5'000;
+constexpr std::uint32_t kMaxStackTimeoutMs = 60'000;
 constexpr std::size_t kPieceBytes = 64u << 10;
 // With two unacknowledged pieces on a link of 256 kbit/s, a heartbeat waits 4 s behind them.
 constexpr std::uint64_t kMaxWaitingBytes = 2 * kPieceBytes;
@@ -389,8 +389,8 @@ class StackCollector::Question {
         flight_room_(request.max_flight_bytes()) {
     const std::uint64_t now_ns = monotonic_ns();
     const std::uint32_t requested_ms =
-        request.patience_ms() == 0 ? kDefaultTimeoutMs : request.patience_ms();
-    deadline_ns_ = now_ns + std::min(requested_ms, kMaxTimeoutMs) * kNanosPerMilli;
+        request.patience_ms() == 0 ? kDefaultStackTimeoutMs : request.patience_ms();
+    deadline_ns_ = now_ns + std::min(requested_ms, kMaxStackTimeoutMs) * kNanosPerMilli;
     blocking.run(
         "the file systems of PATH, to find a debugger",
         std::chrono::nanoseconds(deadline_ns_ - now_ns),

@@ -36,8 +36,8 @@ constexpr long kKernelMaskBytes = 8;
 // Resets the signals with system calls, because the C library refuses to change the signals that it
 // uses itself, which a parent may ignore too.
 void reset_signals() {
-  const std::array<unsigned long, 4>
-      default_action{};  // The kernel's sigaction, all zero: SIG_DFL.
+  // The kernel's sigaction, all zero: SIG_DFL.
+  const std::array<unsigned long, 4> default_action{};
   for (int number = 1; number < _NSIG; ++number) {
     call(SYS_rt_sigaction, number, default_action.data(), 0, kKernelMaskBytes);
   }

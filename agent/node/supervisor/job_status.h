@@ -79,11 +79,11 @@ class JobStatus {
   void write_rank(std::uint32_t rank, const comm_status::RankStatus& status);
 
   RankLayout layout_;
-  std::map<std::uint32_t, comm_status::RankStatus>
-      statuses_;                                 // Ranks that have left, died or were restarted.
+  // Ranks that have left, died or were restarted.
+  std::map<std::uint32_t, comm_status::RankStatus> statuses_;
   std::deque<comm_status::PageReport> reports_;  // As many as the page holds.
-  std::set<std::pair<std::uint32_t, std::uint64_t>>
-      stalls_;  // Slot, row and sequence of the operation.
+  // Slot, row and sequence of the operation.
+  std::set<std::pair<std::uint32_t, std::uint64_t>> stalls_;
   ObservedPages observed_;
   std::unique_ptr<SharedPage> shared_;
   bool has_changes_ = false;

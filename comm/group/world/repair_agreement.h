@@ -27,8 +27,8 @@ struct RepairRank {
   std::uint32_t incarnation = 0;    // Number of times that its process then had been restarted.
   bool is_dead = false;             // The process that was a member is dead.
   std::optional<RepairAim> called;  // The function that the process has called, if any.
-  std::optional<std::uint32_t>
-      new_member;  // Incarnation of the process that waits to join, if any.
+  // Incarnation of the process that waits to join, if any.
+  std::optional<std::uint32_t> new_member;
 };
 using RepairView = std::vector<RepairRank>;  // Indexed by rank of the job.
 

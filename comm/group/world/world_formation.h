@@ -42,8 +42,8 @@ struct World {
   std::vector<std::int32_t> local_ranks;   // The ranks that share this memory.
   std::chrono::milliseconds timeout{0};
   MachineFacts machine;
-  std::string
-      world_id;  // The same on all its ranks, and different from every other world of the job.
+  // The same on all its ranks, and different from every other world of the job.
+  std::string world_id;
 };
 
 // The repair for which a world is formed (repair.h). Implemented by world_repairs.cc.
@@ -105,7 +105,7 @@ class WorldFormation {
   Error give_up(const Failure& death);
 
   const FormationInputs inputs_;
-  std::string first_life_;  // World::world_id before the ranks have synchronized.
+  std::string first_world_id_;  // World::world_id before the ranks have synchronized.
   World world_;
   MaybeFailure death_;
 };

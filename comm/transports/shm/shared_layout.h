@@ -87,8 +87,8 @@ struct MemberBlock {
   // The last operation of the communicator that this member has entered.
   std::atomic<std::uint64_t> operation;
   alignas(kLineBytes) Probe probe;  // Written before `attached` is, which publishes it.
-  std::atomic<std::uint64_t>
-      capabilities;  // PeerMemory's bits for all other members, and kCapabilitiesKnown.
+  // PeerMemory's bits for all other members, and kCapabilitiesKnown.
+  std::atomic<std::uint64_t> capabilities;
   // The failure that the member has found. Valid once the header's failure_state names the member,
   // so that no member waits for one that dies during the write.
   alignas(kLineBytes) Failure failure;

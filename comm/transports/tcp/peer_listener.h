@@ -147,8 +147,8 @@ class PeerListener {
   std::mutex mutex_;
   std::condition_variable has_arrived_;
   std::map<PeerChannel, PeerSocket> arrived_;  // Not taken yet; guarded by mutex_.
-  std::optional<AddressesOfRanks>
-      addresses_of_ranks_;  // Guarded by mutex_. If empty, every address may connect.
+  // Guarded by mutex_. If empty, every address may connect.
+  std::optional<AddressesOfRanks> addresses_of_ranks_;
   std::atomic<bool> is_ending_{false};
   std::thread thread_;
 };

@@ -37,8 +37,8 @@ class JoinedHosts : public DialBackHosts, public std::enable_shared_from_this<Jo
  private:
   boost::asio::io_context& loop_;
   StepHosts hosts_;
-  std::set<std::string>
-      closed_;  // Hosts that are gone, including those for which no link waits yet.
+  // Hosts that are gone, including those for which no link waits yet.
+  std::set<std::string> closed_;
   std::set<std::string> silent_;
   const std::string command_text_ = "ivyrun --node-rank, on that node";
   std::string listening_text_;

@@ -17,7 +17,7 @@ bool HostKeyQuestion::can_prompt() {
          tcgetpgrp(STDIN_FILENO) == getpgrp();
 }
 
-void HostKeyQuestion::ask(const Subject& subject, std::function<void(bool trusted)> answered) {
+void HostKeyQuestion::prompt(const Subject& subject, std::function<void(bool trusted)> answered) {
   answered_ = std::move(answered);
   fingerprint_ = subject.fingerprint;
   Descriptor terminal(open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));

@@ -28,7 +28,7 @@ class HostKeyQuestion : public std::enable_shared_from_this<HostKeyQuestion> {
 
   explicit HostKeyQuestion(boost::asio::io_context& loop) : terminal_(loop) {}
   // Asks, and calls back once from the loop. The fingerprint itself counts as a yes.
-  void ask(const Subject& subject, std::function<void(bool trusted)> answered);
+  void prompt(const Subject& subject, std::function<void(bool trusted)> answered);
   void cancel();
 
  private:
