@@ -43,14 +43,14 @@ bool has_clean_gaps(const Buffer& buffer, std::size_t element, const Layout& lay
 }
 
 const void* given(const Case& c, Buffer& send) {
-  return c.memory == MemoryKind::kInPlace ? IVY_IN_PLACE : send.data();
+  return c.mode == BufferMode::kInPlace ? IVY_IN_PLACE : send.data();
 }
 
 std::string text_of(const Case& c) {
-  const char* const places[] = {"out", "in place", "unaligned"};
+  const char* const mode_names[] = {"out", "in place", "unaligned"};
   return std::string(reduce_op_name(c.kind.op)) + " of " + std::to_string(c.count) + " " +
-         std::string(dtype_name(c.kind.dtype)) + ", " + places[static_cast<std::size_t>(c.memory)] +
-         (c.has_gaps ? ", gaps" : "");
+         std::string(dtype_name(c.kind.dtype)) + ", " +
+         mode_names[static_cast<std::size_t>(c.mode)] + (c.has_gaps ? ", gaps" : "");
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ void Caller::settle() {
 
 Caller::Both Caller::make_empty(const Case& c, std::size_t send, std::size_t receive) {
   return std::make_shared<Buffers>(
-      Buffers{Buffer(send * c.element(), c.memory), Buffer(receive * c.element(), c.memory)});
+      Buffers{Buffer(send * c.element(), c.mode), Buffer(receive * c.element(), c.mode)});
 }
 
 Caller::Both Caller::make(const Case& c, std::size_t send, std::size_t receive) {
@@ -152,7 +152,7 @@ bool Caller::holds_all(Buffer& buffer, const Case& c, const Layout& layout) {
 
 void Caller::all_reduce(const Case& c, int) {
   const Both both = make(c, c.count, c.count);
-  Buffer& result = c.memory == MemoryKind::kInPlace ? both->send : both->receive;
+  Buffer& result = c.mode == BufferMode::kInPlace ? both->send : both->receive;
   const int code = ivy_all_reduce(comm_, given(c, both->send), result.data(), c.count, c.type(),
                                   c.reduction(), how());
   look("all_reduce", c, code, both, [this, c, &result] {
@@ -164,7 +164,7 @@ void Caller::all_reduce(const Case& c, int) {
 void Caller::reduce(const Case& c, int root) {
   const Both both = make(c, c.count, c.count);
   const bool is_root = rank_ == root;
-  const bool is_in_place = c.memory == MemoryKind::kInPlace;
+  const bool is_in_place = c.mode == BufferMode::kInPlace;
   Buffer& result = is_in_place ? both->send : both->receive;
   const int code =
       ivy_reduce(comm_, given(c, both->send), is_root || is_in_place ? result.data() : nullptr,
@@ -202,7 +202,7 @@ void Caller::all_gather_v(const Case& c, int) {
 
 void Caller::reduce_scatter(const Case& c, int) {
   const Both both = make(c, c.count * ranks(), c.count);
-  Buffer& result = c.memory == MemoryKind::kInPlace ? both->send : both->receive;
+  Buffer& result = c.mode == BufferMode::kInPlace ? both->send : both->receive;
   const int code = ivy_reduce_scatter(comm_, given(c, both->send), result.data(), c.count, c.type(),
                                       c.reduction(), how());
   look("reduce_scatter", c, code, both, [=, this, &result] {
@@ -216,7 +216,7 @@ void Caller::reduce_scatter_v(const Case& c, int) {
   without_gaps.has_gaps = false;
   const Layout layout = uneven(without_gaps);
   const Both both = make(c, layout.extent, layout.count(rank_));
-  Buffer& result = c.memory == MemoryKind::kInPlace ? both->send : both->receive;
+  Buffer& result = c.mode == BufferMode::kInPlace ? both->send : both->receive;
   const int code = ivy_reduce_scatter_v(comm_, given(c, both->send), result.data(),
                                         layout.counts.data(), c.type(), c.reduction(), how());
   look("reduce_scatter_v", c, code, both, [=, this, &result] {
@@ -254,7 +254,7 @@ void Caller::scatter(const Case& c, int root) {
   const bool is_root = rank_ == root;
   const Layout layout = even(c.count, ranks());
   const Both both = make(c, is_root ? layout.extent : 0, c.count);
-  const bool is_in_place = is_root && c.memory == MemoryKind::kInPlace;
+  const bool is_in_place = is_root && c.mode == BufferMode::kInPlace;
   void* const to = is_in_place ? const_cast<void*>(IVY_IN_PLACE) : both->receive.data();
   const int code =
       ivy_scatter(comm_, is_root ? both->send.data() : nullptr, to, c.count, c.type(), root, how());
@@ -271,7 +271,7 @@ void Caller::scatter_v(const Case& c, int root) {
   const std::size_t mine = layout.count(rank_);
   const Both both = make_empty(c, is_root ? layout.extent : 0, mine);
   if (is_root) fill_blocks(both->send, own(c), c.element(), layout);
-  const bool is_in_place = is_root && c.memory == MemoryKind::kInPlace;
+  const bool is_in_place = is_root && c.mode == BufferMode::kInPlace;
   void* const to = is_in_place ? const_cast<void*>(IVY_IN_PLACE) : both->receive.data();
   const int code =
       ivy_scatter_v(comm_, both->send.data(), is_root ? layout.counts.data() : nullptr,
@@ -286,7 +286,7 @@ void Caller::scatter_v(const Case& c, int root) {
 void Caller::all_to_all(const Case& c, int) {
   const Layout layout = even(c.count, ranks());
   const Both both = make(c, layout.extent, layout.extent);
-  Buffer& result = c.memory == MemoryKind::kInPlace ? both->send : both->receive;
+  Buffer& result = c.mode == BufferMode::kInPlace ? both->send : both->receive;
   const int code =
       ivy_all_to_all(comm_, given(c, both->send), result.data(), c.count, c.type(), how());
   look("all_to_all", c, code, both, [=, this, &result] {
@@ -324,7 +324,7 @@ void Caller::all_to_all_v(const Case& c, int) {
 
 void Caller::scan(const Case& c, int) {
   const Both both = make(c, c.count, c.count);
-  Buffer& result = c.memory == MemoryKind::kInPlace ? both->send : both->receive;
+  Buffer& result = c.mode == BufferMode::kInPlace ? both->send : both->receive;
   const int code =
       ivy_scan(comm_, given(c, both->send), result.data(), c.count, c.type(), c.reduction(), how());
   look("scan", c, code, both, [=, this, &result] {
@@ -334,7 +334,7 @@ void Caller::scan(const Case& c, int) {
 
 void Caller::exscan(const Case& c, int) {
   const Both both = make(c, c.count, c.count);
-  Buffer& result = c.memory == MemoryKind::kInPlace ? both->send : both->receive;
+  Buffer& result = c.mode == BufferMode::kInPlace ? both->send : both->receive;
   const int code = ivy_exscan(comm_, given(c, both->send), result.data(), c.count, c.type(),
                               c.reduction(), how());
   look("exscan", c, code, both, [=, this, &result] {
@@ -345,7 +345,7 @@ void Caller::exscan(const Case& c, int) {
 // Three parts, one of them empty.
 void Caller::coalesced(const Case& c, int) {
   const std::size_t counts[] = {c.count, 0, c.count / 2 + 1};
-  const bool is_in_place = c.memory == MemoryKind::kInPlace;
+  const bool is_in_place = c.mode == BufferMode::kInPlace;
   const std::size_t extent = counts[0] + counts[2];
   const Both both = make_empty(c, extent, extent);
   both->send.fill(own(c), c.element(), 0, counts[0]);

@@ -14,7 +14,7 @@ namespace ivy::comm::test {
 struct Case {
   Kind kind;
   std::size_t count = 0;
-  MemoryKind memory = MemoryKind::kOut;
+  BufferMode mode = BufferMode::kOut;
   bool has_gaps = false;  // Of the *_v: displacements that leave gaps and turn the order round.
 
   std::size_t element() const { return kind.element(); }

@@ -200,9 +200,9 @@ Memory::Memory(Memory&& other) noexcept
       registered_(std::exchange(other.registered_, nullptr)),
       plain_(std::move(other.plain_)) {}
 
-Buffer::Buffer(std::size_t bytes, MemoryKind place)
+Buffer::Buffer(std::size_t bytes, BufferMode mode)
     : bytes_(bytes),
-      skip_(kCanaryBytes + (place == MemoryKind::kUnaligned ? 1 : 0)),
+      skip_(kCanaryBytes + (mode == BufferMode::kUnaligned ? 1 : 0)),
       memory_(bytes + 2 * kCanaryBytes + 1) {}
 
 void Buffer::fill(const Bytes& period, std::size_t element, std::size_t at, std::size_t count,

@@ -58,8 +58,8 @@ class Expected {
   Bytes reduced_;
 };
 
-enum class MemoryKind : std::uint8_t { kOut, kInPlace, kUnaligned };
-constexpr MemoryKind kPlaces[] = {MemoryKind::kOut, MemoryKind::kInPlace, MemoryKind::kUnaligned};
+enum class BufferMode : std::uint8_t { kOut, kInPlace, kUnaligned };
+constexpr BufferMode kModes[] = {BufferMode::kOut, BufferMode::kInPlace, BufferMode::kUnaligned};
 
 // Which of this rank's buffers are registered, and where.
 enum class Registered : std::uint8_t { kNone, kAll, kEverySecond };
@@ -90,7 +90,7 @@ class Memory {
 // A user's buffer with guards on both sides.
 class Buffer {
  public:
-  Buffer(std::size_t bytes, MemoryKind place);
+  Buffer(std::size_t bytes, BufferMode mode);
 
   std::uint8_t* data() { return memory_.data() + skip_; }
   // `count` elements from `at` on (both in elements), of a periodic sequence's element `from` on.

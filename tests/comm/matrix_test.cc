@@ -14,12 +14,12 @@ namespace ivy::comm::test {
 namespace {
 
 // 0, 1, fewer than ranks, a prime; each at every place.
-constexpr std::size_t kForms = 4 * std::size(kPlaces);
+constexpr std::size_t kForms = 4 * std::size(kModes);
 
 std::size_t count_of(std::size_t form, int ranks) {
   const std::size_t prime = ranks <= 4 ? 1031 : 127;
   const std::size_t counts[] = {0, 1, ranks > 2 ? static_cast<std::size_t>(ranks) - 1 : 7, prime};
-  return counts[form / std::size(kPlaces)];
+  return counts[form / std::size(kModes)];
 }
 
 // How many of them a type and reduction gets in one world, others in the next ones: many ranks are
@@ -48,8 +48,8 @@ void run_types(Caller& caller, std::size_t shift) {
         // Types of one reduction, and reductions of one type, take turns with the forms.
         const std::size_t turn = dtype + 7 * op + shift + i * (kForms / forms);
         const std::size_t form = turn % kForms;
-        const MemoryKind place = kPlaces[form % std::size(kPlaces)];
-        const Case c = {kind, count_of(form, caller.size()), place, turn / kForms % 2 == 0};
+        const BufferMode mode = kModes[form % std::size(kModes)];
+        const Case c = {kind, count_of(form, caller.size()), mode, turn / kForms % 2 == 0};
         const int root = static_cast<int>(turn) % caller.size();
         run_form(caller, c, root, (turn + op) % 2 == 0);
         if (!caller.is_ok()) return;
@@ -90,10 +90,10 @@ constexpr SizedKind kSized[] = {
     {Dtype::kBf16, ReduceOp::kAvg},   {Dtype::kF64, ReduceOp::kPremulSum},
     {Dtype::kF8E4m3, ReduceOp::kAvg}};
 
-Case sized_case(std::size_t kind, std::size_t bytes, MemoryKind place, std::uint32_t seed) {
+Case sized_case(std::size_t kind, std::size_t bytes, BufferMode mode, std::uint32_t seed) {
   const SizedKind& of = kSized[kind % std::size(kSized)];
   const std::size_t count = bytes / element_bytes(of.dtype);
-  return {{of.dtype, of.op, seed}, count, place, seed % 2 == 0};
+  return {{of.dtype, of.op, seed}, count, mode, seed % 2 == 0};
 }
 
 // Many ranks take one place for each size, and one size for each kind; the others all three.
@@ -102,7 +102,7 @@ void run_sizes(Caller& caller, std::uint32_t seed) {
   for (const std::size_t bytes : sizes_in_bytes(caller.size())) {
     for (int turn = 0; turn < turns; ++turn) {
       ++seed;
-      run_operations(caller, sized_case(seed, bytes, kPlaces[seed % 3], seed));
+      run_operations(caller, sized_case(seed, bytes, kModes[seed % 3], seed));
       if (!caller.is_ok()) return;
     }
   }
@@ -110,7 +110,7 @@ void run_sizes(Caller& caller, std::uint32_t seed) {
   for (std::size_t kind = 0; kind < std::size(kSized); ++kind) {
     for (int turn = 0; turn < turns; ++turn) {
       ++seed;
-      const Case c = sized_case(kind, kSizes[seed % 3], MemoryKind::kOut, seed);
+      const Case c = sized_case(kind, kSizes[seed % 3], BufferMode::kOut, seed);
       caller.all_reduce(c, 0);
       caller.reduce(c, static_cast<int>(seed) % caller.size());
       caller.scan(c, 0);
@@ -165,17 +165,17 @@ TEST_P(RegisteredMatrixTest, EqualsTheReferenceWithRegisteredBuffers) {
     std::uint32_t seed = 77;
     // Every buffer is made and mapped anew, by every pair of ranks.
     const bool is_small = caller.size() <= 4;
-    for (const int mode : {0, 1, 2}) {
-      registration().which = mode == 0       ? Registered::kAll
-                             : mode == 1     ? Registered::kEverySecond
+    for (const int pattern : {0, 1, 2}) {
+      registration().which = pattern == 0    ? Registered::kAll
+                             : pattern == 1  ? Registered::kEverySecond
                              : rank % 2 == 0 ? Registered::kAll
                                              : Registered::kNone;
       for (const std::size_t bytes :
            {kInlineBytes, kEagerBytes + 8, kSlotBytes + 8, kSlotsPerMember * kSlotBytes + 24}) {
         if (!is_small && bytes != kEagerBytes + 8) continue;
-        for (const MemoryKind place : kPlaces) {
+        for (const BufferMode mode : kModes) {
           ++seed;
-          run_operations(caller, sized_case(seed, bytes, place, seed));
+          run_operations(caller, sized_case(seed, bytes, mode, seed));
           if (!is_ok) return;
         }
       }
@@ -202,9 +202,9 @@ TEST_P(StreamsMatrixTest, EqualsTheReferenceOverSeveralStreams) {
     for (const std::size_t bytes : {std::size_t{64}, 2 * kMinStripe - 8, 2 * kMinStripe,
                                     3 * kMinStripe + 24, std::size_t{64}, 16 * kMinStripe + 1000}) {
       if (!is_small && bytes > 3 * kMinStripe) continue;
-      for (const MemoryKind place : kPlaces) {
+      for (const BufferMode mode : kModes) {
         ++seed;
-        run_operations(caller, sized_case(seed, bytes, place, seed));
+        run_operations(caller, sized_case(seed, bytes, mode, seed));
         if (!is_ok) return;
       }
     }
