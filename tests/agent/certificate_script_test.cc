@@ -280,7 +280,7 @@ TEST_F(CertificateScriptTest, RejectsInvalidArgumentsBeforeWritingAnything) {
       {{"ca", "init", "--ca", "x", "--name", "a\nb"}, "--name"},
       {{"cert"}, "cert needs a HOST or --user NAME"},
       {{"cert", "node1"}, "--serves USER or --serves-any"},
-      {{"cert", "node1", "--serves", "bob", "--serves-any"}, "one of them"},
+      {{"cert", "node1", "--serves", "bob", "--serves-any"}, "needs either --serves USER or"},
       {{"cert", "node1", "--user", "alice"}, "only one of them"},
       {{"cert", "--user", "alice", "--serves", "bob"}, "are for the certificate of a host"},
       {{"cert", "--user", "alice", "--port", "70000"}, "is not a port"},
