@@ -48,7 +48,7 @@ names = [("a", 1), frozenset(["x", "yy", "zzz"]), Size.SMALL, Size.LARGE, 3, Non
 tree = {name: np.full(2, float(at)) for at, name in list(enumerate(names))[::-1 if rank else 1]}
 summed = ic.all_reduce(tree)
 assert list(summed) == list(tree) and all((summed[name] == 2 * at).all() for at, name in enumerate(names)), summed
-for keys, reason in ([Layer(), Layer()], "has an address"), ([(1, Layer())], "has an address"), ([lambda: 0], "has an address"):
+for keys, reason in ([Layer(), Layer()], "contains an address"), ([(1, Layer())], "contains an address"), ([lambda: 0], "contains an address"):
     try:
         ic.all_reduce({key: np.ones(1) for key in keys})
         raise AssertionError(keys)

@@ -91,7 +91,7 @@ def test_whatever_starts_it(local, world, name, text, command):
 def test_a_program_below_a_shell_fails_like_a_direct_one(local, world):
     failed(local.run(*TWO_BY_TWO, "sh", "-c", f"{world} abort; true"), 7, "by MPI_Abort(7)")
     done = local.run("-n", "2", "sh", "-c", f"test $RANK = 1 || {world}; true")
-    failed(done, 1, "exit 0 before MPI_Init", "the other ranks wait for it there")
+    failed(done, 1, "exited with code 0 before MPI_Init", "the other ranks wait for it there")
 
 
 def test_an_mpiexec_in_a_worker_has_a_world_of_its_own(local, world, request):

@@ -421,7 +421,7 @@ def holders(r, n):
     assert mine.data[0] == n
     same(ic.all_reduce(Labelled(np.ones(3))), np.full(3, float(n)), "what NumPy makes an array of")
     for wrong, word in ((lambda: ic.all_reduce(Sparse(np.ones(3))), "toarray"),
-                        (lambda: ic.all_reduce(Holder(np.ones(3))), "no array"),
+                        (lambda: ic.all_reduce(Holder(np.ones(3))), "not an array of numbers"),
                         (lambda: ic.all_reduce_(Labelled(np.ones(3))), "written to"),
                         (lambda: ic.all_reduce(np.ones(3), out=Labelled(np.ones(3))), "written to")):
         try:

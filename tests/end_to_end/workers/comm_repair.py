@@ -100,7 +100,7 @@ def asleep():
         except ic.RankDied as error:
             told["died"] = error.rank
         except ic.Aborted as error:
-            told["died"] = 1 if "calls grow" in str(error) else None
+            told["died"] = 1 if "must call grow" in str(error) else None
         ic.grow(timeout=60)
     check_sum()
     tell(rank=ic.rank(), size=ic.world_size(), restarts=ic.restart_count(), **told)
