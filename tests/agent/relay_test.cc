@@ -120,7 +120,8 @@ TEST_F(RelayTest, PassesOnWhyAWardenCannotStart) {
   Relay relay;
   start_relay(relay, open_line("new"));
   const std::string printed = read_text(relay.out(), ReadUntil::kEnd);
-  EXPECT_TRUE(printed.starts_with(std::string(kFailurePrefix) + "this job is already running")) << printed;
+  EXPECT_TRUE(printed.starts_with(std::string(kFailurePrefix) + "this job is already running"))
+      << printed;
   EXPECT_EQ(wait_exit(relay.process).code, 0);
   remove_job_directory(*taken);
   close(taken->lock_fd);
