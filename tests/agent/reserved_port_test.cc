@@ -7,6 +7,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <set>
+#include <utility>
+#include <vector>
+
 namespace ivy {
 namespace {
 
@@ -57,6 +61,20 @@ TEST(ReservedPortTest, TakesAFreePortOfTheRange) {
   EXPECT_GT(port->port(), low);
   EXPECT_LE(port->port(), low + 20);
   close(stranger);
+}
+
+TEST(ReservedPortTest, ReservesEachPortOfTheRangeOnce) {
+  const Result<ReservedPort> first = ReservedPort::reserve(0, 0);
+  ASSERT_TRUE(first.ok());
+  const std::uint32_t low = first->port();
+  std::vector<ReservedPort> kept;
+  std::set<std::uint16_t> ports = {first->port()};
+  for (int i = 0; i < 20; ++i) {
+    Result<ReservedPort> port = ReservedPort::reserve(low, low + 60);
+    ASSERT_TRUE(port.ok()) << port.error().message;
+    EXPECT_TRUE(ports.insert(port->port()).second) << port->port() << " is reserved twice";
+    kept.push_back(std::move(port).value());
+  }
 }
 
 TEST(ReservedPortTest, RejectsARangeThatIsNone) {
