@@ -290,12 +290,14 @@ bool Joiner::may_redial(const std::string& why, std::int64_t began_ns) {
 }
 
 void Joiner::serve() {
+  if (!output_) {
+    // Applies until Welcome arrives, which contains node 0's limit.
+    begins_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(options_.start_timeout).count();
+    begin_timer_.expires_after(kFirstNamed);
+    await_begin();
+  }
+  // At the end, because it delivers what has arrived already.
   stream_->start(*this);
-  if (output_) return;
-  // Applies until Welcome arrives, which contains node 0's limit.
-  begins_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(options_.start_timeout).count();
-  begin_timer_.expires_after(kFirstNamed);
-  await_begin();
 }
 
 void Joiner::stream_bytes(std::string_view bytes) {

@@ -184,13 +184,14 @@ void NodeZero::node_dialled(std::uint32_t rank, std::shared_ptr<DialBackStream> 
   node->self = node;
   node->rank = static_cast<int>(rank);
   node->stream = std::move(stream);
-  node->stream->start(*node);
   join::NodeZeroMessage welcome;
   welcome.mutable_welcome()->set_build(std::string(build_name()));
   if (on_gathered_)
     welcome.mutable_welcome()->set_begins_within_ms(static_cast<std::uint32_t>(
         std::max<std::int64_t>(1, (gathers_until_ns_ - monotonic_ns()) / 1'000'000)));
   node->send(welcome);
+  // At the end, because it delivers what has arrived already, which may remove the node.
+  node->stream->start(*node);
 }
 
 void NodeZero::take_bytes(NodeIterator node, std::string_view bytes) {

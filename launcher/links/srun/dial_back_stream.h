@@ -50,8 +50,8 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   // once, unless stopped, with the same errors.
   void send_greeting(const DialGreeting& own,
                      std::function<void(const Result<void>&)> on_greeting_sent);
-  // Starts to deliver bytes. Call once, after greet() or send_greeting(). `events` must live until
-  // stop().
+  // Starts to deliver bytes; events may come from within this call. Call once, after greet() or
+  // send_greeting(). `events` must live until stop().
   void start(DialBackStreamEvents& events);
   // Appends to the bytes to be written.
   void write(std::string_view bytes);
