@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <string_view>
 
 #include "launcher/report/missing_module.h"
 #include "proto/contract/device_vendor.h"
@@ -138,11 +139,20 @@ void check_python(const ExaminedHost& host, const std::string& module, Findings&
                 install_advice(module, RemoteText(host.facts.interpreter()).line()));
 }
 
+// Returns the tool of the host's vendor. A host whose accelerators are all unusable reports no
+// vendor; then returns all tools.
+std::string device_tool(const HostFacts& facts) {
+  const DeviceVendor* const vendor = find_device_vendor(facts.accelerator_source());
+  if (vendor != nullptr) return std::string(vendor->tool);
+  std::vector<std::string_view> tools;
+  for (const DeviceVendor& each : device_vendors()) tools.push_back(each.tool);
+  return joined(tools, " or ");
+}
+
 void check_devices(const ExaminedHost& host, Findings& findings) {
-  const DeviceVendor& vendor = device_vendor(host.facts.accelerator_source());
   for (const std::string& note : host.facts.device_view().notes())
     findings.warn(host, "gpu", RemoteText(note).line(),
-                  "run " + std::string(vendor.tool) + " there for details");
+                  "run " + device_tool(host.facts) + " there for details");
 }
 
 void check_cgroup(const ExaminedHost& host, Findings& findings) {

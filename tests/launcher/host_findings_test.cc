@@ -90,6 +90,19 @@ TEST(HostFindings, LockedMemoryMattersToDevices) {
   EXPECT_EQ(found(examined), Lines{"WARN memlock a"});
 }
 
+TEST(HostFindings, NamesTheToolOfTheVendor) {
+  Examination examined{"", {healthy("a")}, {}};
+  HostFacts& facts = examined.hosts[0].facts;
+  facts.mutable_device_view()->add_notes("1 AMD device cannot be used here");
+  std::vector<Finding> findings = find_problems(examined);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].fix, "run nvidia-smi or amd-smi or xpu-smi there for details");
+  facts.set_accelerator_source("amd");
+  findings = find_problems(examined);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].fix, "run amd-smi there for details");
+}
+
 TEST(HostFindings, AHostThatIsNotReachedIsARow) {
   ExaminedHost lost;
   lost.name = "b";
