@@ -137,6 +137,8 @@ std::string start_fix(const WorkerEnd& end) {
       return "  fix:   raise the limit of processes on " + host +
              " (ulimit -u, or pids.max of its cgroup)\n";
     case ENOENT:
+      // The message names anything else that is missing, such as the working directory.
+      if (end.failed_step != StartStep::kExec) return "";
       return "  fix:   the program, or the interpreter or loader that it needs, is missing on " +
              host + "\n";
     default:

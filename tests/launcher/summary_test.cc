@@ -247,6 +247,8 @@ TEST_F(SummaryTest, ReportsAProgramThatCouldNotBeStarted) {
       << text();
   fail("stdin: No such file or directory", StartStep::kStdin, ENOENT);
   EXPECT_NE(text().find("  fix:   make /dev/null readable on node03"), std::string::npos) << text();
+  fail("chdir: No such file or directory: /gone", StartStep::kOther, ENOENT);
+  EXPECT_EQ(text().find("the program, or the interpreter"), std::string::npos) << text();
   fail("stderr: Too many open files", StartStep::kOther, EMFILE);
   EXPECT_NE(text().find("  fix:   raise the limit of open files on node03 (ulimit -n)"),
             std::string::npos)
