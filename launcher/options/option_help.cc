@@ -95,6 +95,7 @@ std::string closing_text() {
     text += (is_left ? "  " : "") + cell + (is_left ? "" : "\n");
     is_left = !is_left;
   }
+  if (!is_left) text += "\n";
   return text +
          "If a job fails, the last line on standard error names the source of its code.\n"
          "`ivyctl explain ID` explains a message, such as IVY-H003.\n";

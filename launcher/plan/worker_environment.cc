@@ -2,11 +2,11 @@
 // The variables of a worker come from these sources; later ones override earlier ones:
 //
 //   the supervisor's own environment, less HostPlan.unset
-//   the caller's variables for other hosts       (proto/contract/env: kAllow; not on the launcher's
-//   host) defaults that the user may override          OMP_NUM_THREADS, interface names...
+//   the caller's variables, on other hosts       rule kAllow of proto/contract/env.h
+//   defaults that the user may override          OMP_NUM_THREADS, interface names...
 //   --env-file, then -x
 //   the accelerators of its host, or its own     CUDA_VISIBLE_DEVICES...
-//   the identity of the worker                   RANK, MASTER_ADDR... (proto/contract/env: kSet)
+//   the identity of the worker                   RANK, MASTER_ADDR... (rule kSet)
 #include "launcher/plan/worker_environment.h"
 
 #include <algorithm>

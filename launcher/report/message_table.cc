@@ -245,7 +245,7 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-X001", "internal error in ivyrun; the job was stopped cleanly",
      "no memory or descriptors left, or a bug "
      "in ivyrun",
-     "check `ulimit -a`; if the limits suffice, report it", "125"},
+     "check `ulimit -a`; if the limits suffice, report it", kExitInternal},
 };
 
 std::string exit_text(const MessageExit& exit) {

@@ -22,6 +22,7 @@ namespace ivy {
 class AgentStreamEvents {
  public:
   virtual void stream_opened(const agent::v1::Opened& opened) = 0;
+  // `bytes` are valid until close().
   virtual void stream_bytes(const std::string& bytes) = 0;
   // Everything given to write() has left.
   virtual void stream_drained() = 0;
