@@ -40,16 +40,22 @@ int print_usage() {
   return kExitUsage;
 }
 
-int app_role(int argc, char** argv) {
-  store::KeyWaits store;
-  AppStore use;
-  use.connect = [&store] { return store.connect(); };
-  use.set = [&store](const std::string& key) { store.set(key); };
-  use.wait = [&store](std::vector<std::string> keys, std::function<void(bool)> over) {
-    store.wait(std::move(keys), std::move(over));
-  };
-  use.leave = [&store] { store.leave(); };
-  return run_app(argc - 2, argv + 2, std::move(use));
+class AppStoreClient final : public AppStore {
+ public:
+  Result<void> connect() override { return waits_.connect(); }
+  void set(const std::string& key) override { waits_.set(key); }
+  void wait(std::vector<std::string> keys, std::function<void(bool)> over) override {
+    waits_.wait(std::move(keys), std::move(over));
+  }
+  void leave() override { waits_.leave(); }
+
+ private:
+  store::KeyWaits waits_;
+};
+
+int run_app_role(int argc, char** argv) {
+  AppStoreClient store;
+  return run_app(argc, argv, store);
 }
 
 int run(int argc, char** argv) {
@@ -61,7 +67,7 @@ int run(int argc, char** argv) {
     return store::run_rendezvous(argc - 1, argv + 1);
   if (role == "rendezvous") return store::run_rendezvous(argc - 2, argv + 2);
   if (role == "mpi-exec") return run_mpi_exec(argc - 2, argv + 2);
-  if (role == "app-run") return app_role(argc, argv);
+  if (role == "app-run") return run_app_role(argc - 2, argv + 2);
   if (role == "pmi") return store::run_pmi(argc - 2, argv + 2);
   if (role == "warden") return run_warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();

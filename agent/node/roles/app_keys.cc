@@ -14,8 +14,8 @@ std::string done_key(std::uint32_t rank) { return "app/done/" + std::to_string(r
 
 }  // namespace
 
-AppKeys::AppKeys(std::uint32_t rank, AppStore store)
-    : rank_(rank), store_(std::move(store)), event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+AppKeys::AppKeys(std::uint32_t rank, AppStore& store)
+    : rank_(rank), store_(store), event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 bool AppKeys::connect() {
   const Result<void> connected = store_.connect();

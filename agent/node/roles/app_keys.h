@@ -16,20 +16,26 @@
 
 namespace ivy {
 
-// The job's store as used by app-run; node_main.cc provides it, because this folder may not include
-// the store's code.
-struct AppStore {
-  std::function<Result<void>()> connect;
-  std::function<void(const std::string& key)> set;
+// The job's store as used by app-run; node_main.cc implements it, because this folder may not
+// include the store's code.
+class AppStore {
+ public:
+  virtual Result<void> connect() = 0;
+  virtual void set(const std::string& key) = 0;
   // Calls `over` once, from any thread: with true when all keys exist, with false if the store is
   // lost.
-  std::function<void(std::vector<std::string> keys, std::function<void(bool)> over)> wait;
-  std::function<void()> leave;  // Cancels all waits; returns after the last `over` has returned.
+  virtual void wait(std::vector<std::string> keys, std::function<void(bool)> over) = 0;
+  // Cancels all waits; returns after the last `over` has returned.
+  virtual void leave() = 0;
+
+ protected:
+  ~AppStore() = default;
 };
 
 class AppKeys {
  public:
-  AppKeys(std::uint32_t rank, AppStore store);
+  // The store must outlive this.
+  AppKeys(std::uint32_t rank, AppStore& store);
   ~AppKeys() { leave(); }
   AppKeys(const AppKeys&) = delete;
   AppKeys& operator=(const AppKeys&) = delete;
@@ -58,7 +64,7 @@ class AppKeys {
   void watch(std::vector<std::string> keys, std::atomic<State>& state);
 
   const std::uint32_t rank_;
-  const AppStore store_;
+  AppStore& store_;
   const Descriptor event_fd_;
   std::atomic<State> ready_{State::kAwaited};
   std::atomic<State> ended_{State::kAwaited};

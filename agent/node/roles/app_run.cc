@@ -86,8 +86,8 @@ void remove_scratch(const std::string& path) {
 
 class AppRun {
  public:
-  AppRun(AppStart start, AppStore store)
-      : start_(std::move(start)), plan_(start_.plan), keys_(own_rank(), std::move(store)) {}
+  AppRun(AppStart start, AppStore& store)
+      : start_(std::move(start)), plan_(start_.plan), keys_(own_rank(), store) {}
 
   int run() {
     take_signals();
@@ -333,13 +333,13 @@ class AppRun {
 
 }  // namespace
 
-int run_app(int argc, char** argv, AppStore store) {
+int run_app(int argc, char** argv, AppStore& store) {
   Result<AppStart> start = parse_start(argc, argv);
   if (!start.ok()) {
     std::fprintf(stderr, "ivy-node app-run: %s\n", start.error().message.c_str());
     return kExitUsage;
   }
-  AppRun run(std::move(start).value(), std::move(store));
+  AppRun run(std::move(start).value(), store);
   const int code = run.run();
   if (run.ending_signal() == 0) return code;
   // Re-raise the client's signal, so that the launcher's report names it.

@@ -19,6 +19,6 @@ namespace ivy {
 
 // Takes the argv after "app-run". Returns the exit code. If a signal killed the client, this
 // process kills itself with the same signal.
-int run_app(int argc, char** argv, AppStore store);
+int run_app(int argc, char** argv, AppStore& store);
 
 }  // namespace ivy
