@@ -59,12 +59,12 @@ PURE = {
     f"{folder}/{name}"
     for folder, names in {
         "proto/contract": "env exit_code recent_minimum status device_vendor edit_distance",
-        "proto/wire": "link mpi_names mpi_server_options dial_wire control_wire operation status_page store_wire",
+        "proto/wire": "session mpi_names mpi_server_options dial_wire control_wire operation status_page store_wire",
         "launcher/options": "hosts",
         "launcher/plan": "plan worker_environment jax_variables placement device_checks device_and_slurm_variables allocation",
         "launcher/job": "job_state job_workers host_clock host_failures",
         "launcher/report": "diagnostic verdict label",
-        "launcher/slurm": "nodelist allocation allocation_end step",
+        "launcher/slurm": "nodelist slurm_allocation allocation_end step",
         "launcher/screen": "line_splitter control_filter summary",
         "agent/node/workers": "worker_state lease mpi_identity",
         "agent/pmix": "event_line fence_group job_facts job_layout mpi_variables",
@@ -409,6 +409,13 @@ def check_readmes(files, findings):
         findings.add("README.md", 1, "missing")
 
 
+def check_pure_files(files, findings):
+    """Requires that the modules in PURE exist: a renamed one would no longer be checked."""
+    for module in sorted(PURE):
+        if not {f"{module}.h", f"{module}.cc"} & files:
+            findings.add("scripts/style_rules.py", 1, f"PURE names {module}, which is not there")
+
+
 def check_named_files(files, findings):
     """Requires that the files named in READMEs and in docs/internals/structure.md exist."""
     for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/internals/structure.md"):
@@ -508,6 +515,7 @@ def main():
     for path in files:
         check_file(path, findings)
     check_readmes(set(files), findings)
+    check_pure_files(set(files), findings)
     check_named_files(set(files), findings)
     check_named_functions(set(files), findings)
     for path, line, what in sorted(findings.lines):

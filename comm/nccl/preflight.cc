@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// bootstrap.cc calls compare_ranks() on rank 0. It calls the find_*() functions, each of which
+// nccl_bootstrap.cc calls compare_ranks() on rank 0. It calls the find_*() functions, each of which
 // checks one kind of problem; they are the first half of the file. After them are NCCL's rules for
 // interfaces (choose_interface()), and at the end the encoding of facts for the store.
 #include "comm/nccl/preflight.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the record of a job that outlives its launcher (job_record.h) in the job's place, next to
-// its socket. Thread: the loop's.
+// Keeps the record of a job that outlives its launcher (job_record.h) in the job's directory, next
+// to its socket. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -16,7 +16,7 @@ class JobRecordWriter {
       : job_(job), service_(service), timer_(job.loop) {}
 
   // Writes the record, and warns the user if that fails. Does nothing if the job has no socket, and
-  // so no place.
+  // so no directory.
   void write();
   // Like write(), for a caller that cannot continue without the record. Requires a socket.
   Result<void> save();

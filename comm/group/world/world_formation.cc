@@ -2,7 +2,8 @@
 // form() is the sequence: form_locally() exchanges the ranks' records through the store
 // (watched_exchange(), exchange_members(), read_members()) and then creates the shared memory of
 // this host, by the supervisor if there is one (segment_of_supervisor()) or by a named segment
-// (segment_by_name()). In a repair, form() also waits until all ranks have done so. Called by Job.
+// (segment_by_name()). In a repair, form() also waits until all ranks have done so. Called by
+// JobMember.
 #include "comm/group/world/world_formation.h"
 
 #include <sys/stat.h>

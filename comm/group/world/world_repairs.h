@@ -20,7 +20,7 @@
 
 namespace ivy::comm {
 
-// Forms a world of the members decided by a repair. Implemented by Job.
+// Forms a world of the members decided by a repair. Implemented by JobMember.
 class WorldFactory {
  public:
   virtual ~WorldFactory() = default;
