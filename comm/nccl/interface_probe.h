@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests whether a rank can be reached at the address where its NCCL will listen. NCCL itself would
 // wait for an answer for a minute or for ever, and its errors name no rank. The probe uses separate
-// sockets, before NCCL has any: each rank listens during the bootstrap (bootstrap.h), and its
+// sockets, before NCCL has any: each rank listens during the bootstrap (nccl_bootstrap.h), and its
 // neighbours in NCCL's ring connect.
 //
 // Thread: one at a time.

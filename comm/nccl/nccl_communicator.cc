@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions are in the order that communicator.h lists: creation, operations, waits, the end.
+// The functions are in the order that nccl_communicator.h lists: creation, operations, waits, the end.
 #include "comm/nccl/nccl_communicator.h"
 
 #include <algorithm>

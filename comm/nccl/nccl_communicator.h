@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL's part of one communicator: created by all ranks in the operation that first needs it, and
-// used for collectives on device memory. communicator.cc has, in this order:
+// used for collectives on device memory. nccl_communicator.cc has, in this order:
 //
-//   creation    prepare(): facts and unique ids through the store (bootstrap.h), then
+//   creation    prepare(): facts and unique ids through the store (nccl_bootstrap.h), then
 //               ncclCommInitRankConfig. split() creates a child by ncclCommSplit.
 //   operations  start() calls NCCL, finish() waits or lets the operation be watched (enqueued.h)
 //   waits       each ends by its deadline, by the death of a rank (trouble()), by an error that

@@ -2,7 +2,7 @@
 // The agent's state directory. Its files tell the next agent which jobs run on this host through
 // this agent, which have ended here, and who opened them.
 //
-//   JOB-HOST.job     written before the warden starts: whose job it is (job_record.h)
+//   JOB-HOST.job     written before the warden starts: whose job it is (agent_job_record.h)
 //   JOB-HOST.warden  written by the warden: who it is; at the end, how it ended (warden.h)
 //   JOB-HOST.ended   the first one, renamed: a tombstone, whose time stamp is the job's end
 //   draining         exists while new jobs are rejected, also by later agents
