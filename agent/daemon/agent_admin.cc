@@ -40,7 +40,7 @@ struct LocalAgent {
   std::unique_ptr<Stub> stub;
 };
 
-// Returns the socket that was given, or else the first of the default places that has a socket.
+// Returns the socket that was given, or else the first default path that has a socket.
 Result<std::string> find_socket(const std::string& given, const Environment& environment) {
   if (!given.empty()) return given;
   std::string searched;

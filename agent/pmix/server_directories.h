@@ -34,8 +34,8 @@ class SessionFiles {
 // on it; if the creator was killed, the next server of this user removes it at its start.
 class SegmentDirectory {
  public:
-  // Creates PLACE/ivyrun-UID/pmix-NAME; `base` is "/dev/shm" except in tests. If that cannot be
-  // used (no such file system, or another user has created PLACE/ivyrun-UID), the directory is
+  // Creates BASE/ivyrun-UID/pmix-NAME; `base` is "/dev/shm" except in tests. If that cannot be
+  // used (no such file system, or another user has created BASE/ivyrun-UID), the directory is
   // `otherwise`, which is not removed here.
   SegmentDirectory(const std::string& base, const std::string& name, std::string otherwise);
   ~SegmentDirectory();

@@ -17,7 +17,7 @@ std::uint64_t Recorder::mask_of(const char* choice) {
   return chosen == "kernels" ? calls | kKernelEvent : calls;
 }
 
-// Requires the mutex, like all functions that take rows and places.
+// Requires the mutex, like all functions that take rows and indexes.
 bool Recorder::has_page() {
   if (slot_.load(std::memory_order_relaxed) != nullptr) return true;
   const Result<comm_status::StatusPage> page = request_page_();
@@ -42,8 +42,8 @@ std::optional<std::uint32_t> Recorder::take_row() {
   return row;
 }
 
-// Returns a place whose communicator is closed, or nothing if all are in use; further communicators
-// are not shown.
+// Returns an index whose communicator is closed, or nothing if all are in use; further
+// communicators are not shown.
 std::optional<std::uint8_t> Recorder::reserve_index() {
   for (std::uint8_t index = 0; index < kCommunicators; ++index) {
     Communicator* const communicator = communicators_[index].load(std::memory_order_relaxed);

@@ -31,8 +31,8 @@ struct HostWait {
   std::int64_t reported_ns = 0;
 };
 
-// Everything that is known of a host. Lost (`lost`): it, or its supervisor, is unreachable. Gone
-// (`excluded`): with --nnodes MIN:MAX, it takes no part any longer.
+// Everything that is known of a host. `lost`: it, or its supervisor, is unreachable. `excluded`:
+// with --nnodes MIN:MAX, it takes no part any longer.
 struct HostRecord {
   const Host* host = nullptr;  // Points into Options::hosts, which outlives the job.
   std::string display_name;    // From display_names().
@@ -92,7 +92,7 @@ class JobHosts {
   void take_plan(const JobPlan& plan);
   // All hosts have reported or are lost.
   bool all_reported() const;
-  // Returns the hosts' answers to Hello, for the plan. A host that is gone has only a name.
+  // Returns the hosts' answers to Hello, for the plan. An excluded host has only a name.
   std::vector<HostAnswer> answers() const;
 
   bool may_shrink() const { return may_shrink_; }
@@ -104,7 +104,7 @@ class JobHosts {
   std::string members_text() const;
   // True if the job can continue without this host: enough others take part, or may still come up.
   bool can_do_without(std::size_t index) const;
-  // The host is gone: the job continues without it. Sets the name of `why`.
+  // The job continues without this host. Sets the name of `why`.
   void exclude(std::size_t index, ExcludedHost why);
 
  private:

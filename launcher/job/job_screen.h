@@ -28,7 +28,7 @@ class JobScreen {
 
   // The request outlives this object.
   JobScreen(boost::asio::io_context& loop, const JobRequest& request);
-  // Call before anything else. elsewhere: null unless in torchrun mode.
+  // Call before anything else. remote_output: null unless in torchrun mode.
   void open(OutputEvents& owner, RemoteOutput* remote_output);
 
   Output& output() { return *output_; }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hosts that take part in a job of --nnodes MIN:MAX. Each host is in one of three states:
 //
-//   awaited -> here -> gone    lost while the job ran, or its supervisor was
-//      '-> gone                did not come up, or not in time
+//   awaited -> present -> excluded    lost while the job ran, or its supervisor was
+//      '-> excluded                   did not come up, or not in time
 //
-// A host that is gone is never used again: another attempt would have to wait for it, and a host
+// An excluded host is never used again: another attempt would have to wait for it, and a host
 // that returns may soon be lost again. Pure; thread: any.
 #pragma once
 
@@ -19,10 +19,10 @@ namespace ivy {
 
 enum class Member { kAwaited, kPresent, kExcluded };
 
-// Decides whether a job may start, or start again, with the hosts that are here.
+// Decides whether a job may start, or start again, with the present hosts.
 enum class MemberDecision {
   kWait,      // Some hosts are awaited, and have time left.
-  kContinue,  // Start with the hosts that are here; awaited hosts are gone.
+  kContinue,  // Start with the present hosts; awaited hosts are excluded.
   kTooFew,    // Too few hosts, even with all that are awaited.
 };
 // least: MIN.
@@ -52,7 +52,7 @@ struct ExcludedHost {
 
 // Returns "2 of 4 hosts (--nnodes 2:4), without node03 (connecting: no answer in 5 s), node04
 // (...)". A reason that several hosts share is printed once.
-std::string members_line(std::size_t here, std::size_t all, const std::string& range,
+std::string members_line(std::size_t present, std::size_t all, const std::string& range,
                          const std::vector<ExcludedHost>& excluded);
 
 // A host that was lost in an attempt, and that the job can do without.

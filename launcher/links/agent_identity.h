@@ -14,7 +14,7 @@ namespace ivy {
 
 // Returns the socket of this host's agent. It is trusted only if the socket and its directory
 // belong to this user or to root, and no other user may write to the directory. NotFound names the
-// places that were searched. If $IVY_AGENT_SOCKET is set but empty, there is no agent.
+// paths that were searched. If $IVY_AGENT_SOCKET is set but empty, there is no agent.
 Result<std::string> find_agent_socket(const Environment& environment);
 
 // Returns "your certificate user/alice expires in 3 days (...); renew it: ivy-agent renew --user

@@ -75,8 +75,8 @@ std::optional<LinkStep> RemoteEntry::sending(std::size_t unsent) {
   return sending_step("sending ivy-node", moved);
 }
 
-// Handles the marker `need`. asked: "x86_64", or "x86_64 damaged" if files of the copy there are
-// missing or too short.
+// Handles the marker `need`. requested: "x86_64", or "x86_64 damaged" if files of the copy there
+// are missing or too short.
 void RemoteEntry::need(const std::string& requested, Step& step) {
   const std::string architecture = requested.substr(0, requested.find(' '));
   const bool is_damaged = architecture.size() < requested.size();

@@ -17,7 +17,7 @@ bool is_numeric(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789-") == std::string_view::npos;
 }
 
-// Parses a place or a range of places: "3" or "0-3".
+// Parses a number or a range: "3" or "0-3".
 Result<void> add_devices(std::string_view text, std::vector<int>& devices) {
   const std::size_t dash = text.find('-');
   const Result<int> first = parse_number(text.substr(0, dash), 0, kMaxDevice);
@@ -32,7 +32,7 @@ Result<void> add_devices(std::string_view text, std::vector<int>& devices) {
   return {};
 }
 
-// Returns the position of the colon before the places. An address in brackets contains colons
+// Returns the position of the colon before the numbers. An address in brackets contains colons
 // itself.
 std::size_t colon_of(std::string_view text) {
   const std::size_t bracket = text.rfind(']');
@@ -48,7 +48,7 @@ Result<HostPick> parse_pick(std::string_view text) {
   return pick;
 }
 
-// The selected places by name of the host; none means the whole host.
+// The selected numbers by name of the host; none means the whole host.
 using Picked = std::map<std::string, std::vector<int>>;
 
 Result<Picked> by_name(const std::vector<HostPick>& picks, const std::vector<Host>& hosts) {
@@ -60,7 +60,7 @@ Result<Picked> by_name(const std::vector<HostPick>& picks, const std::vector<Hos
       if (std::none_of(hosts.begin(), hosts.end(), has_name)) unknown.push_back(name);
       const auto [found, is_new] = picked.try_emplace(name, pick.devices);
       if (is_new) continue;
-      // A whole host includes all of its places.
+      // A whole host includes all of its numbers.
       if (pick.devices.empty() || found->second.empty())
         found->second.clear();
       else

@@ -12,22 +12,22 @@
 
 namespace ivy {
 
-// Hosts that were written together, and the selected places on each of them. No places means the
-// whole host.
+// Hosts that were written together, and the numbers of the slots or accelerators that are selected
+// on each of them. No number means the whole host.
 struct HostPick {
   std::vector<std::string> names;
   std::vector<int> devices;
 };
 
 // Parses DeepSpeed's form "h1@h2:0,2", and lists with ranges as in -H: "node[01-08],node17:0-3". A
-// number after a comma is a place of the preceding host.
+// number after a comma belongs to the preceding host.
 Result<std::vector<HostPick>> parse_host_filter(std::string_view text);
 
-// Returns only the selected hosts and places. Places are slots if the host's slots were written,
-// else accelerators. Returns NotFound with the names of hosts that are not in the list.
+// Returns only what is selected. The numbers mean slots if the host's slots were written, else
+// accelerators. Returns NotFound with the names of hosts that are not in the list.
 Result<std::vector<Host>> included_hosts(const std::vector<HostPick>& picks,
                                          const std::vector<Host>& hosts);
-// Returns the hosts and places that are not selected, or InvalidArgument if none is left.
+// Returns what is not selected, or InvalidArgument if nothing is left.
 Result<std::vector<Host>> hosts_without(const std::vector<HostPick>& picks,
                                         const std::vector<Host>& hosts);
 

@@ -20,7 +20,7 @@ struct Host {
   std::uint16_t port = 0;    // SSH port; 0 if not written.
   std::optional<int> slots;  // Written slots (a:4, slots=4); repeated entries of a host add up.
   std::optional<int> max_slots = {};  // max_slots=4: more workers than this are rejected.
-  // --include h:0,2 and --exclude h:1: only these places of the host, or all others. They are
+  // --include h:0,2 and --exclude h:1: only these slots of the host, or all others. They are
   // numbers of its accelerators, if it has any.
   std::vector<int> only_devices = {};
   std::vector<int> excluded_devices = {};

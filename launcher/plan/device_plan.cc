@@ -25,7 +25,7 @@ bool is_fake(const Options& options, std::size_t index) {
   return index < options.hosts.size() && options.hosts[index].fake.has_value();
 }
 
-// Returns true if --include and --exclude select this place of the host.
+// Returns true if --include and --exclude select this accelerator of the host.
 bool is_picked(const Options& options, std::size_t index, int device) {
   if (index >= options.hosts.size()) return true;
   const Host& host = options.hosts[index];
@@ -198,17 +198,17 @@ void check_instances(PlanContext& context) {
                   "use --gpus-per-proc 1, or larger instances, or no MIG (nvidia-smi mig)"});
 }
 
-// Rejects --include h:7 if the host has four places, and --exclude h:0 if it has nothing to count.
+// Rejects --include h:7 if the host has four accelerators, and --exclude h:0 if it has none.
 void check_picked(PlanContext& context) {
   for (const PlannedHost& host : context.plan.hosts) {
     if (host.host_index >= context.options.hosts.size()) continue;
     const Host& written = context.options.hosts[host.host_index];
     const bool includes = !written.only_devices.empty();
-    const std::vector<int>& places = includes ? written.only_devices : written.excluded_devices;
+    const std::vector<int>& picked = includes ? written.only_devices : written.excluded_devices;
     const int all = static_cast<int>(context.facts(host).accelerators());
-    if (places.empty() || (all == 0 && includes) || is_fake(context.options, host.host_index))
+    if (picked.empty() || (all == 0 && includes) || is_fake(context.options, host.host_index))
       continue;
-    const int largest = *std::max_element(places.begin(), places.end());
+    const int largest = *std::max_element(picked.begin(), picked.end());
     if (largest < all && !host.devices.empty()) continue;
     const std::string number = std::to_string(largest);
     context.reject("IVY-P011",

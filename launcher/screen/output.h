@@ -40,7 +40,8 @@ enum class OutputTarget { kConsole, kBackground };
 
 class Output final : private ConsoleStreamEvents {
  public:
-  // elsewhere: in torchrun mode, the other ivyruns; else null. It and the owner outlive the output.
+  // remote_output: in torchrun mode, the other ivyruns; else null. It and the owner outlive the
+  // output.
   Output(boost::asio::io_context& loop, const OutputOptions& options, std::string job_id,
          OutputTarget target, OutputEvents& owner, RemoteOutput* remote_output = nullptr);
   ~Output() { *alive_ = false; }

@@ -23,7 +23,7 @@ constexpr std::size_t kMaxEvidenceLines = 20;
 constexpr std::size_t kMaxLineBytes = 1000;
 // Limit of the further candidates for the first cause that are named.
 constexpr std::size_t kMaxCandidates = 8;
-// Limit of host names, complaints and leftovers; the rest is only counted.
+// Limit of host names, output errors and leftovers; the rest is only counted.
 constexpr std::size_t kMaxNotes = 8;
 
 std::string elapsed(std::int64_t from_ns, std::int64_t to_ns) {

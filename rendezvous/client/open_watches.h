@@ -34,7 +34,7 @@ class OpenWatches {
   const std::string& prefix(std::uint32_t id) const { return watches_.at(id).prefix; }
 
   // Returns whether the store must be asked to open the watch: initially, and after the watch has
-  // lapsed.
+  // become invalid.
   bool must_reopen(std::uint32_t id) const { return watches_.at(id).state == State::kInvalid; }
   void note_requested(std::uint32_t id) { watches_.at(id).state = State::kRequested; }
   void note_rejected(std::uint32_t id);

@@ -100,7 +100,7 @@ int spawn_trial(const std::string& program, pid_t* pid) {
                      environment);
 }
 
-// Runs `ivy-node --version`, which proves that this file runs in this place.
+// Runs `ivy-node --version`, which proves that this file runs in this directory.
 Result<void> try_program(const std::string& program) {
   pid_t pid = -1;
   int error = ETXTBSY;

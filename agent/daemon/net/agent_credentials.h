@@ -39,7 +39,7 @@ struct CertificateFiles {
 std::vector<std::string> certificate_directories(const std::string& requested,
                                                  const Environment& environment);
 
-// Returns the first place with a host.crt. NotFound lists the places.
+// Returns the files of the first directory with a host.crt. NotFound lists the directories.
 Result<CertificateFiles> find_certificates(const std::string& requested,
                                            const Environment& environment);
 

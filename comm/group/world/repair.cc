@@ -2,7 +2,7 @@
 // Repair has the survivors' steps in the order in which WorldRepairs takes them: agree() stores
 // this rank's call, makes the decision or waits for it, and notifies the restarted processes
 // (call_new_members()); the world is then formed, while find_formation_error() checks for reasons
-// to give up; and conclude() stores whether that succeeded. Newcomer has the steps of a restarted
+// to give up; and conclude() stores whether that succeeded. NewMember has the steps of a restarted
 // process.
 #include "comm/group/world/repair.h"
 

@@ -6,7 +6,7 @@
 // stored in the same way: the world is formed for all of them, or for none, and then the next epoch
 // starts.
 //
-// Keys below "ivycomm/BASE/repair/EPOCH/" are came/RANK, decision and end. BASE is the life of the
+// Keys below "ivycomm/BASE/repair/EPOCH/" are came/RANK, decision and end. BASE is the id of the
 // world from which the repairs started. A restarted process is in no world: it writes
 // ivycomm/newcomer/RANK and waits for ivycomm/called/RANK, which contains base, epoch and its
 // incarnation. The supervisor writes ivy/gone/RANK.
@@ -82,7 +82,7 @@ class Repair {
   // member. `is_death` means that it is incomplete because a member has died, even if
   // find_formation_error() has not found that.
   Result<RepairEnd> conclude(const Result<void>& formed, bool is_death);
-  // The life of this epoch's world, which is unique in the job.
+  // The id of this epoch's world, which is unique in the job.
   std::string world_id() const { return base_ + "+" + std::to_string(epoch_); }
   std::uint32_t epoch() const { return epoch_; }
   // Removes keys that are no longer read. Called by one member, after the world was formed.

@@ -68,7 +68,7 @@ class WorldRepairs final : private RepairEvidence {
   WorldFactory& factory_;
   store::Client* store_ = nullptr;
   ControlClient* control_ = nullptr;
-  std::string base_;  // The life of the world from which the repairs started.
+  std::string base_;  // The id of the world from which the repairs started.
   std::uint32_t epoch_ = 0;
   std::vector<Member> members_;
   std::vector<std::uint32_t> missed_;  // Ranks in the job that failures of that world blame.

@@ -5,8 +5,8 @@
 // argument is not one of the usual ones; the Python function then converts the arguments and calls
 // call_library(). `module_methods` lists the other functions of the module.
 //
-// It links neither libivycomm nor NumPy. connect() receives the library's functions, load_numpy()
-// NumPy's and load_torch() torch's; comm/python/ivycomm/calls.py calls them.
+// It links neither libivycomm nor NumPy. connect() receives the library's functions, teach() NumPy's
+// and teach_torch() torch's; comm/python/ivycomm/calls.py calls them.
 //
 // Thread: any that is attached to the interpreter. A call releases the interpreter's lock while it
 // waits. Nothing here relies on that lock, which free-threaded builds do not have.

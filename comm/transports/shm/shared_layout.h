@@ -61,7 +61,7 @@ struct alignas(kLineBytes) ProgressLine {
 
 struct alignas(kLineBytes) SleepLine {
   // If not 0, this member may be in futex_wait on `wake_count`. In collectives it is kForAnyMember
-  // or, if members are crowded, the awaited member + 1 or kForArrivals.
+  // or, if members are overloaded, the awaited member + 1 or kForArrivals.
   std::atomic<std::uint32_t> asleep;
   std::atomic<std::uint32_t> wake_count;  // A futex; other members add 1 and wake.
 };
@@ -132,7 +132,7 @@ struct SegmentHeader {
   std::atomic<std::uint64_t> protocol;
   // Number of members that sleep or are about to; read after every publication.
   alignas(kLineBytes) std::atomic<std::uint32_t> sleepers;
-  // Number of entries ever published if members are crowded: a member that waits for all of them
+  // Number of entries ever published if members are overloaded: a member that waits for all of them
   // sleeps once, until the last one arrives.
   alignas(kLineBytes) std::atomic<std::uint64_t> arrivals;
   // 0 if the communicator is not broken, otherwise 1 plus the member whose block has the failure.

@@ -104,7 +104,7 @@ bool SharedWait::spin(const std::atomic<std::uint64_t>& counter, std::uint64_t v
   return yield(counter, value);
 }
 
-// If members are crowded, yields half as often each time that it did not help, and finally only
+// If members are overloaded, yields half as often each time that it did not help, and finally only
 // every kWaitsWithoutYields waits.
 bool SharedWait::yield(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   if (yields_ == 0 && ++waits_without_yields_ == kWaitsWithoutYields) {

@@ -3,9 +3,9 @@
 // there is a processor for every member, then yields, then sleeps on this member's futex. A member
 // that stores a counter wakes only members that have announced that they sleep.
 //
-// With several members per processor (crowded), each wake-up costs a scheduling round. So members
-// yield only while that helps, are woken only by the member that they wait for, and a member that
-// waits for all entries is woken by the last one.
+// With several members per processor (overloaded), each wake-up costs a scheduling round. So
+// members yield only while that helps, are woken only by the member that they wait for, and a
+// member that waits for all entries is woken by the last one.
 //
 // Functions return false if the communicator is broken. Thread: the operation's.
 #pragma once
@@ -51,8 +51,8 @@ class SharedWait {
   bool await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                     std::uint32_t member, const FetchedWith& with);
 
-  // If members are crowded, arrivals are also counted, so that a rank waiting for all others sleeps
-  // only once.
+  // If members are overloaded, arrivals are also counted, so that a rank waiting for all others
+  // sleeps only once.
   void count_arrival();
   bool await_arrivals(std::uint64_t all) {
     return await_slowly(segment_.header().arrivals, all, kAnyAbsentMember, {});

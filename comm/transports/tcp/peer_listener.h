@@ -48,7 +48,7 @@ struct PeerCredentials {
   std::string token;
   std::uint32_t generation = 0;
   std::uint32_t rank = 0;  // This process's rank in the world.
-  // If set, no peer is accepted before expect().
+  // If set, no peer is accepted before accept_only_from().
   bool waits_for_addresses = false;
 };
 

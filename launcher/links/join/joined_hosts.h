@@ -28,8 +28,8 @@ class JoinedHosts : public DialBackHosts, public std::enable_shared_from_this<Jo
   }
   // The node's ivyrun has exited, and everything that it started exits with it.
   void mark_closed(const std::string& host);
-  // The node's ivyrun is silent, but may return. If its ivy-node becomes silent too, the host is
-  // gone.
+  // The node's ivyrun is silent, but may return. If its ivy-node becomes silent too, the host
+  // counts as closed.
   void mark_silent(const std::string& host);
   // The node's ivyrun has connected again.
   void mark_connected(const std::string& host) { silent_.erase(host); }
@@ -37,7 +37,7 @@ class JoinedHosts : public DialBackHosts, public std::enable_shared_from_this<Jo
  private:
   boost::asio::io_context& loop_;
   StepHosts hosts_;
-  // Hosts that are gone, including those for which no link waits yet.
+  // Hosts that are closed, including those for which no link waits yet.
   std::set<std::string> closed_;
   std::set<std::string> silent_;
   const std::string command_text_ = "ivyrun --node-rank, on that node";
