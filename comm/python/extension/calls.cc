@@ -5,8 +5,8 @@
 // argument is not one of the usual ones; the Python function then converts the arguments and calls
 // call_library(). `module_methods` lists the other functions of the module.
 //
-// It links neither libivycomm nor NumPy. connect() receives the library's functions, teach() NumPy's
-// and teach_torch() torch's; comm/python/ivycomm/calls.py calls them.
+// It links neither libivycomm nor NumPy. connect() receives the library's functions, load_numpy()
+// NumPy's and load_torch() torch's; comm/python/ivycomm/calls.py calls them.
 //
 // Thread: any that is attached to the interpreter. A call releases the interpreter's lock while it
 // waits. Nothing here relies on that lock, which free-threaded builds do not have.
@@ -44,9 +44,9 @@ PyObject* connect(PyObject*, PyObject* arguments) {
 
 PyMethodDef module_methods[] = {
     {"connect", connect, METH_VARARGS, "connect(address_of, reductions, ReduceOp, raise_error)"},
-    {"teach", load_numpy, METH_VARARGS, "teach(ndarray, empty, empty_like): NumPy is imported"},
-    {"teach_torch", load_torch, METH_VARARGS,
-     "teach_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream): torch "
+    {"load_numpy", load_numpy, METH_VARARGS, "load_numpy(ndarray, empty, empty_like): NumPy is imported"},
+    {"load_torch", load_torch, METH_VARARGS,
+     "load_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream): torch "
      "is "
      "imported"},
     {"seat", make_handle, METH_VARARGS, "seat(communicator, rank, size): the state of a Group"},

@@ -56,7 +56,7 @@ struct DenseMemory {
   void* stream = nullptr;
 };
 
-// Implements teach_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream).
+// Implements load_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream).
 inline PyObject* load_torch(PyObject*, PyObject* arguments) {
   constexpr const char* kNames[] = {"is_cpu",    "layout",        "dtype",   "requires_grad",
                                     "is_nested", "is_contiguous", "is_neg",  "is_inference",

@@ -39,8 +39,8 @@ class Extension(Protocol):
 
     def connect(self, address_of: Callable[[str], int | None], reductions: dict[str | ReduceOp, int],
                 reduce_op: type[ReduceOp], raise_error: Callable[[int], None]) -> None: ...
-    def teach(self, ndarray: Any, empty: Any, empty_like: Any) -> None: ...
-    def teach_torch(self, tensor: Any, strided: Any, numbers: dict[Any, int], empty_like: Any, increment_version: Any,
+    def load_numpy(self, ndarray: Any, empty: Any, empty_like: Any) -> None: ...
+    def load_torch(self, tensor: Any, strided: Any, numbers: dict[Any, int], empty_like: Any, increment_version: Any,
                     current_stream: Any) -> None: ...
     def seat(self, communicator: int | None, rank: int | None, size: int) -> Any: ...
     def close(self, seat: Any) -> bool: ...
@@ -116,14 +116,14 @@ def _load(folders: list[str]) -> Extension:
     return module
 
 
-def teach() -> None:
+def load_array_types() -> None:
     """Passes NumPy's and torch's types and functions to the extension, once the program has imported them."""
     global _knows_numpy, _knows_torch
     if not _is_loaded or _knows_numpy and _knows_torch:
         return
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if not _knows_numpy and numpy is not None and hasattr(numpy, "empty_like"):
-        extension.teach(numpy.ndarray, numpy.empty, numpy.empty_like)
+        extension.load_numpy(numpy.ndarray, numpy.empty, numpy.empty_like)
         _knows_numpy = True
     if not _knows_torch and torch is not None and hasattr(torch, "empty_like"):
         _knows_torch = True
@@ -134,8 +134,8 @@ def teach() -> None:
                        if hasattr(torch, name) and not name.startswith("complex")}
             # None if torch was built without CUDA: then no device tensor is usual.
             current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-            extension.teach_torch(torch.Tensor, torch.strided, numbers, torch.empty_like, graph.increment_version,
-                                  current_stream)
+            extension.load_torch(torch.Tensor, torch.strided, numbers, torch.empty_like, graph.increment_version,
+                                 current_stream)
 
 
 def call(name: str, arguments: tuple[Any, ...], timeout_ms: int = 0, factor: float = 0.0, stream: int | None = None,

@@ -266,7 +266,7 @@ def start(name: str, arguments: tuple[Any, ...], keep: Any, finish: Callable[[An
     otherwise.
     """
     sweep()
-    calls.teach()
+    calls.load_array_types()
     stream, limit = find_stream(keep), milliseconds(timeout)
     is_borrowed = stream is not None and let_borrowed_end(keep, stream)  # Waited for here, as no stream can.
     if not (async_op or has_message or is_borrowed):

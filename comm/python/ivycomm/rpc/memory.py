@@ -75,7 +75,7 @@ class Messages:
 
     def __init__(self, group: Group) -> None:
         library = load()
-        calls.teach()
+        calls.load_array_types()
         self.group, self._receive = group, library.ivy_recv_within
         self._main = threading.main_thread().ident
 
