@@ -37,6 +37,7 @@
 #include "launcher/plan/placement.h"
 #include "launcher/slurm/allocation_watch.h"
 #include "launcher/streams/child_process.h"
+#include "launcher/streams/command_output.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/log.h"
 #include "proto/contract/text.h"
@@ -378,6 +379,22 @@ void note_flux_instance(const ivy::Environment& caller, ivy::Options& options) {
       "uses all of its hosts");
 }
 
+// --hosts-from: runs the command.
+ivy::Result<void> list_hosts(const ivy::Environment& caller, ivy::Options& options) {
+  if (options.hosts_from.empty()) return {};
+  ivy::Result<std::string> output =
+      ivy::command_output_at_start(ivy::hosts_from_request(options.hosts_from, caller));
+  if (!output.ok()) {
+    ivy::Error error = output.error();
+    if (error.fix.empty()) error.fix = "try the command in a shell: " + options.hosts_from;
+    return error;
+  }
+  options.hosts = IVY_TRY(ivy::parse_command_hosts(*output));
+  options.listed_hosts = options.hosts;
+  options.host_source = "--hosts-from";
+  return ivy::check_least_hosts(options);
+}
+
 // Finds the allocation in which we run; its hosts become the job's unless other hosts are meant.
 ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environment& caller,
                                                            char* const* argv,
@@ -572,6 +589,8 @@ int launch(int argc, char** argv) {
   ivy::log::set_verbosity(parsed->options.verbose);
   if (const ivy::Result<void> active = activate(parsed->options, caller); !active.ok())
     return complain(active.error());
+  if (const ivy::Result<void> listed = list_hosts(caller, parsed->options); !listed.ok())
+    return complain(listed.error());
   const ivy::Result<std::optional<ivy::Allocation>> allocation =
       use_allocation(caller, argv, parsed->options);
   if (!allocation.ok()) return complain(allocation.error());

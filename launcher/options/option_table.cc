@@ -42,6 +42,9 @@ constexpr OptionEntry kTable[] = {
      "@FILE reads a hostfile"},
     {"hostfile", "-hostfile --machinefile -machinefile --deepspeed-hostfile", "FILE", kPlacement,
      kHonoured, kIvyrun, "hosts from a file (- is standard input): one `host[:slots]` or `host slots=N` per line"},
+    {"hosts-from", "", "COMMAND", kPlacement, kHonoured, kIvyrun,
+     "hosts from the output of a shell command, written as in a hostfile; it may take 60 s, and runs again before a "
+     "restart"},
     {"num-proc", "-n -np --np --num-processes --ntasks", "N", kPlacement, kHonoured, kIvyrun,
      "number of workers in total"},
     {"nproc-per-node", "--npernode -npernode --ppn -ppn --ntasks-per-node --num-gpus "

@@ -145,6 +145,7 @@ auto port_number() {
 void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
   binder.list("hosts", raw.hosts);
   binder.text("hostfile", raw.hostfile);
+  binder.text("hosts-from", options.hosts_from);
   binder.parsed("include", options.include, parse_host_filter);
   binder.parsed("exclude", options.exclude, parse_host_filter);
   binder.parsed("fake-hosts", raw.fake_hosts, number_between(1, static_cast<int>(kMaxHosts)));
@@ -466,12 +467,14 @@ Result<void> resolve_hosts(const Binder& binder, const Raw& raw, const HostfileR
   std::vector<std::string> sources;
   if (!raw.hosts.empty()) sources.push_back(binder.spelling("hosts"));
   if (!raw.hostfile.empty()) sources.push_back(binder.spelling("hostfile"));
+  if (!options.hosts_from.empty()) sources.push_back(binder.spelling("hosts-from"));
   if (raw.fake_hosts > 0) sources.push_back(binder.spelling("fake-hosts"));
   if (sources.empty()) return {};
   if (sources.size() > 1)
     return usage_error(sources[0] + " and " + sources[1] + " both list hosts",
                        "use only one of them");
   options.host_source = sources[0];
+  if (!options.hosts_from.empty()) return {};
   if (raw.fake_hosts > 0) {
     options.hosts = fake_hosts(raw.fake_hosts);
     return {};
@@ -532,7 +535,7 @@ void note_odd_commands(Options& options) {
     const std::optional<OptionSpelling> flag = find_option(word->substr(0, word->find('=')));
     const bool is_count = (*word == "-n" || *word == "-np") && word + 1 != options.command.end() &&
                           parse_number(*(word + 1), 1, kMaxWorkers).ok() && name.ends_with(".py") &&
-                          !options.num_proc && options.hosts.empty();
+                          !options.num_proc && !hosts_are_named(options);
     const bool is_placement =
         flag && word->starts_with("--") &&
         (flag->entry->name == "nproc-per-node" || flag->entry->name == "nnodes");
@@ -714,7 +717,7 @@ Result<void> check_join(const Binder& binder, const Raw& raw, const Options& opt
   const std::string spelling = binder.spelling("node-rank");
   const std::string rank = std::to_string(*raw.node_rank);
   const int nodes = options.num_nodes.value_or(1);
-  if (!options.hosts.empty() || nodes == 1)
+  if (hosts_are_named(options) || nodes == 1)
     return usage_error(
         "ivyrun is started only once, not on every host, unless " + spelling + " " + rank +
             " is used with --nnodes N and without -H",
@@ -732,7 +735,8 @@ Result<void> check_join(const Binder& binder, const Raw& raw, const Options& opt
 
 // torchrun mode: --node-rank with a number of nodes but without a list of hosts.
 Result<void> resolve_join(const Binder& binder, const Raw& raw, Options& options) {
-  const bool is_join = raw.node_rank && options.hosts.empty() && options.num_nodes.value_or(1) > 1;
+  const bool is_join =
+      raw.node_rank && !hosts_are_named(options) && options.num_nodes.value_or(1) > 1;
   const auto without_effect = [&](std::string_view flag, const std::string& why) {
     if (binder.is_given(flag))
       options.notes.push_back(binder.spelling(flag) + " is ignored: " + why);
@@ -771,14 +775,8 @@ Result<void> resolve_node_range(const Binder& binder, const Options& options) {
             "remain of " +
             binder.spelling("nnodes") + " MIN:MAX",
         "leave " + binder.spelling("lease") + " out, or give a single number of hosts");
-  if (options.node_rank) return {};
-  const int given = std::max<int>(1, static_cast<int>(options.hosts.size()));
-  if (*options.min_nodes <= given) return {};
-  return usage_error(binder.spelling("nnodes") + " needs " + std::to_string(*options.min_nodes) +
-                         " hosts at least, but " + std::to_string(given) +
-                         (given == 1 ? " was given" : " were given"),
-                     "name the hosts: -H host1,host2,...\n"
-                     "or start one ivyrun on each: --node-rank R --master-addr HOST0");
+  if (options.node_rank || !options.hosts_from.empty()) return {};
+  return check_least_hosts(options, binder.spelling("nnodes"));
 }
 
 // Rejects flags that conflict with `--on-failure shrink` or `replace`.
@@ -1014,6 +1012,20 @@ Result<void> resolve_program(const Binder& binder, Scanned& scanned, Raw& raw, O
 }
 
 }  // namespace
+
+bool hosts_are_named(const HostOptions& options) {
+  return !options.hosts.empty() || !options.hosts_from.empty();
+}
+
+Result<void> check_least_hosts(const Options& options, const std::string& nnodes) {
+  const int given = std::max<int>(1, static_cast<int>(options.hosts.size()));
+  if (options.min_nodes.value_or(1) <= given) return {};
+  return usage_error(nnodes + " needs " + std::to_string(*options.min_nodes) +
+                         " hosts at least, but " + std::to_string(given) +
+                         (given == 1 ? " was given" : " were given"),
+                     "name the hosts: -H host1,host2,...\n"
+                     "or start one ivyrun on each: --node-rank R --master-addr HOST0");
+}
 
 Result<std::string> read_hostfile(const std::string& name) {
   const std::string path = name == "-" ? "/dev/stdin" : name;

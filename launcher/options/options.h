@@ -32,6 +32,9 @@ struct HostOptions {
   // main adds this host.
   std::vector<Host> hosts;
   std::string host_source;  // "-H", "hostfile x", "--fake-hosts", "Slurm job 7", or empty.
+  // --hosts-from: a shell command whose output lists the hosts. main runs it and sets `hosts`.
+  std::string hosts_from;
+  std::vector<Host> listed_hosts;  // The first output of that command.
   // --include, --exclude: at most one of them; main applies them once all hosts are known.
   std::vector<HostPick> include, exclude;
   // The Slurm job to which these hosts belong; empty outside Slurm, or if its allocation is not
@@ -199,6 +202,13 @@ struct ParsedCommandLine {
 // Returns the text of a --hostfile, up to the maximum length of a list of hosts.
 Result<std::string> read_hostfile(const std::string& path);
 using HostfileReader = std::function<Result<std::string>(const std::string& path)>;
+
+// Whether the user has named the hosts, in any way.
+bool hosts_are_named(const HostOptions& options);
+
+// Rejects --nnodes MIN:MAX with fewer than MIN hosts. Call when the hosts of --hosts-from are
+// known.
+Result<void> check_least_hosts(const Options& options, const std::string& nnodes = "--nnodes");
 
 // Adds settings from IVY_*, PET_* and config files, each with its origin.
 Result<void> add_all_defaults(const Environment& environment, Scanned& scanned);
