@@ -363,6 +363,35 @@ ivy::Result<void> is_started_once_by_mpirun(const ivy::Environment& caller, char
   return {};
 }
 
+// Rejects an ivyrun that is one of several tasks of Flux or PALS. As Slurm's, their variables are
+// those of tasks alone; ivyrun removes them from its own workers.
+ivy::Result<void> is_started_once_by_scheduler(const ivy::Environment& caller, char* const* argv) {
+  struct Tasks {
+    const char* name;
+    const char* size;
+    const char* rank;
+    const char* node;  // For torchrun mode: this node's number.
+    const char* instead;
+  };
+  constexpr Tasks kTasks[] = {{"flux run", "FLUX_JOB_SIZE", "FLUX_TASK_RANK", "FLUX_TASK_RANK",
+                               "run it inside flux alloc or flux batch, without flux run: "},
+                              {"mpiexec (PALS)", "PMI_SIZE", "PALS_RANKID", "PALS_NODEID",
+                               "run it in the job's script, without mpiexec: "}};
+  for (const Tasks& tasks : kTasks) {
+    const std::string* const size = ivy::find_variable(caller, tasks.size);
+    const std::string* const rank = ivy::find_variable(caller, tasks.rank);
+    if (size == nullptr || rank == nullptr || *size == "1") continue;
+    if (*rank != "0") _exit(ivy::kExitUsage);
+    return ivy::Error{ivy::Code::kInvalidArgument,
+                      std::string(tasks.name) + " started ivyrun " + *size +
+                          " times: each of them would start the whole job",
+                      std::string(tasks.instead) + command_of(argv) +
+                          "\nor start one task on each node, with --nnodes N --node-rank $" +
+                          tasks.node + " --master-addr HOST0"};
+  }
+  return {};
+}
+
 // srun and mpirun would start that many tasks, but ivyrun starts one worker per accelerator.
 void note_tasks_per_node(const ivy::Environment& caller, ivy::Options& options) {
   const std::string* const tasks = ivy::find_variable(caller, "SLURM_NTASKS_PER_NODE");
@@ -371,13 +400,29 @@ void note_tasks_per_node(const ivy::Environment& caller, ivy::Options& options) 
                           " does not set the number of workers: use --nproc-per-node " + *tasks);
 }
 
-// Flux sets no variable with the list of hosts; only the flux command knows them.
-void note_flux_instance(const ivy::Environment& caller, ivy::Options& options) {
-  if (ivy::find_variable(caller, "FLUX_URI") == nullptr || !options.hosts.empty()) return;
-  options.notes.push_back(
-      "only this host of the Flux instance is used: -H \"$(flux getattr hostlist)\" "
-      "uses all of its hosts");
-}
+// Reads files, and runs schedulers' programs with the environment of the shell, in which they work.
+class SchedulerInputs final : public ivy::AllocationInputs {
+ public:
+  explicit SchedulerInputs(const ivy::Environment& caller) : caller_(caller) {}
+  ivy::Result<std::string> file(const std::string& path) override {
+    return ivy::read_hostfile(path);
+  }
+  ivy::Result<std::string> program(const std::vector<std::string>& arguments) override {
+    ivy::CommandRequest request;
+    request.name = ivy::joined(arguments, " ");
+    request.arguments = arguments;
+    request.environment = caller_;
+    request.deadline = kDeadline;
+    request.max_bytes = ivy::kMaxHostListBytes;
+    return ivy::command_output_at_start(std::move(request));
+  }
+  std::uint32_t user_id() override { return geteuid(); }
+
+ private:
+  // A busy broker answers late, but a job should not wait for a dead one.
+  static constexpr std::chrono::seconds kDeadline{30};
+  const ivy::Environment& caller_;
+};
 
 // --hosts-from: runs the command.
 ivy::Result<void> list_hosts(const ivy::Environment& caller, ivy::Options& options) {
@@ -403,10 +448,17 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   if (options.node_rank) return std::optional<ivy::Allocation>{};
   const bool wants_end = options.stop_before_end || options.requeue;
   const bool ignores = ivy::ignores_allocation(options);
-  ivy::Result<std::optional<ivy::Allocation>> read =
-      ivy::find_allocation(caller, ivy::read_hostfile);
-  // A broken allocation is an error only for a job that uses it.
-  if (!read.ok() && (!ignores || wants_end)) return read.error();
+  // Each task of a step would fail in the same way, so this precedes what can fail.
+  IVY_CHECK(is_started_once_by_scheduler(caller, argv));
+  const bool is_in_slurm = ivy::is_in_slurm(caller);
+  SchedulerInputs inputs(caller);
+  ivy::Result<std::optional<ivy::Allocation>> read = std::optional<ivy::Allocation>();
+  // Slurm's variables tell whether we are one of several tasks, and when the time is over.
+  if (!ignores || is_in_slurm) read = ivy::find_allocation(caller, inputs);
+  // A broken allocation is an error only for a job that uses it. Hosts that the user has named are
+  // reached without it, except in Slurm.
+  const bool may_ignore = ignores || (!options.hosts.empty() && !is_in_slurm);
+  if (!read.ok() && (!may_ignore || wants_end)) return read.error();
   const std::optional<ivy::Allocation> found = read.ok() ? std::move(read).value() : std::nullopt;
   const bool is_slurms = found && found->slurm;
   if (!is_slurms && wants_end)
@@ -417,7 +469,6 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   if (is_slurms) IVY_CHECK(is_started_once(*found->slurm, argv));
   if (!is_slurms || !found->slurm->step) IVY_CHECK(is_started_once_by_mpirun(caller, argv));
   if (ignores && !wants_end) return std::optional<ivy::Allocation>{};
-  if (!found) note_flux_instance(caller, options);
   if (!found || ignores) return found;
   const auto is_present = [](const std::string& name) {
     ivy::Host host;
