@@ -9,7 +9,8 @@ set(IVY_LAUNCH_CORE_SOURCES
   options/activation.cc options/app_file.cc options/app_table.cc options/config_files.cc
   options/env_files.cc options/exports.cc options/host_filter.cc options/hosts.cc
   options/option_help.cc options/option_scan.cc options/option_table.cc options/option_values.cc
-  options/options.cc options/other_launchers.cc options/policy.cc options/tf_roles.cc
+  options/options.cc options/other_launchers.cc options/pod.cc options/policy.cc
+  options/tf_roles.cc
   options/toml_file.cc options/transport_kind.cc
   plan/allocation.cc plan/app_plan.cc plan/batch_hosts.cc plan/core_split.cc
   plan/device_and_slurm_variables.cc plan/device_checks.cc plan/device_plan.cc plan/explain_env.cc

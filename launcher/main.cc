@@ -73,7 +73,7 @@ bool is_ignored(int signal) {
 // child and then its own process group, which contains that child.
 class Signals {
  public:
-  // watch: null outside a Slurm allocation. nodes: null except in torchrun mode.
+  // watch: null outside a Slurm allocation and a pod. nodes: null except in torchrun mode.
   Signals(boost::asio::io_context& loop, ivy::Job& job, ivy::AllocationWatch* watch,
           ivy::NodeZero* nodes)
       : job_(job), watch_(watch), nodes_(nodes), set_(loop) {
@@ -111,8 +111,9 @@ class Signals {
       case SIGUSR1:
       case SIGUSR2:
       case SIGTERM:
-        if (watch_ != nullptr) return watch_->received(signal, ivy::SignalSource::kLauncher);
-        return signal == SIGTERM ? interrupt(signal) : job_.forward_signal(signal);
+        if (watch_ != nullptr && !watch_->is_pod())
+          return watch_->received(signal, ivy::SignalSource::kLauncher);
+        return signal == SIGTERM ? terminate() : job_.forward_signal(signal);
       case SIGTSTP:
         return job_.suspend([] { raise(SIGSTOP); });
       case SIGCONT:
@@ -120,6 +121,12 @@ class Signals {
       default:
         return interrupt(signal);
     }
+  }
+
+  // All pods of a job may be deleted at the same time, which is one notice.
+  void terminate() {
+    if (watch_ == nullptr) return interrupt(SIGTERM);
+    if (nodes_ == nullptr || nodes_->is_new_interrupt(0)) watch_->pod_terminates();
   }
 
   void interrupt(int signal) {
@@ -184,14 +191,18 @@ void prepare_to_detach(ivy::JobRequest& request) {
     if (!path->empty() && !path->starts_with('/')) *path = request.started_in + "/" + *path;
 }
 
-// Returns null outside a Slurm allocation.
+// Returns null outside a Slurm allocation and a pod.
 std::unique_ptr<ivy::AllocationWatch> make_watch(boost::asio::io_context& loop,
                                                  const ivy::Options& options,
                                                  const std::optional<ivy::Allocation>& in) {
-  if (!in || !in->slurm) return nullptr;
   ivy::EndSettings settings;
   settings.stop_before = options.stop_before_end;
   settings.preempt_signal = options.preempt_signal.value_or(SIGTERM);
+  if (!in || !in->slurm) {
+    if (!options.in_pod) return nullptr;
+    settings.stop_before = options.stop_before_end.value_or(ivy::AllocationWatch::kPodGrace);
+    return std::make_unique<ivy::AllocationWatch>(loop, settings);
+  }
   const bool prints = options.verbose > 0 && !options.quiet;
   const bool queries = options.stop_before_end || options.requeue || prints;
   return std::make_unique<ivy::AllocationWatch>(
@@ -212,10 +223,11 @@ int gather_nodes(boost::asio::io_context& loop, ivy::JobRequest& request, ivy::N
   signals.async_wait([&](const boost::system::error_code& error, int signal) {
     if (error) return;
     const std::string called = ivy::signal_name(signal);
+    const bool is_notice = signal == SIGTERM && request.options.in_pod;
     reject({.severity = ivy::Severity::kNote,
-            .id = "IVY-R003",
+            .id = is_notice ? "IVY-R011" : "IVY-R003",
             .what = "interrupted by " + called + " on node 0 before all nodes had joined",
-            .exit_code = 128 + signal});
+            .exit_code = is_notice ? ivy::kExitPreempted : 128 + signal});
   });
   nodes.gather([&](const std::optional<ivy::Diagnostic>& rejection) {
     // In a later turn, since this may be called from a connection that is then closed.
@@ -461,7 +473,7 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   if (!read.ok() && (!may_ignore || wants_end)) return read.error();
   const std::optional<ivy::Allocation> found = read.ok() ? std::move(read).value() : std::nullopt;
   const bool is_slurms = found && found->slurm;
-  if (!is_slurms && wants_end)
+  if (!is_slurms && wants_end && (options.requeue || !options.in_pod))
     return ivy::Error{ivy::Code::kInvalidArgument,
                       std::string(options.requeue ? "--requeue" : "--stop-before-end") +
                           " works only in Slurm jobs (SLURM_JOB_ID is not set)",
@@ -595,6 +607,15 @@ ivy::Result<void> activate(ivy::Options& options, ivy::Environment& caller) {
   return {};
 }
 
+// Returns what the pod shows of itself; nothing outside of Kubernetes.
+ivy::PodFacts own_pod(const ivy::Environment& caller) {
+  constexpr std::size_t kMaxHostsFileBytes = 1u << 20;
+  if (!ivy::may_be_pod(caller)) return {};
+  return ivy::pod_facts(
+      caller, {ivy::own_host_name(), ivy::read_file("/etc/hosts", kMaxHostsFileBytes).value_or(""),
+               getpid(), getppid()});
+}
+
 std::uint64_t soft_limit(int resource) {
   rlimit limit{};
   if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return RLIM_INFINITY;
@@ -631,7 +652,7 @@ int launch(int argc, char** argv) {
   if (arguments.size() == 2 && arguments[0] == "--resume")
     return resume(arguments[1], caller, limits);
   ivy::Result<ivy::ParsedCommandLine> parsed =
-      ivy::parse_command_line(arguments, caller, ivy::read_hostfile);
+      ivy::parse_command_line(arguments, caller, ivy::read_hostfile, own_pod(caller));
   if (!parsed.ok()) return complain(parsed.error());
   if (!parsed->text_to_print.empty()) {
     std::fputs(parsed->text_to_print.c_str(), parsed->exit_code == 0 ? stdout : stderr);

@@ -703,9 +703,10 @@ constexpr JoinConflict kJoinConflicts[] = {
      "start it only on the hosts that you want"},
 };
 
-Result<void> check_join_conflicts(const Binder& binder, const std::string& node_rank) {
+Result<void> check_join_conflicts(const Binder& binder, const Options& options,
+                                  const std::string& node_rank) {
   for (const JoinConflict& other : kJoinConflicts)
-    if (binder.is_given(other.flag))
+    if (binder.is_given(other.flag) && !(options.in_pod && other.flag == "stop-before-end"))
       return usage_error(
           binder.spelling(other.flag) + " cannot be used with " + node_rank + ": " + other.why,
           std::string(other.fix) + ",\nor name all hosts with -H and start one ivyrun");
@@ -714,7 +715,8 @@ Result<void> check_join_conflicts(const Binder& binder, const std::string& node_
 
 // Explains why torchrun mode cannot be meant, or which flag conflicts with it.
 Result<void> check_join(const Binder& binder, const Raw& raw, const Options& options) {
-  const std::string spelling = binder.spelling("node-rank");
+  const std::string spelling =
+      binder.is_given("node-rank") ? binder.spelling("node-rank") : "JOB_COMPLETION_INDEX";
   const std::string rank = std::to_string(*raw.node_rank);
   const int nodes = options.num_nodes.value_or(1);
   if (hosts_are_named(options) || nodes == 1)
@@ -730,7 +732,37 @@ Result<void> check_join(const Binder& binder, const Raw& raw, const Options& opt
   if (*raw.node_rank > 0 && options.master_addr.empty())
     return usage_error(spelling + " " + rank + " needs the address of node 0",
                        "add --master-addr HOST0, the name or an address of node 0's host");
-  return check_join_conflicts(binder, spelling);
+  return check_join_conflicts(binder, options, spelling);
+}
+
+// Takes the rank of this node and the address of node 0 from the pod of an Indexed Job, if its pods
+// are to be one job.
+Result<void> take_pod(const IndexedPod& pod, Raw& raw, Options& options) {
+  const bool is_single = options.num_nodes == 1 || options.transport == TransportChoice::kLocal;
+  if (raw.node_rank || is_single || options.doctor || hosts_are_named(options)) return {};
+  const std::string index = std::to_string(pod.index);
+  if (!options.num_nodes) {
+    // Without a service, the pods of an Indexed Job cannot find each other, and each works alone.
+    if (pod.own_name.empty()) return {};
+    return usage_error(
+        "this is pod " + index + " of an Indexed Job whose pods have names (" + pod.own_name +
+            "), but ivyrun does not know how many pods there are and would start a job in this one "
+            "alone",
+        "use --nnodes N, or the variable IVY_NNODES in the pod template, with the Job's "
+        "`completions`\n"
+        "or, for a separate job in each pod: --nnodes 1");
+  }
+  raw.node_rank = pod.index;
+  if (!options.master_addr.empty()) return {};
+  if (pod.first_name.empty())
+    return usage_error("JOB_COMPLETION_INDEX makes this pod node " + index + " of " +
+                           std::to_string(*options.num_nodes) +
+                           ", but the name of node 0 is not known: " + pod.why_unknown,
+                       "set `subdomain` in the pod template to the name of a headless service, "
+                       "without hostNetwork\n"
+                       "or give the address of the pod with index 0: --master-addr ADDRESS");
+  options.master_addr = pod.first_name;
+  return {};
 }
 
 // torchrun mode: --node-rank with a number of nodes but without a list of hosts.
@@ -916,11 +948,13 @@ Result<void> resolve_doctor(const Binder& binder, Options& options) {
 }
 
 // Settles values that depend on several flags, or on the program.
-Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& read,
+Result<void> settle(const Binder& binder, Raw& raw, const HostfileReader& read, const PodFacts& pod,
                     Options& options) {
+  options.in_pod = pod.is_main_program;
   IVY_CHECK(resolve_app(binder, raw, options));
   IVY_CHECK(resolve_command(binder, raw, options));
   IVY_CHECK(resolve_hosts(binder, raw, read, options));
+  if (pod.indexed) IVY_CHECK(take_pod(*pod.indexed, raw, options));
   IVY_CHECK(resolve_join(binder, raw, options));
   IVY_CHECK(resolve_node_range(binder, options));
   IVY_CHECK(resolve_failure_flags(binder, options));
@@ -1052,7 +1086,7 @@ Result<void> add_all_defaults(const Environment& environment, Scanned& scanned) 
 
 Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
                                              const Environment& environment,
-                                             const HostfileReader& read) {
+                                             const HostfileReader& read, const PodFacts& pod) {
   ParsedCommandLine parsed;
   if (arguments.empty() || arguments.front() == "--generate") {
     parsed.text_to_print =
@@ -1090,7 +1124,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
     return parsed;
   }
   IVY_CHECK(resolve_program(binder, scanned, raw, options));
-  IVY_CHECK(settle(binder, raw, read, options));
+  IVY_CHECK(settle(binder, raw, read, pod, options));
   if (const auto policy = IVY_TRY(read_policy(config_paths(environment).policy)))
     IVY_CHECK(apply_policy(*policy, scanned, options));
   return parsed;
