@@ -9,13 +9,15 @@ set(IVY_LAUNCH_CORE_SOURCES
   options/activation.cc options/app_file.cc options/app_table.cc options/config_files.cc
   options/env_files.cc options/exports.cc options/host_filter.cc options/hosts.cc
   options/option_help.cc options/option_scan.cc options/option_table.cc options/option_values.cc
-  options/options.cc options/other_launchers.cc options/policy.cc options/tf_roles.cc
+  options/options.cc options/other_launchers.cc options/pod.cc options/policy.cc
+  options/tf_roles.cc
   options/toml_file.cc options/transport_kind.cc
   plan/allocation.cc plan/app_plan.cc plan/batch_hosts.cc plan/core_split.cc
   plan/device_and_slurm_variables.cc plan/device_checks.cc plan/device_plan.cc plan/explain_env.cc
-  plan/failure_policy.cc plan/framework_variables.cc plan/jax_variables.cc plan/master_address.cc
-  plan/mpi_plan.cc plan/placement.cc plan/plan.cc plan/plan_checks.cc plan/plan_text.cc
-  plan/restart_policy.cc plan/topology_order.cc plan/worker_environment.cc plan/worker_ports.cc
+  plan/failure_policy.cc plan/flux_hosts.cc plan/framework_variables.cc plan/jax_variables.cc
+  plan/master_address.cc plan/mpi_plan.cc plan/placement.cc plan/plan.cc plan/plan_checks.cc
+  plan/plan_text.cc plan/restart_policy.cc plan/topology_order.cc plan/worker_environment.cc
+  plan/worker_ports.cc
   report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc
   report/message_table.cc report/missing_module.cc report/placeholders.cc report/verdict.cc
   slurm/allocation_end.cc slurm/nodelist.cc slurm/slurm_allocation.cc slurm/step.cc)

@@ -37,6 +37,7 @@
 #include "launcher/plan/placement.h"
 #include "launcher/slurm/allocation_watch.h"
 #include "launcher/streams/child_process.h"
+#include "launcher/streams/command_output.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/log.h"
 #include "proto/contract/text.h"
@@ -72,7 +73,7 @@ bool is_ignored(int signal) {
 // child and then its own process group, which contains that child.
 class Signals {
  public:
-  // watch: null outside a Slurm allocation. nodes: null except in torchrun mode.
+  // watch: null outside a Slurm allocation and a pod. nodes: null except in torchrun mode.
   Signals(boost::asio::io_context& loop, ivy::Job& job, ivy::AllocationWatch* watch,
           ivy::NodeZero* nodes)
       : job_(job), watch_(watch), nodes_(nodes), set_(loop) {
@@ -110,8 +111,9 @@ class Signals {
       case SIGUSR1:
       case SIGUSR2:
       case SIGTERM:
-        if (watch_ != nullptr) return watch_->received(signal, ivy::SignalSource::kLauncher);
-        return signal == SIGTERM ? interrupt(signal) : job_.forward_signal(signal);
+        if (watch_ != nullptr && !watch_->is_pod())
+          return watch_->received(signal, ivy::SignalSource::kLauncher);
+        return signal == SIGTERM ? terminate() : job_.forward_signal(signal);
       case SIGTSTP:
         return job_.suspend([] { raise(SIGSTOP); });
       case SIGCONT:
@@ -119,6 +121,12 @@ class Signals {
       default:
         return interrupt(signal);
     }
+  }
+
+  // All pods of a job may be deleted at the same time, which is one notice.
+  void terminate() {
+    if (watch_ == nullptr) return interrupt(SIGTERM);
+    if (nodes_ == nullptr || nodes_->is_new_interrupt(0)) watch_->pod_terminates();
   }
 
   void interrupt(int signal) {
@@ -183,14 +191,18 @@ void prepare_to_detach(ivy::JobRequest& request) {
     if (!path->empty() && !path->starts_with('/')) *path = request.started_in + "/" + *path;
 }
 
-// Returns null outside a Slurm allocation.
+// Returns null outside a Slurm allocation and a pod.
 std::unique_ptr<ivy::AllocationWatch> make_watch(boost::asio::io_context& loop,
                                                  const ivy::Options& options,
                                                  const std::optional<ivy::Allocation>& in) {
-  if (!in || !in->slurm) return nullptr;
   ivy::EndSettings settings;
   settings.stop_before = options.stop_before_end;
   settings.preempt_signal = options.preempt_signal.value_or(SIGTERM);
+  if (!in || !in->slurm) {
+    if (!options.in_pod) return nullptr;
+    settings.stop_before = options.stop_before_end.value_or(ivy::AllocationWatch::kPodGrace);
+    return std::make_unique<ivy::AllocationWatch>(loop, settings);
+  }
   const bool prints = options.verbose > 0 && !options.quiet;
   const bool queries = options.stop_before_end || options.requeue || prints;
   return std::make_unique<ivy::AllocationWatch>(
@@ -211,10 +223,11 @@ int gather_nodes(boost::asio::io_context& loop, ivy::JobRequest& request, ivy::N
   signals.async_wait([&](const boost::system::error_code& error, int signal) {
     if (error) return;
     const std::string called = ivy::signal_name(signal);
+    const bool is_notice = signal == SIGTERM && request.options.in_pod;
     reject({.severity = ivy::Severity::kNote,
-            .id = "IVY-R003",
+            .id = is_notice ? "IVY-R011" : "IVY-R003",
             .what = "interrupted by " + called + " on node 0 before all nodes had joined",
-            .exit_code = 128 + signal});
+            .exit_code = is_notice ? ivy::kExitPreempted : 128 + signal});
   });
   nodes.gather([&](const std::optional<ivy::Diagnostic>& rejection) {
     // In a later turn, since this may be called from a connection that is then closed.
@@ -362,6 +375,35 @@ ivy::Result<void> is_started_once_by_mpirun(const ivy::Environment& caller, char
   return {};
 }
 
+// Rejects an ivyrun that is one of several tasks of Flux or PALS. As Slurm's, their variables are
+// those of tasks alone; ivyrun removes them from its own workers.
+ivy::Result<void> is_started_once_by_scheduler(const ivy::Environment& caller, char* const* argv) {
+  struct Tasks {
+    const char* name;
+    const char* size;
+    const char* rank;
+    const char* node;  // For torchrun mode: this node's number.
+    const char* instead;
+  };
+  constexpr Tasks kTasks[] = {{"flux run", "FLUX_JOB_SIZE", "FLUX_TASK_RANK", "FLUX_TASK_RANK",
+                               "run it inside flux alloc or flux batch, without flux run: "},
+                              {"mpiexec (PALS)", "PMI_SIZE", "PALS_RANKID", "PALS_NODEID",
+                               "run it in the job's script, without mpiexec: "}};
+  for (const Tasks& tasks : kTasks) {
+    const std::string* const size = ivy::find_variable(caller, tasks.size);
+    const std::string* const rank = ivy::find_variable(caller, tasks.rank);
+    if (size == nullptr || rank == nullptr || *size == "1") continue;
+    if (*rank != "0") _exit(ivy::kExitUsage);
+    return ivy::Error{ivy::Code::kInvalidArgument,
+                      std::string(tasks.name) + " started ivyrun " + *size +
+                          " times: each of them would start the whole job",
+                      std::string(tasks.instead) + command_of(argv) +
+                          "\nor start one task on each node, with --nnodes N --node-rank $" +
+                          tasks.node + " --master-addr HOST0"};
+  }
+  return {};
+}
+
 // srun and mpirun would start that many tasks, but ivyrun starts one worker per accelerator.
 void note_tasks_per_node(const ivy::Environment& caller, ivy::Options& options) {
   const std::string* const tasks = ivy::find_variable(caller, "SLURM_NTASKS_PER_NODE");
@@ -370,12 +412,44 @@ void note_tasks_per_node(const ivy::Environment& caller, ivy::Options& options) 
                           " does not set the number of workers: use --nproc-per-node " + *tasks);
 }
 
-// Flux sets no variable with the list of hosts; only the flux command knows them.
-void note_flux_instance(const ivy::Environment& caller, ivy::Options& options) {
-  if (ivy::find_variable(caller, "FLUX_URI") == nullptr || !options.hosts.empty()) return;
-  options.notes.push_back(
-      "only this host of the Flux instance is used: -H \"$(flux getattr hostlist)\" "
-      "uses all of its hosts");
+// Reads files, and runs schedulers' programs with the environment of the shell, in which they work.
+class SchedulerInputs final : public ivy::AllocationInputs {
+ public:
+  explicit SchedulerInputs(const ivy::Environment& caller) : caller_(caller) {}
+  ivy::Result<std::string> file(const std::string& path) override {
+    return ivy::read_hostfile(path);
+  }
+  ivy::Result<std::string> program(const std::vector<std::string>& arguments) override {
+    ivy::CommandRequest request;
+    request.name = ivy::joined(arguments, " ");
+    request.arguments = arguments;
+    request.environment = caller_;
+    request.deadline = kDeadline;
+    request.max_bytes = ivy::kMaxHostListBytes;
+    return ivy::command_output_at_start(std::move(request));
+  }
+  std::uint32_t user_id() override { return geteuid(); }
+
+ private:
+  // A busy broker answers late, but a job should not wait for a dead one.
+  static constexpr std::chrono::seconds kDeadline{30};
+  const ivy::Environment& caller_;
+};
+
+// --hosts-from: runs the command.
+ivy::Result<void> list_hosts(const ivy::Environment& caller, ivy::Options& options) {
+  if (options.hosts_from.empty()) return {};
+  ivy::Result<std::string> output =
+      ivy::command_output_at_start(ivy::hosts_from_request(options.hosts_from, caller));
+  if (!output.ok()) {
+    ivy::Error error = output.error();
+    if (error.fix.empty()) error.fix = "try the command in a shell: " + options.hosts_from;
+    return error;
+  }
+  options.hosts = IVY_TRY(ivy::parse_command_hosts(*output));
+  options.listed_hosts = options.hosts;
+  options.host_source = "--hosts-from";
+  return ivy::check_least_hosts(options);
 }
 
 // Finds the allocation in which we run; its hosts become the job's unless other hosts are meant.
@@ -386,13 +460,20 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   if (options.node_rank) return std::optional<ivy::Allocation>{};
   const bool wants_end = options.stop_before_end || options.requeue;
   const bool ignores = ivy::ignores_allocation(options);
-  ivy::Result<std::optional<ivy::Allocation>> read =
-      ivy::find_allocation(caller, ivy::read_hostfile);
-  // A broken allocation is an error only for a job that uses it.
-  if (!read.ok() && (!ignores || wants_end)) return read.error();
+  // Each task of a step would fail in the same way, so this precedes what can fail.
+  IVY_CHECK(is_started_once_by_scheduler(caller, argv));
+  const bool is_in_slurm = ivy::is_in_slurm(caller);
+  SchedulerInputs inputs(caller);
+  ivy::Result<std::optional<ivy::Allocation>> read = std::optional<ivy::Allocation>();
+  // Slurm's variables tell whether we are one of several tasks, and when the time is over.
+  if (!ignores || is_in_slurm) read = ivy::find_allocation(caller, inputs);
+  // A broken allocation is an error only for a job that uses it. Hosts that the user has named are
+  // reached without it, except in Slurm.
+  const bool may_ignore = ignores || (!options.hosts.empty() && !is_in_slurm);
+  if (!read.ok() && (!may_ignore || wants_end)) return read.error();
   const std::optional<ivy::Allocation> found = read.ok() ? std::move(read).value() : std::nullopt;
   const bool is_slurms = found && found->slurm;
-  if (!is_slurms && wants_end)
+  if (!is_slurms && wants_end && (options.requeue || !options.in_pod))
     return ivy::Error{ivy::Code::kInvalidArgument,
                       std::string(options.requeue ? "--requeue" : "--stop-before-end") +
                           " works only in Slurm jobs (SLURM_JOB_ID is not set)",
@@ -400,7 +481,6 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   if (is_slurms) IVY_CHECK(is_started_once(*found->slurm, argv));
   if (!is_slurms || !found->slurm->step) IVY_CHECK(is_started_once_by_mpirun(caller, argv));
   if (ignores && !wants_end) return std::optional<ivy::Allocation>{};
-  if (!found) note_flux_instance(caller, options);
   if (!found || ignores) return found;
   const auto is_present = [](const std::string& name) {
     ivy::Host host;
@@ -527,6 +607,15 @@ ivy::Result<void> activate(ivy::Options& options, ivy::Environment& caller) {
   return {};
 }
 
+// Returns what the pod shows of itself; nothing outside of Kubernetes.
+ivy::PodFacts own_pod(const ivy::Environment& caller) {
+  constexpr std::size_t kMaxHostsFileBytes = 1u << 20;
+  if (!ivy::may_be_pod(caller)) return {};
+  return ivy::pod_facts(
+      caller, {ivy::own_host_name(), ivy::read_file("/etc/hosts", kMaxHostsFileBytes).value_or(""),
+               getpid(), getppid()});
+}
+
 std::uint64_t soft_limit(int resource) {
   rlimit limit{};
   if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return RLIM_INFINITY;
@@ -563,7 +652,7 @@ int launch(int argc, char** argv) {
   if (arguments.size() == 2 && arguments[0] == "--resume")
     return resume(arguments[1], caller, limits);
   ivy::Result<ivy::ParsedCommandLine> parsed =
-      ivy::parse_command_line(arguments, caller, ivy::read_hostfile);
+      ivy::parse_command_line(arguments, caller, ivy::read_hostfile, own_pod(caller));
   if (!parsed.ok()) return complain(parsed.error());
   if (!parsed->text_to_print.empty()) {
     std::fputs(parsed->text_to_print.c_str(), parsed->exit_code == 0 ? stdout : stderr);
@@ -572,6 +661,8 @@ int launch(int argc, char** argv) {
   ivy::log::set_verbosity(parsed->options.verbose);
   if (const ivy::Result<void> active = activate(parsed->options, caller); !active.ok())
     return complain(active.error());
+  if (const ivy::Result<void> listed = list_hosts(caller, parsed->options); !listed.ok())
+    return complain(listed.error());
   const ivy::Result<std::optional<ivy::Allocation>> allocation =
       use_allocation(caller, argv, parsed->options);
   if (!allocation.ok()) return complain(allocation.error());

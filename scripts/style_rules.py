@@ -172,6 +172,7 @@ BLOCKING_FILES = {
     "launcher/screen/console_sink.cc": LOCAL,
     "launcher/screen/rank_file_set.cc": WRITER,
     "launcher/streams/child_process.cc": "system tools, and a child that was killed",
+    "launcher/streams/command_output.cc": "called before the loop runs and in tasks",
 }
 
 FORBIDDEN_NAMES = {

@@ -392,6 +392,13 @@ void Job::interrupt(int signal) {
   }
 }
 
+// Another node's pod may be deleted while this one stays.
+void Job::nodes_interrupted(int signal) {
+  AllocationWatch* const watch = job_.request.allocation_end;
+  if (signal == SIGTERM && watch != nullptr && watch->is_pod()) return watch->pod_terminates();
+  interrupt(signal);
+}
+
 void Job::suspend(std::function<void()> ready) {
   job_.signal_workers(SIGSTOP);
   milliseconds longest = kPauseLimit;

@@ -117,7 +117,7 @@ class Job final : public AllocationEvents,
   // OutputEvents and JoinedNodesEvents
   void output_consumed(int host_index, std::uint64_t bytes) override;
   void output_closed() override;
-  void nodes_interrupted(int signal) override { interrupt(signal); }
+  void nodes_interrupted(int signal) override;
   void nodes_message(const std::string& line) override { job_.print(line); }
 
   void start_timeout();

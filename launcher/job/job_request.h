@@ -69,7 +69,8 @@ struct JobRequest {
   std::string started_in;            // ivyrun's working directory; --log-dir may be relative to it.
   Detachment* detachment = nullptr;  // Set with --detach; outlives the job.
   JoinedNodes* joined = nullptr;     // Set in torchrun mode; outlives the job.
-  AllocationWatch* allocation_end = nullptr;  // Set in a Slurm allocation; outlives the job.
+  // Set in a Slurm allocation and in a pod; outlives the job.
+  AllocationWatch* allocation_end = nullptr;
   // Set if this launcher takes over a running job whose launcher has exited. The options then come
   // from this record (job_record.h).
   std::optional<ctl::JobRecord> record;

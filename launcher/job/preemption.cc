@@ -10,7 +10,7 @@
 
 namespace ivy {
 
-std::string Preemption::name() const { return job_.request.allocation_end->allocation().name(); }
+std::string Preemption::name() const { return job_.request.allocation_end->name(); }
 
 void Preemption::step_signalled(int signal, bool ranks_have_it) {
   if (job_.request.allocation_end != nullptr)

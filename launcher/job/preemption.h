@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of an allocation (Slurm): gives the ranks notice by a signal, does not count their exits
-// as failures then, and puts the job back into the queue (--requeue). Does nothing outside of an
-// allocation. Thread: the loop's.
+// The end of an allocation (Slurm) or of a pod: gives the ranks notice by a signal, does not count
+// their exits as failures then, and puts the job back into the queue (--requeue, Slurm). Does
+// nothing elsewhere. Thread: the loop's.
 #pragma once
 
 #include <string>

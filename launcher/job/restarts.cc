@@ -39,6 +39,7 @@ Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store,
       losses_(losses),
       service_(service),
       record_(record),
+      host_list_(job),
       policy_(limits()),
       pause_timer_(job.loop),
       limit_timer_(job.loop) {}
@@ -155,21 +156,37 @@ std::string Restarts::missing() const {
 void Restarts::cancel() {
   pause_timer_.cancel();
   limit_timer_.cancel();
+  host_list_.cancel();
 }
 
 void Restarts::prepare() {
   job_.screen.forget_generation();
   // The old ranks' events have no receiver from here on.
   job_.workers.clear();
-  bool has_changed = false;
   // `reported` decides in HostLosses::lost(): while it is set, a loss only affects whether the
   // group can restart. From here on it counts as in a running job, and ends the job or, with
   // --nnodes MIN:MAX, leaves out the host.
-  for (HostRecord& host : job_.hosts) {
-    if (!host.is_planned()) continue;
-    host.reported = false;
-    has_changed |= host.excluded.has_value();
-  }
+  for (HostRecord& host : job_.hosts)
+    if (host.is_planned()) host.reported = false;
+  is_planned_ = pause_is_over_ = false;
+  pause_timer_.expires_after(pause_);
+  pause_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    pause_is_over_ = true;
+    check();
+  });
+  due_ns_ = monotonic_ns() + std::chrono::nanoseconds(pause_).count();
+  limit(due_ns_ + kFirstNamedNs);
+  if (!host_list_.is_due()) return plan();
+  host_list_.run([this] {
+    if (job_.phase.state() == JobState::kRestarting) plan();
+  });
+}
+
+void Restarts::plan() {
+  const bool has_changed = std::any_of(
+      job_.hosts.begin(), job_.hosts.end(),
+      [](const HostRecord& host) { return host.is_planned() && host.excluded.has_value(); });
   if (has_changed) {
     const std::size_t first_before = job_.plan.hosts.front().host_index;
     if (!planner_.plan_without_excluded_hosts()) return;
@@ -179,15 +196,8 @@ void Restarts::prepare() {
     }
   }
   store_.begin_generation(job_.generation + 1);
-  pause_is_over_ = false;
-  pause_timer_.expires_after(pause_);
-  pause_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
-    pause_is_over_ = true;
-    check();
-  });
-  due_ns_ = monotonic_ns() + std::chrono::nanoseconds(pause_).count();
-  limit(due_ns_ + kFirstNamedNs);
+  is_planned_ = true;
+  check();
 }
 
 // A restart may take as long as a start: reports what it waits for, and ends the job at the limit.
@@ -212,6 +222,7 @@ void Restarts::limit(std::int64_t until_ns) {
 
 std::vector<std::string> Restarts::waits() const {
   std::vector<std::string> awaited;
+  if (host_list_.is_running()) awaited.push_back("the command of --hosts-from has not finished");
   if (store_.is_beginning())
     awaited.push_back("the job's store on " + store_.host_name() + " has not started the attempt");
   for (const HostRecord& host : job_.hosts) {
@@ -238,8 +249,8 @@ void Restarts::restart_timed_out() {
 }
 
 void Restarts::check() {
-  if (job_.phase.state() != JobState::kRestarting || !pause_is_over_ || store_.is_beginning() ||
-      job_.screen.is_opening())
+  if (job_.phase.state() != JobState::kRestarting || !is_planned_ || !pause_is_over_ ||
+      store_.is_beginning() || job_.screen.is_opening())
     return;
   if (!std::all_of(job_.hosts.begin(), job_.hosts.end(),
                    [](const HostRecord& host) { return !host.is_planned() || host.is_ready(); }))

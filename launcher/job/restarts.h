@@ -3,7 +3,8 @@
 // (plan/restart_policy.h), and how it starts again:
 //
 //   decide()   an attempt is over and nothing of it is left: another one follows, or the job ends
-//   prepare()  plans for the hosts that are left; the store begins the next generation; the pause
+//   prepare()  the pause; with --hosts-from, the list of hosts is read again
+//   plan()     plans for the hosts that are left; the store begins the next generation
 //   check()    the pause is over and every host is ready: opens the files of the next attempt
 //   restart()  the next generation starts
 //
@@ -18,6 +19,7 @@
 
 #include "launcher/job/bring_up.h"
 #include "launcher/job/ctl_service.h"
+#include "launcher/job/host_list_refresh.h"
 #include "launcher/job/host_losses.h"
 #include "launcher/job/record_keeper.h"
 #include "launcher/plan/restart_policy.h"
@@ -61,6 +63,7 @@ class Restarts {
   const LauncherEnd& ending_reason() const;
   bool gives_up(bool host_lost);
   void print_failed(const std::string& cause);
+  void plan();
   void keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
                     const Outcome& outcome) const;
   void limit(std::int64_t until_ns);
@@ -76,11 +79,13 @@ class Restarts {
   HostLosses& losses_;
   CtlService& service_;
   JobRecordWriter& record_;
+  HostListRefresh host_list_;
   RestartPolicy policy_;
   std::vector<FailedAttempt> failed_;
   int counted_ = 0;  // Restarts that count for --max-restarts. Restarts after a lost host do not.
   std::chrono::milliseconds pause_{0};
   bool pause_is_over_ = false;
+  bool is_planned_ = false;
   std::int64_t due_ns_ = 0;  // When the pause ends.
   boost::asio::steady_timer pause_timer_;
   // For everything that a restart waits for after the pause.

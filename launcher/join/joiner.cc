@@ -590,7 +590,7 @@ void Joiner::interrupted(int signal) {
   if (may_pass_on) return pass_on(signal);
   // ivy-node and its processes exit when this process does.
   print("ivyrun: " + called + ": node " + std::to_string(self_.rank) + " exits now\n");
-  exit_code_ = 128 + signal;
+  exit_code_ = signal == SIGTERM && options_.in_pod ? kExitPreempted : 128 + signal;
   if (output_) output_->limit_finish(milliseconds(100));
   loop_.stop();
 }

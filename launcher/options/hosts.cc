@@ -318,17 +318,33 @@ Result<std::vector<Host>> parse_host_list(std::string_view text, const std::stri
   return merged(hosts, origin);
 }
 
-Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::string& path) {
+namespace {
+
+// Returns an empty list if no line names a host.
+Result<std::vector<Host>> parse_lines(std::string_view content, const std::string& path) {
   if (content.size() > kMaxHostListBytes) return too_long(path);
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (content.starts_with(kByteOrderMark)) content.remove_prefix(kByteOrderMark.size());
   std::vector<Host> hosts;
   for (std::size_t line = 1; !content.empty(); ++line)
     IVY_CHECK(parse_line(TextPiece{take_part(content, '\n')}, Origin{path, line}, hosts));
-  if (hosts.empty())
-    return Error{Code::kInvalidArgument, path + ": the file lists no hosts",
-                 "write one host per line, such as \"node01 slots=8\""};
   return merged(hosts, path);
+}
+
+}  // namespace
+
+Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::string& path) {
+  std::vector<Host> hosts = IVY_TRY(parse_lines(content, path));
+  if (!hosts.empty()) return hosts;
+  return Error{Code::kInvalidArgument, path + ": the file lists no hosts",
+               "write one host per line, such as \"node01 slots=8\""};
+}
+
+Result<std::vector<Host>> parse_command_hosts(std::string_view output) {
+  std::vector<Host> hosts = IVY_TRY(parse_lines(output, "--hosts-from"));
+  if (!hosts.empty()) return hosts;
+  return Error{Code::kInvalidArgument, "--hosts-from: the command printed no hosts",
+               "let it print one host per line, such as \"node01 slots=8\""};
 }
 
 std::vector<Host> fake_hosts(int count) {

@@ -69,7 +69,7 @@ struct ExitCodeRow {
 
 constexpr ExitCodeRow kExitCodes[] = {
     {kExitUsage, "wrong command line"},
-    {kExitPreempted, "stopped before the end of the Slurm job"},
+    {kExitPreempted, "stopped before the end of Slurm job or pod"},
     {kExitHostsNotUp, "hosts not reachable"},
     {kExitHostLost, "host or supervisor lost"},
     {kExitRejected, "rejected by a check"},

@@ -178,7 +178,7 @@ Result<Scanned> scan_command_line(const std::vector<std::string>& arguments) {
 namespace {
 
 bool names_hosts(std::string_view flag) {
-  return flag == "hosts" || flag == "hostfile" || flag == "fake-hosts";
+  return flag == "hosts" || flag == "hostfile" || flag == "hosts-from" || flag == "fake-hosts";
 }
 
 // torchrun's flags without effect, such as --rdzv-conf, are read from PET_* for their notes.

@@ -42,6 +42,9 @@ constexpr OptionEntry kTable[] = {
      "@FILE reads a hostfile"},
     {"hostfile", "-hostfile --machinefile -machinefile --deepspeed-hostfile", "FILE", kPlacement,
      kHonoured, kIvyrun, "hosts from a file (- is standard input): one `host[:slots]` or `host slots=N` per line"},
+    {"hosts-from", "", "COMMAND", kPlacement, kHonoured, kIvyrun,
+     "hosts from the output of a shell command, written as in a hostfile; it may take 60 s, and runs again before a "
+     "restart"},
     {"num-proc", "-n -np --np --num-processes --ntasks", "N", kPlacement, kHonoured, kIvyrun,
      "number of workers in total"},
     {"nproc-per-node", "--npernode -npernode --ppn -ppn --ntasks-per-node --num-gpus "
@@ -219,9 +222,10 @@ constexpr OptionEntry kTable[] = {
     ignored("kill-on-bad-exit", "-K", "the first failure always stops the job"),
     rejected("time", "", "use --timeout TIME, such as 30m"),
     {"stop-before-end", "", "TIME", kLifecycle, kHonoured, kIvyrun,
-     "in a Slurm job: send --preempt-signal to the ranks once, TIME before the job ends; exit code 75 after they exit"},
+     "in a Slurm job: send --preempt-signal to the ranks once, TIME before the job ends; exit code 75 after they exit. "
+     "In a pod: its terminationGracePeriodSeconds (default 30s)"},
     {"preempt-signal", "", "SIGNAL", kLifecycle, kHonoured, kIvyrun,
-     "signal that warns the ranks of the end of the Slurm job (default TERM)"},
+     "signal that warns the ranks of the end of the Slurm job or the pod (default TERM)"},
     {"requeue", "", "", kLifecycle, kHonoured, kIvyrun,
      "requeue the Slurm job if its time limit stopped it (exit code 75)"},
     {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kIvyrun,
@@ -261,7 +265,8 @@ constexpr OptionEntry kTable[] = {
     {"fanout", "", "N", kNetwork, kHonoured, kIvyrun, "SSH handshakes at the same time (default 64)"},
     {"node-rank", "--machine-rank", "R", kNetwork, kHonoured, kTorchrun,
      "with --nnodes N and without -H: start only this node's part of a job whose other nodes are started "
-     "elsewhere. Node 0 listens at --master-port (default 29500); the others connect to --master-addr"},
+     "elsewhere. Node 0 listens at --master-port (default 29500); the others connect to --master-addr. Pods of an "
+     "Indexed Job need neither"},
     {"join-secret-file", "", "FILE", kNetwork, kHonoured, kIvyrun,
      "with --node-rank: a secret of at least 16 bytes, the same on all nodes (or IVY_JOIN_SECRET); without one, anyone "
      "who can reach node 0's port can join"},

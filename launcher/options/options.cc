@@ -145,6 +145,7 @@ auto port_number() {
 void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
   binder.list("hosts", raw.hosts);
   binder.text("hostfile", raw.hostfile);
+  binder.text("hosts-from", options.hosts_from);
   binder.parsed("include", options.include, parse_host_filter);
   binder.parsed("exclude", options.exclude, parse_host_filter);
   binder.parsed("fake-hosts", raw.fake_hosts, number_between(1, static_cast<int>(kMaxHosts)));
@@ -466,12 +467,14 @@ Result<void> resolve_hosts(const Binder& binder, const Raw& raw, const HostfileR
   std::vector<std::string> sources;
   if (!raw.hosts.empty()) sources.push_back(binder.spelling("hosts"));
   if (!raw.hostfile.empty()) sources.push_back(binder.spelling("hostfile"));
+  if (!options.hosts_from.empty()) sources.push_back(binder.spelling("hosts-from"));
   if (raw.fake_hosts > 0) sources.push_back(binder.spelling("fake-hosts"));
   if (sources.empty()) return {};
   if (sources.size() > 1)
     return usage_error(sources[0] + " and " + sources[1] + " both list hosts",
                        "use only one of them");
   options.host_source = sources[0];
+  if (!options.hosts_from.empty()) return {};
   if (raw.fake_hosts > 0) {
     options.hosts = fake_hosts(raw.fake_hosts);
     return {};
@@ -532,7 +535,7 @@ void note_odd_commands(Options& options) {
     const std::optional<OptionSpelling> flag = find_option(word->substr(0, word->find('=')));
     const bool is_count = (*word == "-n" || *word == "-np") && word + 1 != options.command.end() &&
                           parse_number(*(word + 1), 1, kMaxWorkers).ok() && name.ends_with(".py") &&
-                          !options.num_proc && options.hosts.empty();
+                          !options.num_proc && !hosts_are_named(options);
     const bool is_placement =
         flag && word->starts_with("--") &&
         (flag->entry->name == "nproc-per-node" || flag->entry->name == "nnodes");
@@ -700,9 +703,10 @@ constexpr JoinConflict kJoinConflicts[] = {
      "start it only on the hosts that you want"},
 };
 
-Result<void> check_join_conflicts(const Binder& binder, const std::string& node_rank) {
+Result<void> check_join_conflicts(const Binder& binder, const Options& options,
+                                  const std::string& node_rank) {
   for (const JoinConflict& other : kJoinConflicts)
-    if (binder.is_given(other.flag))
+    if (binder.is_given(other.flag) && !(options.in_pod && other.flag == "stop-before-end"))
       return usage_error(
           binder.spelling(other.flag) + " cannot be used with " + node_rank + ": " + other.why,
           std::string(other.fix) + ",\nor name all hosts with -H and start one ivyrun");
@@ -711,10 +715,11 @@ Result<void> check_join_conflicts(const Binder& binder, const std::string& node_
 
 // Explains why torchrun mode cannot be meant, or which flag conflicts with it.
 Result<void> check_join(const Binder& binder, const Raw& raw, const Options& options) {
-  const std::string spelling = binder.spelling("node-rank");
+  const std::string spelling =
+      binder.is_given("node-rank") ? binder.spelling("node-rank") : "JOB_COMPLETION_INDEX";
   const std::string rank = std::to_string(*raw.node_rank);
   const int nodes = options.num_nodes.value_or(1);
-  if (!options.hosts.empty() || nodes == 1)
+  if (hosts_are_named(options) || nodes == 1)
     return usage_error(
         "ivyrun is started only once, not on every host, unless " + spelling + " " + rank +
             " is used with --nnodes N and without -H",
@@ -727,12 +732,43 @@ Result<void> check_join(const Binder& binder, const Raw& raw, const Options& opt
   if (*raw.node_rank > 0 && options.master_addr.empty())
     return usage_error(spelling + " " + rank + " needs the address of node 0",
                        "add --master-addr HOST0, the name or an address of node 0's host");
-  return check_join_conflicts(binder, spelling);
+  return check_join_conflicts(binder, options, spelling);
+}
+
+// Takes the rank of this node and the address of node 0 from the pod of an Indexed Job, if its pods
+// are to be one job.
+Result<void> take_pod(const IndexedPod& pod, Raw& raw, Options& options) {
+  const bool is_single = options.num_nodes == 1 || options.transport == TransportChoice::kLocal;
+  if (raw.node_rank || is_single || options.doctor || hosts_are_named(options)) return {};
+  const std::string index = std::to_string(pod.index);
+  if (!options.num_nodes) {
+    // Without a service, the pods of an Indexed Job cannot find each other, and each works alone.
+    if (pod.own_name.empty()) return {};
+    return usage_error(
+        "this is pod " + index + " of an Indexed Job whose pods have names (" + pod.own_name +
+            "), but ivyrun does not know how many pods there are and would start a job in this one "
+            "alone",
+        "use --nnodes N, or the variable IVY_NNODES in the pod template, with the Job's "
+        "`completions`\n"
+        "or, for a separate job in each pod: --nnodes 1");
+  }
+  raw.node_rank = pod.index;
+  if (!options.master_addr.empty()) return {};
+  if (pod.first_name.empty())
+    return usage_error("JOB_COMPLETION_INDEX makes this pod node " + index + " of " +
+                           std::to_string(*options.num_nodes) +
+                           ", but the name of node 0 is not known: " + pod.why_unknown,
+                       "set `subdomain` in the pod template to the name of a headless service, "
+                       "without hostNetwork\n"
+                       "or give the address of the pod with index 0: --master-addr ADDRESS");
+  options.master_addr = pod.first_name;
+  return {};
 }
 
 // torchrun mode: --node-rank with a number of nodes but without a list of hosts.
 Result<void> resolve_join(const Binder& binder, const Raw& raw, Options& options) {
-  const bool is_join = raw.node_rank && options.hosts.empty() && options.num_nodes.value_or(1) > 1;
+  const bool is_join =
+      raw.node_rank && !hosts_are_named(options) && options.num_nodes.value_or(1) > 1;
   const auto without_effect = [&](std::string_view flag, const std::string& why) {
     if (binder.is_given(flag))
       options.notes.push_back(binder.spelling(flag) + " is ignored: " + why);
@@ -771,14 +807,8 @@ Result<void> resolve_node_range(const Binder& binder, const Options& options) {
             "remain of " +
             binder.spelling("nnodes") + " MIN:MAX",
         "leave " + binder.spelling("lease") + " out, or give a single number of hosts");
-  if (options.node_rank) return {};
-  const int given = std::max<int>(1, static_cast<int>(options.hosts.size()));
-  if (*options.min_nodes <= given) return {};
-  return usage_error(binder.spelling("nnodes") + " needs " + std::to_string(*options.min_nodes) +
-                         " hosts at least, but " + std::to_string(given) +
-                         (given == 1 ? " was given" : " were given"),
-                     "name the hosts: -H host1,host2,...\n"
-                     "or start one ivyrun on each: --node-rank R --master-addr HOST0");
+  if (options.node_rank || !options.hosts_from.empty()) return {};
+  return check_least_hosts(options, binder.spelling("nnodes"));
 }
 
 // Rejects flags that conflict with `--on-failure shrink` or `replace`.
@@ -918,11 +948,13 @@ Result<void> resolve_doctor(const Binder& binder, Options& options) {
 }
 
 // Settles values that depend on several flags, or on the program.
-Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& read,
+Result<void> settle(const Binder& binder, Raw& raw, const HostfileReader& read, const PodFacts& pod,
                     Options& options) {
+  options.in_pod = pod.is_main_program;
   IVY_CHECK(resolve_app(binder, raw, options));
   IVY_CHECK(resolve_command(binder, raw, options));
   IVY_CHECK(resolve_hosts(binder, raw, read, options));
+  if (pod.indexed) IVY_CHECK(take_pod(*pod.indexed, raw, options));
   IVY_CHECK(resolve_join(binder, raw, options));
   IVY_CHECK(resolve_node_range(binder, options));
   IVY_CHECK(resolve_failure_flags(binder, options));
@@ -1015,6 +1047,20 @@ Result<void> resolve_program(const Binder& binder, Scanned& scanned, Raw& raw, O
 
 }  // namespace
 
+bool hosts_are_named(const HostOptions& options) {
+  return !options.hosts.empty() || !options.hosts_from.empty();
+}
+
+Result<void> check_least_hosts(const Options& options, const std::string& nnodes) {
+  const int given = std::max<int>(1, static_cast<int>(options.hosts.size()));
+  if (options.min_nodes.value_or(1) <= given) return {};
+  return usage_error(nnodes + " needs " + std::to_string(*options.min_nodes) +
+                         " hosts at least, but " + std::to_string(given) +
+                         (given == 1 ? " was given" : " were given"),
+                     "name the hosts: -H host1,host2,...\n"
+                     "or start one ivyrun on each: --node-rank R --master-addr HOST0");
+}
+
 Result<std::string> read_hostfile(const std::string& name) {
   const std::string path = name == "-" ? "/dev/stdin" : name;
   std::error_code ignored;
@@ -1040,7 +1086,7 @@ Result<void> add_all_defaults(const Environment& environment, Scanned& scanned) 
 
 Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
                                              const Environment& environment,
-                                             const HostfileReader& read) {
+                                             const HostfileReader& read, const PodFacts& pod) {
   ParsedCommandLine parsed;
   if (arguments.empty() || arguments.front() == "--generate") {
     parsed.text_to_print =
@@ -1078,7 +1124,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
     return parsed;
   }
   IVY_CHECK(resolve_program(binder, scanned, raw, options));
-  IVY_CHECK(settle(binder, raw, read, options));
+  IVY_CHECK(settle(binder, raw, read, pod, options));
   if (const auto policy = IVY_TRY(read_policy(config_paths(environment).policy)))
     IVY_CHECK(apply_policy(*policy, scanned, options));
   return parsed;

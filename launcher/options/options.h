@@ -15,6 +15,7 @@
 #include "launcher/options/host_filter.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_types.h"
+#include "launcher/options/pod.h"
 #include "launcher/options/tf_roles.h"
 #include "launcher/options/transport_kind.h"
 #include "launcher/slurm/slurm_allocation.h"
@@ -32,6 +33,9 @@ struct HostOptions {
   // main adds this host.
   std::vector<Host> hosts;
   std::string host_source;  // "-H", "hostfile x", "--fake-hosts", "Slurm job 7", or empty.
+  // --hosts-from: a shell command whose output lists the hosts. main runs it and sets `hosts`.
+  std::string hosts_from;
+  std::vector<Host> listed_hosts;  // The first output of that command.
   // --include, --exclude: at most one of them; main applies them once all hosts are known.
   std::vector<HostPick> include, exclude;
   // The Slurm job to which these hosts belong; empty outside Slurm, or if its allocation is not
@@ -117,10 +121,11 @@ struct LifecycleOptions {
   int max_replacements = 0;  // --max-restarts with --on-failure replace; max_restarts is 0 then.
   int min_workers = 1;       // --on-failure shrink ends the job with fewer workers.
   bool detach = false;       // Continue in the background once all workers are running.
-  // The end of a Slurm allocation; see launcher/slurm/allocation_watch.h.
+  // The end of a Slurm allocation or of a pod; see launcher/slurm/allocation_watch.h.
   std::optional<std::chrono::milliseconds> stop_before_end;
   std::optional<int> preempt_signal;  // TERM if not given.
   bool requeue = false;
+  bool in_pod = false;  // ivyrun is a pod's program: TERM warns of the end of the pod.
 };
 
 // Addresses and ports of the workers and of their store.
@@ -200,6 +205,13 @@ struct ParsedCommandLine {
 Result<std::string> read_hostfile(const std::string& path);
 using HostfileReader = std::function<Result<std::string>(const std::string& path)>;
 
+// Whether the user has named the hosts, in any way.
+bool hosts_are_named(const HostOptions& options);
+
+// Rejects --nnodes MIN:MAX with fewer than MIN hosts. Call when the hosts of --hosts-from are
+// known.
+Result<void> check_least_hosts(const Options& options, const std::string& nnodes = "--nnodes");
+
 // Adds settings from IVY_*, PET_* and config files, each with its origin.
 Result<void> add_all_defaults(const Environment& environment, Scanned& scanned);
 
@@ -207,10 +219,12 @@ Result<void> add_all_defaults(const Environment& environment, Scanned& scanned);
 Result<void> apply_policy(const Policy& policy, const Scanned& scanned, Options& options);
 
 // arguments: argv without argv[0]. environment: the caller's, from which IVY_* and PET_* defaults
-// are read. Reads config files and the policy, and a --hostfile through `read`. The message of
-// InvalidArgument contains the flag, the problem, and the nearest known flag.
+// are read. Reads config files and the policy, and a --hostfile through `read`. pod: makes a pod of
+// an Indexed Job a node of torchrun mode. The message of InvalidArgument contains the flag, the
+// problem, and the nearest known flag.
 Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
                                              const Environment& environment,
-                                             const HostfileReader& read = read_hostfile);
+                                             const HostfileReader& read = read_hostfile,
+                                             const PodFacts& pod = {});
 
 }  // namespace ivy

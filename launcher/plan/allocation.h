@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hosts that a scheduler has allocated to us, for any scheduler; allocation.cc and
-// batch_hosts.cc list the schedulers. Pure except for the reader that is passed in; thread: any.
+// batch_hosts.cc list the schedulers. Pure except for the inputs that are passed in; thread: any.
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/plan/allocation_inputs.h"
 #include "launcher/slurm/slurm_allocation.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
@@ -26,12 +26,10 @@ struct Allocation {
 
 Allocation allocation_of(const SlurmAllocation& slurm);
 
-// Reads a file that a variable names.
-using AllocationReader = std::function<Result<std::string>(const std::string& path)>;
-
 // Checks the variables of each scheduler in turn. Returns std::nullopt if none of them shows an
-// allocation, and an error if the variables of one contradict each other or are invalid.
+// allocation, and an error if the variables of one contradict each other or are invalid, or if they
+// show several hosts without their names.
 Result<std::optional<Allocation>> find_allocation(const Environment& environment,
-                                                  const AllocationReader& read);
+                                                  AllocationInputs& inputs);
 
 }  // namespace ivy

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/plan/batch_hosts.h"
 
-#include <algorithm>
+#include <set>
 #include <string_view>
 
 #include "launcher/options/hosts.h"
@@ -10,20 +10,19 @@
 namespace ivy {
 namespace {
 
-using ReadFile = std::function<Result<std::string>(const std::string& path)>;
-
 struct Scheduler {
   std::string_view name;
-  std::string_view job;   // The variable with the job's id.
-  std::string_view file;  // The variable that names a file: a line per host or per slot.
-  std::string_view list;  // The variable with "host slots host slots ..."; empty if there is none.
+  std::string_view job;    // The variable with the job's id.
+  std::string_view file;   // The variable that names a file: a line per host or per slot.
+  std::string_view list;   // The variable with "host slots host slots ..."; empty if there is none.
+  std::string_view count;  // The variable with the number of hosts; empty if there is none.
 };
 
 constexpr Scheduler kSchedulers[] = {
-    {"PBS job", "PBS_JOBID", "PBS_NODEFILE", ""},
-    {"LSF job", "LSB_JOBID", "LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS"},
+    {"PBS job", "PBS_JOBID", "PBS_NODEFILE", "", "PBS_NUM_NODES"},
+    {"LSF job", "LSB_JOBID", "LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS", ""},
     // Other programs may set JOB_ID, too.
-    {"Grid Engine job", "JOB_ID", "PE_HOSTFILE", ""},
+    {"Grid Engine job", "JOB_ID", "PE_HOSTFILE", "", "NHOSTS"},
 };
 
 // An empty variable counts as unset.
@@ -57,47 +56,58 @@ std::vector<std::string> first_words(std::string_view text, char end, int step) 
   return words;
 }
 
-Result<std::vector<std::string>> named_hosts(const std::vector<std::string>& words,
-                                             const std::string& origin) {
-  std::vector<std::string> hosts;
-  for (const std::string& word : words)
-    for (const Host& host : IVY_TRY(parse_host_list(word, origin)))
-      if (std::find(hosts.begin(), hosts.end(), host.name) == hosts.end())
-        hosts.push_back(host.name);
-  return hosts;
-}
-
 Result<BatchHosts> read_hosts(const Scheduler& scheduler, const Environment& environment,
-                              const ReadFile& read) {
+                              AllocationInputs& inputs) {
   const std::string* const path = find(environment, scheduler.file);
   const std::string origin(path != nullptr ? scheduler.file : scheduler.list);
   const std::string& value = *find(environment, origin);
   std::vector<std::string> words;
   if (path != nullptr) {
-    const Result<std::string> content = read(*path);
+    const Result<std::string> content = inputs.file(*path);
     if (!content.ok()) return bad(scheduler, origin + ": " + content.error().message);
     words = first_words(*content, '\n', 1);
   } else {
     words = first_words(value, ' ', 2);
   }
   BatchHosts found{std::string(scheduler.name) + " " + *find(environment, scheduler.job), {}};
-  Result<std::vector<std::string>> hosts = named_hosts(words, origin + "=" + value);
+  Result<std::vector<std::string>> hosts = distinct_hosts(words, origin + "=" + value);
   if (!hosts.ok()) return bad(scheduler, hosts.error().message);
   if (hosts->empty()) return bad(scheduler, origin + "=" + value + " lists no hosts");
   found.hosts = std::move(hosts).value();
   return found;
 }
 
+// Returns an error for a job of several hosts whose variables do not list them, as on its other
+// hosts: it would become a job of this host alone.
+Result<void> has_one_host(const Scheduler& scheduler, const Environment& environment) {
+  const std::string* const count = find(environment, scheduler.count);
+  if (count == nullptr || to_number<int>(*count).value_or(1) <= 1) return {};
+  return bad(scheduler, std::string(scheduler.count) + "=" + *count + ", but " +
+                            std::string(scheduler.file) + " is not set");
+}
+
 }  // namespace
 
+Result<std::vector<std::string>> distinct_hosts(const std::vector<std::string>& words,
+                                                const std::string& origin) {
+  std::vector<std::string> hosts;
+  std::set<std::string> seen;
+  for (const std::string& word : words)
+    for (const Host& host : IVY_TRY(parse_host_list(word, origin)))
+      if (seen.insert(host.name).second) hosts.push_back(host.name);
+  return hosts;
+}
+
 Result<std::optional<BatchHosts>> read_batch_hosts(const Environment& environment,
-                                                   const ReadFile& read) {
+                                                   AllocationInputs& inputs) {
   for (const Scheduler& scheduler : kSchedulers) {
     if (find(environment, scheduler.job) == nullptr) continue;
     if (find(environment, scheduler.file) == nullptr &&
-        find(environment, scheduler.list) == nullptr)
+        find(environment, scheduler.list) == nullptr) {
+      IVY_CHECK(has_one_host(scheduler, environment));
       continue;
-    Result<BatchHosts> found = read_hosts(scheduler, environment, read);
+    }
+    Result<BatchHosts> found = read_hosts(scheduler, environment, inputs);
     if (!found.ok()) return found.error();
     return std::optional<BatchHosts>(std::move(found).value());
   }

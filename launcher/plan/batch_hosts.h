@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the hosts of the job in which ivyrun was started from the variables of PBS, LSF and Grid
-// Engine. These hosts are then reached like any others. Slots are parsed but not used: they count
-// processors, but there is one worker per accelerator. Pure except for `read`; thread: any.
+// Reads the hosts of the job in which ivyrun was started from the variables of PBS (also below
+// PALS), LSF and Grid Engine. These hosts are then reached like any others. Slots are parsed but
+// not used: they count processors, but there is one worker per accelerator. Pure except for the
+// inputs; thread: any.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/plan/allocation_inputs.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
 
@@ -20,9 +21,12 @@ struct BatchHosts {
 };
 
 // Returns std::nullopt if no variable shows such a job, and InvalidArgument if the list of its
-// hosts cannot be read or parsed. `read` reads the file that a variable names.
-Result<std::optional<BatchHosts>> read_batch_hosts(
-    const Environment& environment,
-    const std::function<Result<std::string>(const std::string& path)>& read);
+// hosts cannot be read or parsed, or if the job has several hosts and no list.
+Result<std::optional<BatchHosts>> read_batch_hosts(const Environment& environment,
+                                                   AllocationInputs& inputs);
+
+// Parses the names in `words`, without repetitions. `origin` is for messages.
+Result<std::vector<std::string>> distinct_hosts(const std::vector<std::string>& words,
+                                                const std::string& origin);
 
 }  // namespace ivy

@@ -199,8 +199,11 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-R010", "a script overwrites MASTER_ADDR or MASTER_PORT",
      "many scripts set them in case no launcher does",
      "use os.environ.setdefault(...) in the script", ""},
-    {"IVY-R011", "the job was stopped before the end of the Slurm allocation",
-     "`--stop-before-end` was reached", "use `--requeue` to requeue the Slurm job", kExitPreempted},
+    {"IVY-R011", "the job was stopped before the end of the Slurm allocation or of its pod",
+     "`--stop-before-end` was reached, or a Kubernetes pod is being deleted",
+     "use `--requeue` to requeue the Slurm job; in Kubernetes, ignore exit code 75 in the Job's "
+     "podFailurePolicy",
+     kExitPreempted},
     {"IVY-R012", "`scontrol requeue` failed",
      "the Slurm job had ended, or requeueing it is not allowed", "submit it with sbatch --requeue",
      kExitPreempted},

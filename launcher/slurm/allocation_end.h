@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a Slurm allocation, and the steps before it. Pure: time is an argument, in
+// The end of a Slurm allocation or of a pod, and the steps before it. Pure: time is an argument, in
 // milliseconds since 1970 like Slurm's. Thread: any.
 //
 //      learned                                     stop_before     stop   last call   the end
@@ -12,6 +12,8 @@
 // The ranks are notified once, by whichever source is first: our own timer; Slurm, through ivyrun
 // (sbatch --signal=B:USR1@60 and `exec ivyrun`); or Slurm, through the step in which our processes
 // run (--signal=USR1@60).
+//
+// The end of a pod is not known before its TERM, which is the notice: the end is stop_before later.
 #pragma once
 
 #include <array>
@@ -75,6 +77,9 @@ class AllocationEnd {
   // Sets the end of the allocation; std::nullopt means never. Returns true if the end is sooner
   // than --stop-before-end allows for, so that the notice comes after half of the time left.
   bool learned(std::optional<std::int64_t> end_ms, std::int64_t now_ms);
+  // The allocation ends stop_before from now, and the signal that says so is about to be
+  // received().
+  void ends_after_notice(std::int64_t now_ms) { end_ms_ = now_ms + stop_before_.count(); }
   std::optional<std::int64_t> end_ms() const { return end_ms_; }
   // Reports that kQuery was not answered: the known end remains valid, and kQuery is due again
   // later.

@@ -2,6 +2,7 @@
 #include "launcher/slurm/allocation_watch.h"
 
 #include <algorithm>
+#include <csignal>
 #include <ctime>
 #include <utility>
 
@@ -33,10 +34,22 @@ std::string seconds_text(std::int64_t ms) { return std::to_string(ms / 1000) + "
 AllocationWatch::AllocationWatch(boost::asio::io_context& loop, const SlurmAllocation& allocation,
                                  EndSettings settings, bool queries, bool prints)
     : loop_(loop),
+      is_pod_(false),
       allocation_(allocation),
       settings_(settings),
       queries_(queries),
       prints_(prints),
+      end_(settings),
+      timer_(loop),
+      retry_timer_(loop) {}
+
+AllocationWatch::AllocationWatch(boost::asio::io_context& loop, EndSettings settings)
+    : loop_(loop),
+      is_pod_(true),
+      allocation_(),
+      settings_(settings),
+      queries_(false),
+      prints_(false),
       end_(settings),
       timer_(loop),
       retry_timer_(loop) {}
@@ -153,6 +166,12 @@ void AllocationWatch::received(int signal, SignalSource source, bool ranks_have_
       return events_->allocation_ends();
   }
   schedule();
+}
+
+void AllocationWatch::pod_terminates() {
+  const bool is_first = !end_.end_ms();
+  if (is_first) end_.ends_after_notice(wall_ms());
+  received(is_first ? settings_.preempt_signal : SIGTERM, SignalSource::kLauncher);
 }
 
 milliseconds AllocationWatch::grace(milliseconds usual) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Follows the end of the Slurm allocation while a job runs: queries squeue for it, decides when to
-// notify the ranks and when to stop the job, interprets signals, and requeues the job.
+// notify the ranks and when to stop the job, interprets signals, and requeues the job. The end of a
+// Kubernetes pod is followed in the same way, from the TERM on that announces it.
 //
 // Thread: the loop's. Lifetime: from before the job to after it; stop() cancels operations in
 // progress.
@@ -40,21 +41,30 @@ class AllocationWatch {
   // squeue and scontrol wait for a controller that may be busy or down; a job must not.
   static constexpr std::chrono::seconds kQueryDeadline{5};
   static constexpr std::chrono::seconds kRequeueDeadline{20};
+  // Kubernetes' default of terminationGracePeriodSeconds, the time from TERM to KILL.
+  static constexpr std::chrono::seconds kPodGrace{30};
 
   // asks: whether squeue may be queried; if not, the end is taken from the environment. tells:
   // prints the end as soon as it is known.
   AllocationWatch(boost::asio::io_context& loop, const SlurmAllocation& allocation,
                   EndSettings settings, bool queries, bool prints);
+  // For a pod. settings.stop_before: its terminationGracePeriodSeconds.
+  AllocationWatch(boost::asio::io_context& loop, EndSettings settings);
 
   void start(AllocationEvents& events);
   void stop();
 
   // ranks_have_it: Slurm has sent the signal to every process of the step, not only to its tasks.
   void received(int signal, SignalSource source, bool ranks_have_it = false);
+  // A pod of the job, this one or that of another node, is being deleted: its ivyrun has received
+  // TERM. The second call ends the job now.
+  void pod_terminates();
+  bool is_pod() const { return is_pod_; }
   // Returns the usual grace period, limited to the remaining time.
   std::chrono::milliseconds grace(std::chrono::milliseconds usual) const;
   bool is_last_call() const;
-  const SlurmAllocation& allocation() const { return allocation_; }
+  // Returns "Slurm job 1234" or "the pod", for people.
+  std::string name() const { return is_pod_ ? "the pod" : allocation_.name(); }
 
   // Returns FailedPrecondition if the allocation ends before its time because it was cancelled: its
   // job must not run again.
@@ -70,7 +80,8 @@ class AllocationWatch {
   void step();
 
   boost::asio::io_context& loop_;
-  const SlurmAllocation allocation_;
+  const bool is_pod_;
+  const SlurmAllocation allocation_;  // Empty for a pod.
   const EndSettings settings_;
   const bool queries_;
   const bool prints_;

@@ -178,6 +178,10 @@ std::optional<int> SlurmAllocation::gpus_of(std::string_view host) const {
   return gpus[static_cast<std::size_t>(at - hosts.begin())];
 }
 
+bool is_in_slurm(const Environment& environment) {
+  return Reader{environment}.find("SLURM_JOB_ID", "SLURM_JOBID") != nullptr;
+}
+
 Result<std::optional<SlurmAllocation>> read_slurm_allocation(const Environment& environment) {
   const Reader reader{environment};
   const std::string* id = reader.find("SLURM_JOB_ID", "SLURM_JOBID");

@@ -44,6 +44,9 @@ struct SlurmAllocation {
   std::optional<int> gpus_of(std::string_view host) const;
 };
 
+// Whether a variable shows an allocation, which may be invalid.
+bool is_in_slurm(const Environment& environment);
+
 // Returns std::nullopt if no variable shows an allocation. Returns InvalidArgument if the variables
 // are invalid or contradict each other (no node list, one of another grammar, a duplicate host,
 // counts for other hosts), and FailedPrecondition for an allocation of several components (a

@@ -79,7 +79,7 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/launcher/apps DESTINATION share/ivyrun COM
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/ivy-agent@.service DESTINATION lib/systemd/system COMPONENT ivyrun)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/ivyrun COMPONENT ivyrun)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION share/doc/ivyrun COMPONENT ivyrun FILES_MATCHING PATTERN "*.md"
-  PATTERN "*.svg")
+  PATTERN "*.svg" PATTERN "*.yaml")
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts/examples DESTINATION share/doc/ivyrun COMPONENT ivyrun
   PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts/slurm DESTINATION share/doc/ivyrun/examples COMPONENT ivyrun

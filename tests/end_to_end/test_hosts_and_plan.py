@@ -89,21 +89,6 @@ def test_hosts_of_another_schedulers_job(hosts):
     assert [row[3] for row in placement(hosts.run("--nproc-per-node", "2", *WHO, env=lsf))] == ["node2"] * 2 + ["node1"] * 2
 
 
-def test_a_flux_instance_is_named(local):
-    flux = {"FLUX_URI": "local:///tmp/flux-x/local-0"}
-    done = local.run(*WHO, env=flux)
-    assert done.code == 0 and '-H "$(flux getattr hostlist)"' in done.own_text(), done
-    assert "Flux" not in local.run("-H", "localhost", *WHO, env=flux).own_text()
-
-
-def test_a_scheduler_whose_hosts_cannot_be_read(local):
-    missing = {"PBS_JOBID": "7.head", "PBS_NODEFILE": "/no/such/file"}
-    done = local.run(*WHO, env=missing)
-    assert done.code == 2 and b"PBS_NODEFILE: cannot read /no/such/file" in done.err, done
-    assert b"env -u PBS_JOBID ivyrun" in done.err, done
-    assert local.run("--transport", "local", *WHO, env=missing).code == 0
-
-
 def test_repeated_host_is_one_host_with_more_slots(local):
     done = local.run("-H", "localhost:2,localhost:2", "sh", "-c",
                      'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE"')

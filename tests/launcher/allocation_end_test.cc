@@ -265,5 +265,18 @@ TEST(AllocationEndTest, AnExtendedAllocationIsNotAboutToEnd) {
   EXPECT_EQ(clock.end.grace(seconds(300), later), milliseconds(seconds(300)));
 }
 
+TEST(AllocationEndTest, APodEndsAfterItsNotice) {
+  Clock clock(30);
+  EXPECT_FALSE(clock.end.next_ms().has_value());
+  clock.end.ends_after_notice(100'000);
+  EXPECT_EQ(clock.receive(SIGTERM, SignalSource::kLauncher, 100), SignalMeaning::kNotice);
+  EXPECT_EQ(clock.end.grace(seconds(30), 122'500), seconds(5)) << "a third is kept for the end";
+  EXPECT_EQ(clock.run(200), "stop@122");
+  Clock twice(30, SIGUSR1);
+  twice.end.ends_after_notice(100'000);
+  EXPECT_EQ(twice.receive(SIGUSR1, SignalSource::kLauncher, 100), SignalMeaning::kNotice);
+  EXPECT_EQ(twice.receive(SIGTERM, SignalSource::kLauncher, 101), SignalMeaning::kTimeIsUp);
+}
+
 }  // namespace
 }  // namespace ivy

@@ -4,26 +4,51 @@
 #include <gtest/gtest.h>
 
 #include "launcher/plan/allocation.h"
+#include "launcher/plan/flux_hosts.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
 
-Result<std::string> read(const std::string& path) {
-  if (path == "/pbs") return std::string("n1.cluster\nn1.cluster\nn2.cluster\n\n");
-  if (path == "/lsf") return std::string("n3\r\nn3\nn1\n");
-  if (path == "/ge") return std::string("n1.c 4 all.q@n1 <NULL>\n n2.c 2 all.q@n2 UNDEFINED\n");
-  if (path == "/empty") return std::string("\n");
-  if (path == "/odd") return std::string("n1;reboot\n");
-  return Error{Code::kInvalidArgument, "cannot read " + path};
-}
+struct Site final : AllocationInputs {
+  std::string flux_hosts = "f[1-3],f2\n";
+  std::string flux_owner = "1000\n";
+  std::string flux_error;
+  std::vector<std::string> programs;
 
-std::string found(const Environment& environment) {
-  const Result<std::optional<BatchHosts>> hosts = read_batch_hosts(environment, read);
+  Result<std::string> file(const std::string& path) override {
+    if (path == "/pbs") return std::string("n1.cluster\nn1.cluster\nn2.cluster\n\n");
+    if (path == "/lsf") return std::string("n3\r\nn3\nn1\n");
+    if (path == "/ge") return std::string("n1.c 4 all.q@n1 <NULL>\n n2.c 2 all.q@n2 UNDEFINED\n");
+    if (path == "/empty") return std::string("\n");
+    if (path == "/odd") return std::string("n1;reboot\n");
+    return Error{Code::kInvalidArgument, "cannot read " + path};
+  }
+  Result<std::string> program(const std::vector<std::string>& arguments) override {
+    programs.push_back(joined(arguments, " "));
+    if (!flux_error.empty()) return Error{Code::kNotFound, flux_error};
+    return programs.back() == "flux getattr hostlist" ? flux_hosts : flux_owner;
+  }
+  std::uint32_t user_id() override { return 1000; }
+};
+
+std::string text_of(const Result<std::optional<BatchHosts>>& hosts) {
   if (!hosts.ok()) return "error: " + hosts.error().message;
   if (!*hosts) return "none";
   std::string text = (*hosts)->name + ":";
   for (const std::string& host : (*hosts)->hosts) text += " " + host;
   return text;
+}
+
+std::string found(const Environment& environment) {
+  Site site;
+  return text_of(read_batch_hosts(environment, site));
+}
+
+const Environment kFlux = {{"FLUX_URI", "local:///tmp/flux-x/local-0"}};
+
+std::string in_flux(Site site, const Environment& environment = kFlux) {
+  return text_of(read_flux_hosts(environment, site));
 }
 
 TEST(BatchHosts, FollowTheOrderOfTheScheduler) {
@@ -43,12 +68,53 @@ TEST(BatchHosts, AreEmptyOutsideOfSuchJobs) {
 
 TEST(BatchHosts, RejectAListThatIsNone) {
   for (const char* path : {"/missing", "/empty", "/odd"}) {
+    Site site;
     const Result<std::optional<BatchHosts>> hosts =
-        read_batch_hosts({{"PBS_JOBID", "7"}, {"PBS_NODEFILE", path}}, read);
+        read_batch_hosts({{"PBS_JOBID", "7"}, {"PBS_NODEFILE", path}}, site);
     ASSERT_FALSE(hosts.ok()) << path;
     EXPECT_NE(hosts.error().message.find("PBS_NODEFILE"), std::string::npos);
     EXPECT_NE(hosts.error().fix.find("env -u PBS_JOBID"), std::string::npos);
   }
+}
+
+TEST(BatchHosts, RejectSeveralHostsWithoutAList) {
+  EXPECT_EQ(found({{"PBS_JOBID", "7"}, {"PBS_NUM_NODES", "2"}}),
+            "error: PBS_NUM_NODES=2, but PBS_NODEFILE is not set");
+  EXPECT_EQ(found({{"JOB_ID", "7"}, {"NHOSTS", "4"}}),
+            "error: NHOSTS=4, but PE_HOSTFILE is not set");
+  EXPECT_EQ(found({{"JOB_ID", "7"}, {"NHOSTS", "1"}}), "none");
+  EXPECT_EQ(found({{"JOB_ID", "7"}, {"NHOSTS", "many"}}), "none");
+  EXPECT_EQ(found({{"NHOSTS", "4"}}), "none");
+}
+
+TEST(FluxHosts, AreThoseOfTheInstance) {
+  Site site;
+  EXPECT_EQ(in_flux(site), "the Flux instance: f1 f2 f3");
+  EXPECT_EQ(in_flux(site, {}), "none");
+  EXPECT_EQ(in_flux(site, {{"FLUX_URI", ""}}), "none");
+  site.flux_hosts = "f1";
+  site.flux_owner = "0";
+  EXPECT_EQ(in_flux(site), "the Flux instance: f1");
+}
+
+TEST(FluxHosts, AreNotThoseOfAnotherUsersInstance) {
+  Site site;
+  site.flux_owner = "500\n";
+  EXPECT_EQ(in_flux(site), "none") << "the system's";
+}
+
+TEST(FluxHosts, RejectAnAnswerWithoutHosts) {
+  Site site;
+  site.flux_hosts = "\n";
+  const std::string unknown = "error: the hosts of the Flux instance are not known: ";
+  EXPECT_EQ(in_flux(site), unknown + "flux getattr hostlist printed nothing");
+  site.flux_hosts = "f[1-";
+  EXPECT_EQ(in_flux(site),
+            unknown + "flux getattr hostlist, column 2: \"f[1-\" has an unmatched bracket");
+  site.flux_error = "flux getattr hostlist: start flux: No such file or directory";
+  EXPECT_EQ(in_flux(site), unknown + site.flux_error);
+  const Error error = read_flux_hosts(kFlux, site).error();
+  EXPECT_NE(error.fix.find("env -u FLUX_URI"), std::string::npos);
 }
 
 TEST(BatchHosts, PreferSlurm) {
@@ -56,11 +122,23 @@ TEST(BatchHosts, PreferSlurm) {
                          {"SLURM_JOB_NODELIST", "s1"},
                          {"PBS_JOBID", "7"},
                          {"PBS_NODEFILE", "/pbs"}};
-  EXPECT_EQ(find_allocation(both, read).value()->name, "Slurm job 1");
+  Site site;
+  EXPECT_EQ(find_allocation(both, site).value()->name, "Slurm job 1");
   const Environment pbs{{"PBS_JOBID", "7"}, {"PBS_NODEFILE", "/pbs"}};
-  const Allocation allocation = *find_allocation(pbs, read).value();
+  const Allocation allocation = *find_allocation(pbs, site).value();
   EXPECT_EQ(allocation.hosts.size(), 2u);
   EXPECT_FALSE(allocation.slurm.has_value());
+  EXPECT_TRUE(site.programs.empty());
+}
+
+TEST(BatchHosts, FluxPrecedesTheJobThatItRunsIn) {
+  Environment both{{"PBS_JOBID", "7"}, {"PBS_NODEFILE", "/pbs"}};
+  set_variable(both, "FLUX_URI", "local:///tmp/flux-x/local-0");
+  Site site;
+  EXPECT_EQ(find_allocation(both, site).value()->name, "the Flux instance");
+  // `flux run -n 1`: this host alone.
+  set_variable(both, "FLUX_JOB_ID", "f23");
+  EXPECT_FALSE(find_allocation(both, site).value().has_value());
 }
 
 }  // namespace

@@ -219,6 +219,19 @@ TEST(HostfileTest, APbsFileMayHaveMoreLinesThanHosts) {
   EXPECT_EQ(hosts.value()[99].slots, 96);
 }
 
+TEST(CommandHostsTest, HaveTheGrammarOfAHostfile) {
+  const auto hosts = parse_command_hosts("# pool a\nn1 slots=2\r\n\nn[2-3]:4\nn1\n");
+  ASSERT_TRUE(hosts.ok()) << hosts.error().message;
+  ASSERT_EQ(hosts->size(), 3u);
+  EXPECT_EQ(hosts->front().slots, 3);
+  EXPECT_EQ(hosts->front().origin, "--hosts-from:2");
+  EXPECT_EQ(parse_command_hosts("n1\nn2 slots=x\n").error().message,
+            "--hosts-from:2:10: \"x\" is not a number of slots (1 to 8192)");
+  for (const char* nothing : {"", "\n\n", "# none\n"})
+    EXPECT_EQ(parse_command_hosts(nothing).error().message,
+              "--hosts-from: the command printed no hosts");
+}
+
 TEST(FakeHostsTest, AreNumbered) {
   const std::vector<Host> hosts = fake_hosts(2);
   EXPECT_EQ(shown(hosts), "fake0 fake1");

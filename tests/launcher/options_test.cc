@@ -560,6 +560,19 @@ TEST(OptionsTest, ABrokenHostSourceNeverMeansLocalhost) {
             broken.path() + ":2:3: unknown key \"cores\"");
 }
 
+TEST(OptionsTest, HostsFromIsACommandThatRunsLater) {
+  const Options options = options_of({"--hosts-from", "exit 1", "--nnodes", "2:4", "x"});
+  EXPECT_EQ(options.hosts_from, "exit 1");
+  EXPECT_TRUE(options.hosts.empty());
+  EXPECT_EQ(options_of({"x"}, {{"IVY_HOSTS_FROM", "list"}}).hosts_from, "list");
+  EXPECT_EQ(options_of({"-H", "a", "x"}, {{"IVY_HOSTS_FROM", "list"}}).hosts_from, "");
+  EXPECT_EQ(error_of({"--hosts-from", "list", "-H", "a", "x"}).message,
+            "-H and --hosts-from both list hosts");
+  EXPECT_TRUE(
+      contains(error_of({"--hosts-from", "list", "--nnodes", "2", "--node-rank", "1", "x"}).message,
+               "started only once"));
+}
+
 TEST(OptionsTest, OnlyOneSourceOfHosts) {
   EXPECT_EQ(error_of({"-H", "a", "--fake-hosts", "2", "x"}).message,
             "-H and --fake-hosts both list hosts");
