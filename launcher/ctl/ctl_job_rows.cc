@@ -2,6 +2,8 @@
 #include "launcher/ctl/ctl_job_rows.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "launcher/ctl/ctl_connection.h"
 #include "proto/contract/host_ranges.h"
@@ -19,6 +21,13 @@ std::vector<std::string> host_names(const ctl::JobDescription& job) {
   return names;
 }
 
+// Returns one for each of host_names(); empty if an older launcher did not report them.
+std::vector<std::string> architectures(const ctl::JobDescription& job) {
+  std::vector<std::string> names;
+  for (const ctl::HostPart& host : job.hosts()) names.push_back(host.architecture());
+  return names;
+}
+
 // Returns the first cell of a row: "3f2a91c07d55 bert-large".
 std::string job_cell(const std::string& job_id, const std::string& name) {
   return name.empty() ? short_id(job_id) : short_id(job_id) + " " + table_cell(name, 24);
@@ -31,6 +40,7 @@ boost::json::object job_object(const std::string& job_id, const ctl::JobDescript
           {"pid", job.pid()},
           {"state", json_text(job.state())},
           {"hosts", json_list(host_names(job))},
+          {"architectures", json_list(architectures(job))},
           {"world_size", job.world_size()},
           {"running", job.running()},
           {"ended", job.ended()},
@@ -54,6 +64,24 @@ std::string losses_text(const ctl::JobDescription& job) {
 }
 
 }  // namespace
+
+std::string hosts_text(const ctl::JobDescription& job) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;
+  for (const ctl::HostPart& host : job.hosts()) {
+    auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+      return group.first == host.architecture();
+    });
+    if (known == groups.end())
+      known = groups.insert(groups.end(), {host.architecture(), std::vector<std::string>()});
+    known->second.push_back(host.name());
+  }
+  std::string text;
+  for (const auto& [architecture, names] : groups) {
+    text += (text.empty() ? "" : ", ") + fold_host_names(names);
+    if (!architecture.empty()) text += " (" + architecture + ")";
+  }
+  return text;
+}
 
 ListRow running_row(const std::string& job_id, const ctl::JobDescription& job) {
   const std::string ranks = job.world_size() == 0 ? "-"

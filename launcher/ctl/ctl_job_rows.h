@@ -15,5 +15,7 @@ ListRow running_row(const std::string& job_id, const ctl::JobDescription& job);
 ListRow ended_row(const EndedJob& ended);
 // Returns the row of a job that cannot be queried, with the reason.
 ListRow silent_row(const std::string& job_id, const std::string& why);
+// Returns "node[1-2] (x86_64), node3 (aarch64)"; only the names if the architectures are unknown.
+std::string hosts_text(const ctl::JobDescription& job);
 
 }  // namespace ivy

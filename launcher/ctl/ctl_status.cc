@@ -10,7 +10,6 @@
 #include "launcher/ctl/ctl_job_rows.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
-#include "proto/contract/host_ranges.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -77,8 +76,6 @@ std::string field_text(std::string_view name, std::string_view value, std::size_
 std::string status_text(const Described& described) {
   const ctl::JobDescription& job = described.job;
   const std::string id = described.ended ? described.ended->job_id : job.job_id();
-  std::vector<std::string> hosts;
-  for (const ctl::HostPart& host : job.hosts()) hosts.push_back(host.name());
   const std::string started =
       job.since_unix_ms() == 0
           ? ""
@@ -93,7 +90,7 @@ std::string status_text(const Described& described) {
       {"started", started},
       {"ended", described.ended ? local_time_text(described.ended->ended_unix_ms) : ""},
       {"ranks", ranks_text(described)},
-      {"hosts", fold_host_names(hosts)},
+      {"hosts", hosts_text(job)},
       {"command",
        joined(std::vector<std::string>(job.command().begin(), job.command().end()), " ")},
       {"directory", job.working_directory()},

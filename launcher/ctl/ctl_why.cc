@@ -2,10 +2,14 @@
 // ivyctl why: queries the launcher for the ranks' operations in the comm runtime or in torch's
 // collectives, their positions and the address of the job's store, and queries the store for its
 // wait graph.
+#include <sys/utsname.h>
+
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
 #include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_job_rows.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/hang/rank_names.h"
@@ -84,14 +88,19 @@ struct HangParts {
   std::string store;        // The waits in the job's store, or the reason why they are unknown.
   bool knows_store = false;
   Error store_error;
-  std::vector<std::string> losses;  // Ranks that exited while the job continued (--on-failure).
+  ctl::JobDescription description;  // Empty if it is unknown.
   std::string stacks;
 };
 
-std::vector<std::string> losses_of(const FoundJob& job) {
-  const Result<ctl::JobDescription> described = describe_job(job.directory);
-  if (!described.ok()) return {};
-  return {described->losses().begin(), described->losses().end()};
+// Returns the hosts with their architectures if one of them differs from this machine's.
+std::string other_machines(const ctl::JobDescription& job) {
+  utsname here{};
+  uname(&here);
+  const bool differs =
+      std::any_of(job.hosts().begin(), job.hosts().end(), [&](const ctl::HostPart& host) {
+        return !host.architecture().empty() && host.architecture() != here.machine;
+      });
+  return differs ? "hosts: " + hosts_text(job) : "";
 }
 
 Result<HangParts> request_hang_parts(const CtlOptions& options) {
@@ -111,7 +120,8 @@ Result<HangParts> request_hang_parts(const CtlOptions& options) {
   // The ranks' operations are an answer even if the store does not exist or is unreachable.
   const std::string fix = parts.store_error.fix.empty() ? "" : "; " + parts.store_error.fix;
   parts.store = store.ok() ? *store : "(" + parts.store_error.message + fix + ")";
-  parts.losses = losses_of(job);
+  const Result<ctl::JobDescription> described = describe_job(job.directory);
+  if (described.ok()) parts.description = *described;
   return parts;
 }
 
@@ -127,10 +137,11 @@ Result<std::string> hang_text(const HangParts& parts) {
   add(parts.operations);
   add(parts.collectives);
   add(parts.store);
-  if (!parts.losses.empty()) add("ranks that exited while the job continued:");
-  for (const std::string& line : parts.losses) add("  " + escape_control(line));
+  if (!parts.description.losses().empty()) add("ranks that exited while the job continued:");
+  for (const std::string& line : parts.description.losses()) add("  " + escape_control(line));
   if (!parts.stacks.empty())
     add("where the ranks are (ivyctl stack shows all threads):\n" + indented(parts.stacks));
+  add(escape_control(other_machines(parts.description)));
   return text;
 }
 
@@ -140,7 +151,8 @@ std::string hang_json(const HangParts& parts) {
                                        {"operations", json_text(parts.operations)},
                                        {"collectives", json_text(parts.collectives)},
                                        {"store", json_text(parts.store)},
-                                       {"losses", json_list(parts.losses)},
+                                       {"losses", json_list(parts.description.losses())},
+                                       {"hosts", json_text(hosts_text(parts.description))},
                                        {"places", json_text(parts.stacks)}});
 }
 
@@ -158,6 +170,8 @@ std::optional<std::string> explain_ended(const CtlOptions& options) {
                                          {"cause", json_text(ended->cause)},
                                          {"log_directory", json_text(job.log_directory())}});
   std::string text = ended_text(*ended);
+  if (const std::string machines = other_machines(job); !machines.empty())
+    text += "\n" + escape_control(machines);
   if (has_logs)
     text += "\nits output is in " + job.log_directory() + " (ivyctl logs " +
             short_id(ended->job_id) + " shows it)";

@@ -80,6 +80,10 @@ ctl::JobDescription CtlService::describe() {
   job.set_pid(getpid());
   job.set_state(name(job_.phase.state()));
   describe_hosts(job_.plan, job);
+  for (std::size_t i = 0; i < job_.plan.hosts.size(); ++i) {
+    const std::optional<HostFacts>& facts = job_.hosts[job_.plan.hosts[i].host_index].facts;
+    if (facts) job.mutable_hosts(static_cast<int>(i))->set_architecture(facts->architecture());
+  }
   if (job_.plan.hosts.empty())
     for (const HostRecord& host : job_.hosts) job.add_hosts()->set_name(host.name());
   job.set_world_size(static_cast<std::uint32_t>(job_.plan.world_size));

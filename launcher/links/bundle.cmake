@@ -44,9 +44,17 @@ if(TARGET ivy-node)
   add_custom_command(OUTPUT ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256
     COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} -DUNPACK=$<TARGET_FILE:ivy_unpack>
             -DZSTD=${IVY_ZSTD} -DLEVEL=${IVY_BUNDLE_LEVEL} "-DFILES=${IVY_BUNDLED_FILES}"
+            -DBUILD_NAME=${CMAKE_BINARY_DIR}/proto/build_name.cc
             -P ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake
     DEPENDS ivy_unpack ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler
             ${IVY_SENT_LIBRARY} ${IVY_SENT_EXTENSIONS} ${IVY_PYTHON_ARCHIVE}
             ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
-  add_custom_target(ivy_bundle ALL DEPENDS ${IVY_BUNDLE})
+  # A launcher sends each host the bundle of the host's architecture: that of another build is copied next to its own.
+  set(IVY_LAUNCHER_BUILD "" CACHE PATH "The build folder of another architecture's launcher that is to send this bundle")
+  set(copy)
+  if(IVY_LAUNCHER_BUILD)
+    set(copy COMMAND ${CMAKE_COMMAND} -E make_directory ${IVY_LAUNCHER_BUILD}/lib/ivyrun
+        COMMAND ${CMAKE_COMMAND} -E copy_if_different ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256 ${IVY_LAUNCHER_BUILD}/lib/ivyrun)
+  endif()
+  add_custom_target(ivy_bundle ALL ${copy} DEPENDS ${IVY_BUNDLE} VERBATIM)
 endif()

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DOUT=bundle.run -DUNPACK=program -DZSTD=program -DLEVEL=9 -DFILES=a;b -P make_bundle.cmake
+# cmake -DOUT=bundle.run -DUNPACK=program -DZSTD=program -DLEVEL=9 -DFILES=a;b [-DBUILD_NAME=build_name.cc]
+#   -P make_bundle.cmake
 # Makes the bundle: the program that decompresses, followed by a compressed tar of these files without their
 # directories. Its content does not depend on the time or the user. OUT.sha256 holds the SHA-256 of the bundle, the
-# SHA-256 of the compressed tar, the offset of the tar, and the size of the bundle.
+# SHA-256 of the compressed tar, the offset of the tar, the size of the bundle, and the build's name from BUILD_NAME
+# (proto/build_name.cmake).
 set(directory ${OUT}.new)
 file(REMOVE_RECURSE ${directory})
 file(MAKE_DIRECTORY ${directory})
@@ -33,5 +35,10 @@ file(SHA256 ${OUT} sha256)
 file(SHA256 ${OUT}.tar.zst archive_sha256)
 file(SIZE ${UNPACK} begin)
 file(SIZE ${OUT} size)
-file(WRITE ${OUT}.sha256 "${sha256} ${archive_sha256} ${begin} ${size}\n")
+set(build)
+if(BUILD_NAME)
+  file(STRINGS ${BUILD_NAME} line REGEX build_name)
+  string(REGEX REPLACE ".*\"(.*)\".*" " \\1" build "${line}")
+endif()
+file(WRITE ${OUT}.sha256 "${sha256} ${archive_sha256} ${begin} ${size}${build}\n")
 file(REMOVE ${OUT}.tar ${OUT}.tar.zst)

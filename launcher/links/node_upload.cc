@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "proto/contract/build.h"
 #include "proto/contract/text.h"
 #include "proto/contract/text_columns.h"
 #include "proto/os/clock.h"
@@ -117,6 +118,7 @@ Result<NodeBundle> read_description(const std::filesystem::path& path) {
     return Error{Code::kDataLoss, path.string() + " does not describe a bundle",
                  "build or reinstall ivyrun"};
   }
+  file >> bundle.build;
   return bundle;
 }
 
@@ -180,13 +182,20 @@ Result<NodeBundle> NodeUpload::bundle(const std::string& architecture) {
     for (const auto& entry : by_architecture_) have += " " + entry.first;
     return Error{Code::kFailedPrecondition,
                  "the host is " + architecture + "; this ivyrun can start workers on:" + have,
-                 "build ivyrun on a " + architecture + " host and put its lib/ivyrun/bundle-" +
-                     architecture + ".run and .sha256 into " + directory_};
+                 "put bundle-" + architecture + ".run and bundle-" + architecture +
+                     ".run.sha256 of this build into " + directory_ +
+                     "; packages of ivyrun have them, and docs/arm.md shows how to build them"};
   }
   const std::lock_guard lock(mutex_);
   NodeBundle& bundle = known->second;
   if (bundle.content) return bundle;
   const std::string path = directory_ + "/bundle-" + architecture + ".run";
+  if (!bundle.build.empty() && bundle.build != build_name()) {
+    return Error{Code::kFailedPrecondition,
+                 path + " is of build " + bundle.build + "; this ivyrun is build " +
+                     std::string(build_name()),
+                 "build it again as this ivyrun was (docs/arm.md), or reinstall ivyrun"};
+  }
   std::string content = IVY_TRY(whole_file(path));
   if (content.size() != bundle.bytes) {
     return Error{Code::kDataLoss,

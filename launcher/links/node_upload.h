@@ -30,6 +30,7 @@ struct NodeBundle {
   std::string archive_sha256;     // SHA-256 of the archive only.
   std::size_t archive_begin = 0;  // Size of the program, at which the archive starts.
   std::size_t bytes = 0;          // Size of program and archive.
+  std::string build;              // The build_name() of its programs; empty in tests.
   // A copy in memory. The file is not mapped, because an installation may truncate it during the
   // transfer.
   std::shared_ptr<const std::string> content;
@@ -73,8 +74,9 @@ class NodeUpload {
   // NAME-ARCH.
   const std::string& name() const { return name_; }
   // Returns the bundle for a host on which `uname -m` prints this architecture. FailedPrecondition:
-  // this machine has no bundle for it. DataLoss: the file is truncated. Reads the file once;
-  // concurrent callers wait for that.
+  // this machine has no bundle for it, or the one of another build, whose ivy-node this launcher
+  // cannot command. DataLoss: the file is truncated. Reads the file once; concurrent callers wait
+  // for that.
   Result<NodeBundle> bundle(const std::string& architecture);
   // Returns the reply to the marker `need`: a line with the script's length, and the script for
   // /bin/sh. The script requests the bundle with the marker `send BYTES`, where BYTES are already

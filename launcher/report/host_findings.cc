@@ -175,7 +175,8 @@ std::vector<SharedProperty> shared_properties() {
   return {
       {"architecture", "architecture",
        [](const ExaminedHost& host) { return host.facts.architecture(); },
-       "use hosts of one architecture"},
+       "use hosts of one architecture, or a program and a Python that exist for each "
+       "(docs/arm.md)"},
       {"glibc", "C library",
        [](const ExaminedHost& host) { return host.facts.health().c_library(); },
        "build programs and wheels on the host with the oldest one"},

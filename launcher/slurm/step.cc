@@ -35,8 +35,8 @@ constexpr std::string_view kHidden =
 
 constexpr std::string_view kMarker = "\001ivy:";
 
-// step_script() sets p, v, h and lost before this script: the launcher's ivy-node, its version, the
-// name of the bundle, and the failures of earlier installations.
+// step_script() sets p, m, v, h and lost before this script: the launcher's ivy-node, its
+// architecture and version, the name of the bundle, and the failures of earlier installations.
 constexpr std::string_view kScript = R"script(
 a=$(uname -m); u=$(id -u)
 k=$XDG_CACHE_HOME w=
@@ -47,7 +47,7 @@ dial() {
   unset IVY_LD_LIBRARY_PATH IVY_LD_PRELOAD
   exec "$1" dial
 }
-if [ -x "$p" ] && [ "$("$p" --version 2>/dev/null)" = "$v" ]; then dial "$p"; fi
+if [ "$m" = "$a" ] && [ -x "$p" ] && [ "$("$p" --version 2>/dev/null)" = "$v" ]; then dial "$p"; fi
 for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
   d=$b/$h-$a f=$b/$h-$a/ivy-node
   if [ -x "$f" ] && [ -O "$b" ] && [ -O "$d" ] && [ -O "$f" ]; then
@@ -212,10 +212,11 @@ Environment srun_environment(const Environment& caller, bool is_single_host) {
   return kept;
 }
 
-std::string step_script(const std::string& own_binary, const std::string& version_line,
-                        const std::string& bundle_name) {
-  return "p=" + quoted_word(own_binary) + " v=" + quoted_word(version_line) +
-         " h=" + quoted_word(bundle_name) + " lost=" + std::string(kScript);
+std::string step_script(const std::string& own_binary, const std::string& own_architecture,
+                        const std::string& version_line, const std::string& bundle_name) {
+  return "p=" + quoted_word(own_binary) + " m=" + quoted_word(own_architecture) +
+         " v=" + quoted_word(version_line) + " h=" + quoted_word(bundle_name) +
+         " lost=" + std::string(kScript);
 }
 
 std::string bundle_header(const std::string& architecture, const std::string& sha256,

@@ -47,17 +47,18 @@ Environment srun_environment(const Environment& caller, bool is_single_host);
 bool is_hidden_from_srun(std::string_view name);
 
 //
-// Standard input is sent to all hosts alike (--input=all). A host runs the launcher's own ivy-node
-// if it can see that file, else one that was installed there before. Otherwise it requests a
-// bundle, and installs the one that is then sent to all hosts:
+// Standard input is sent to all hosts alike (--input=all). A host of the launcher's architecture
+// runs the launcher's own ivy-node if it can see that file, else one that was installed there
+// before. Otherwise it requests a bundle, and installs the one that is then sent to all hosts:
 //
 //   order  { "bundle ARCH BYTES SHA256 SCRIPT_BYTES" script tar  order }
 //   answers, on standard output:   \001ivy:need ARCH NODE      \001ivy:fail NODE TEXT
 
-// Returns the script for /bin/sh -c. own_binary: the launcher's path of ivy-node. version_line: the
-// output of its --version. bundle_name: NodeUpload::name().
-std::string step_script(const std::string& own_binary, const std::string& version_line,
-                        const std::string& bundle_name);
+// Returns the script for /bin/sh -c. own_binary: the launcher's path of ivy-node. own_architecture:
+// what `uname -m` prints here; some shells read a program of another one as a script. version_line:
+// the output of `ivy-node --version`. bundle_name: NodeUpload::name().
+std::string step_script(const std::string& own_binary, const std::string& own_architecture,
+                        const std::string& version_line, const std::string& bundle_name);
 // Returns the text sent before the bundle's bytes. archive_begin: the offset after the program that
 // decompresses the rest (links/node_upload.h).
 std::string bundle_header(const std::string& architecture, const std::string& sha256,

@@ -49,7 +49,7 @@ void read_own_program() {
   // A copy of ivyrun runs from the launcher's own location, and reading all of it, including gRPC,
   // would add 2 ms to each start.
   if (!read_own_path().ends_with(kNodeProgram)) return;
-  constexpr std::size_t kPageBytes = 4096;  // A step smaller than a page would read it twice.
+  constexpr std::size_t kPageBytes = 4096;  // The smallest page; larger ones are read repeatedly.
   dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void*) {
         for (int i = 0; i < info->dlpi_phnum; ++i) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes Debian's packages from the files in debian/. ivy-agent uses the distribution's gRPC and OpenSSL. The packages
-enable, start and restart no service."""
+enable, start and restart no service. Packages of another architecture depend on the same libraries as those of this
+machine, whose versions are known here: both come from the same release of Debian."""
 
 import email.utils
 import glob
@@ -11,6 +12,7 @@ import trees
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NEEDED = ("dpkg-buildpackage", "dh")
+NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def changelog(version):
@@ -25,6 +27,23 @@ def add_python(tree):
     shutil.copytree(source, place)
 
 
+def libraries_of(tree):
+    """Returns {name: needed libraries} of the programs and libraries of a tree."""
+    return {name: trees.needed_libraries(os.path.join(tree, name)) for name in trees.files_below(tree)
+            if trees.is_elf(os.path.join(tree, name)) and not name.endswith(".run")}
+
+
+def add_dependencies(native, installed, debian):
+    """Adds the dependencies of the native packages to debian/, where rules reads them."""
+    here = native.made["deb"]
+    ours, theirs = libraries_of(os.path.join(here, "installed")), libraries_of(installed)
+    if ours != theirs:
+        differ = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+        raise trees.Refusal(f"{', '.join(differ)}: other libraries than on {native.machine}, so the dependencies are unknown")
+    for path in glob.glob(os.path.join(here, "*.substvars")):
+        shutil.copy(path, os.path.join(debian, os.path.basename(path) + ".native"))
+
+
 def make(made, out):
     for command in NEEDED:
         if shutil.which(command) is None:
@@ -36,10 +55,18 @@ def make(made, out):
     os.mkdir(os.path.join(source, "debian/source"))
     with open(os.path.join(source, "debian/source/format"), "w") as file:
         file.write("3.0 (native)\n")
-    tree = os.path.dirname(made.distribution("/usr"))
+    tree = os.path.dirname(made.installed("/usr"))
     add_python(tree)
-    shutil.move(tree, os.path.join(source, "debian/installed"))
-    trees.run("dpkg-buildpackage", "--build=binary", "--no-sign", "--no-check-builddeps", "--no-pre-clean", cwd=source)
+    installed = shutil.move(tree, os.path.join(source, "debian/installed"))
+    command = ["dpkg-buildpackage", "--no-sign", "--no-check-builddeps", "--no-pre-clean"]
+    if made.native:
+        add_dependencies(made.native, installed, os.path.join(source, "debian"))
+        # The packages for every architecture are already made.
+        command += ["--build=any", f"--host-arch={NAMES[made.machine]}"]
+    else:
+        command += ["--build=binary"]
+    trees.run(*command, cwd=source)
+    made.made["deb"] = os.path.join(source, "debian")
     packages = []
     for path in sorted(glob.glob(os.path.join(os.path.dirname(source), "*.deb"))):
         packages.append(shutil.move(path, os.path.join(out, os.path.basename(path))))

@@ -5,7 +5,7 @@
 #   bin/ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivy-rendezvous ivy-agent ivy-agent-cert
 #   include/ivycomm.h ivycomm_types.h ivycomm_operations.def ivycomm.hpp ivycomm_*.hpp
 #   lib/libivycomm.so.1, lib/cmake/ivy, lib/pkgconfig/ivycomm.pc
-#   lib/ivyrun/bundle-ARCH.run(.sha256)   sent to hosts that do not have this build
+#   lib/ivyrun/bundle-ARCH.run(.sha256)   sent to hosts of that architecture that do not have this build
 #   lib/ivyrun/ivycomm_calls.abi3.so      the Python package's extension
 #   lib/ivyrun/libivy_nccl_profiler.so    NCCL's profiler plugin, which reports to ivyctl
 #   lib/ivyrun/python/ivycomm             ivy-node appends python/ to the workers' PYTHONPATH,
@@ -24,8 +24,9 @@ endforeach()
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/agent/daemon/ivy-agent-cert DESTINATION bin COMPONENT ivyrun)
 if(TARGET ivy-node)
   install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/ivy-rendezvous DESTINATION bin COMPONENT ivyrun)
-  set(bundle ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.run)
-  install(FILES ${bundle} ${bundle}.sha256 DESTINATION lib/ivyrun COMPONENT ivyrun)
+  # Also those of other architectures (links/bundle.cmake).
+  install(CODE "file(GLOB bundles \"${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-*.run*\")
+  file(INSTALL \${bundles} DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/ivyrun\")" COMPONENT ivyrun)
   install(FILES ${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py DESTINATION lib/ivyrun/hook
     COMPONENT ivyrun)
 endif()

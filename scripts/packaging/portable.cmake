@@ -6,7 +6,7 @@ set(IVY_PORTABLE ${CMAKE_BINARY_DIR}/portable)
 
 # Libraries that load with glibc 2.28 (RHEL 8), if Zig is installed, whose linker knows the symbols of each glibc. The
 # objects are those of the build, linked against the older glibc; glibc_2_28.cc defines the functions that it lacks.
-set(IVY_ZIG ${CMAKE_BINARY_DIR}/zig/bin/python)
+set(IVY_ZIG ${CMAKE_SOURCE_DIR}/build/zig/bin/python)  # scripts/setup package
 set(IVY_OLD_LIBRARIES)
 # ivy_library_for_glibc_2_28(TARGET NAME MAP ARCHIVE...): links portable/NAME from the objects of TARGET; the version
 # script MAP lists its exported symbols.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the trees of files for the packages from `cmake --install`, stripped: one for the distribution that builds it, and
-one, with the agent of portable.cmake, for every system."""
+"""Makes the trees of files for the packages from `cmake --install`, stripped: for each architecture one for the
+distribution that builds it, and one, with the agent of portable.cmake, for every system. Every tree has the bundles of all
+architectures, so that every launcher can start workers on each of them."""
 
 import glob
 import hashlib
@@ -23,6 +24,10 @@ OLD_GLIBC = (2, 28)
 OLD_LIBRARIES = ("lib/libivycomm.so.1", "lib/libivycomm_jax.so", "lib/ivyrun/libivy_nccl_profiler.so")
 
 
+# The largest page of kernels for aarch64.
+LARGEST_PAGE = 65536
+
+
 class Refusal(Exception):
     """A package cannot be made. The text is a sentence for the user."""
 
@@ -36,6 +41,11 @@ def run(*command, cwd=None):
     if done.returncode != 0:
         raise Refusal(f"{' '.join(command)} failed:\n{(done.stderr or done.stdout).rstrip()}")
     return done.stdout
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def is_elf(path):
@@ -60,15 +70,29 @@ def newest_glibc(path):
     return max(((int(major), int(minor)) for major, minor in versions), default=(0,))
 
 
+def needed_libraries(path):
+    names = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "--dynamic", "--wide", path))
+    return {name for name in names if not name.startswith("ld-linux")}
+
+
+def check_pages(name, path):
+    """Raises Refusal if a kernel with the largest pages of the file's architecture cannot load the file."""
+    text = run("readelf", "--program-headers", "--file-header", "--wide", path)
+    alignments = [int(line.split()[-1], 16) for line in text.splitlines() if line.split()[:1] == ["LOAD"]]
+    if "AArch64" in text and min(alignments, default=LARGEST_PAGE) < LARGEST_PAGE:
+        raise Refusal(f"{name} is aligned to pages of {min(alignments)} bytes, but kernels for aarch64 may have pages of "
+                      f"{LARGEST_PAGE}")
+
+
 def check_portable(tree):
     """Raises Refusal if the tree has a file that a system with glibc NEWEST_GLIBC cannot load."""
     for name in files_below(tree):
         path = os.path.join(tree, name)
         if not is_elf(path):
             continue
-        needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "--dynamic", "--wide", path)))
+        check_pages(name, path)
         beside = set(os.listdir(os.path.dirname(path)))  # The run path is $ORIGIN.
-        foreign = {library for library in needed - SYSTEM_LIBRARIES - beside if not library.startswith("ld-linux")}
+        foreign = needed_libraries(path) - SYSTEM_LIBRARIES - beside
         if foreign:
             raise Refusal(f"{name} needs {', '.join(sorted(foreign))}, which not every system has")
         if newest_glibc(path) > NEWEST_GLIBC:
@@ -76,13 +100,13 @@ def check_portable(tree):
                           f"{'.'.join(map(str, NEWEST_GLIBC))}")
 
 
-def strip(tree):
+def strip(tree, program):
     for name in files_below(tree):
         path = os.path.join(tree, name)
         # A bundle is a program followed by an archive, which strip would remove.
         if is_elf(path) and not name.endswith(".run"):
             os.chmod(path, os.stat(path).st_mode | stat.S_IWUSR)
-            run("strip", "--strip-unneeded", path)
+            run(program, "--strip-unneeded", path)
 
 
 def replace_members(archive, replaced):
@@ -97,36 +121,41 @@ def replace_members(archive, replaced):
     return made.getvalue()
 
 
-def remake_bundle(tree, level, replaced):
-    """Compresses the bundle that is sent to hosts again, with zstd's `level`: a build uses a fast one, packages 19."""
-    path, = glob.glob(os.path.join(tree, "lib/ivyrun/bundle-*.run"))
-    with open(path + ".sha256") as file:
-        begin = int(file.read().split()[2])
-    with open(path, "rb") as file:
-        program, archive = file.read(begin), file.read()
-    archive = subprocess.run(["zstd", "-q", "-d"], input=archive, stdout=subprocess.PIPE, check=True).stdout
+def remake_bundle(source, path, level, replaced):
+    """Writes the bundle `source` to `path` with some members replaced and compressed again, with zstd's `level`: a build uses
+    a fast one, packages 19."""
+    description = read(source + ".sha256").decode().split()
+    begin, build = int(description[2]), description[4]
+    content = read(source)
+    archive = subprocess.run(["zstd", "-q", "-d"], input=content[begin:], stdout=subprocess.PIPE, check=True).stdout
     archive = replace_members(archive, replaced)
     command = ["zstd", "-q", f"-{level}", "-T0"]
     archive = subprocess.run(command, input=archive, stdout=subprocess.PIPE, check=True).stdout
-    whole = program + archive
+    whole = content[:begin] + archive
     with open(path, "wb") as file:
         file.write(whole)
     digests = [hashlib.sha256(content).hexdigest() for content in (whole, archive)]
     with open(path + ".sha256", "w") as file:
-        file.write(f"{' '.join(digests)} {begin} {len(whole)}\n")
+        file.write(f"{' '.join(digests)} {begin} {len(whole)} {build}\n")
 
 
 class Trees:
-    """Makes each tree once, in a temporary folder."""
+    """Makes each tree of one architecture once, in a temporary folder.
 
-    def __init__(self, build, out, quick=False):
+    native: the trees of this machine's architecture, or None for those themselves. Their programs run here, so they also make
+    the manual pages for the others."""
+
+    def __init__(self, build, machine, out, quick=False, native=None):
         if not os.path.exists(os.path.join(build, "cmake_install.cmake")):
             raise Refusal(f"{build} is not a build: omit --no-build")
-        self.build, self.quick = build, quick
-        self.work = tempfile.mkdtemp(prefix=".making.", dir=out)
+        self.build, self.machine, self.quick, self.native = build, machine, quick, native
         with open(os.path.join(build, "CMakeCache.txt")) as cache:
-            self.version = re.search(r"^CMAKE_PROJECT_VERSION:\w+=(.*)$", cache.read(), re.M)[1]
-        self.machine = os.uname().machine
+            values = dict(re.findall(r"^(CMAKE_PROJECT_VERSION|CMAKE_STRIP):\w+=(.*)$", cache.read(), re.M))
+        self.version, self.strip = values["CMAKE_PROJECT_VERSION"], values["CMAKE_STRIP"]
+        if native and native.version != self.version:
+            raise Refusal(f"{build} is version {self.version}, but {native.build} is {native.version}: omit --no-build")
+        self.work = tempfile.mkdtemp(prefix=".making.", dir=out)
+        self.bundles = []  # Of all architectures.
         self.made = {}
 
     def __enter__(self):
@@ -140,28 +169,22 @@ class Trees:
         os.makedirs(path)
         return path
 
-    def installed(self, prefix):
-        """Installs everything below a prefix, strips it, and returns the path of the tree."""
-        tree = self.folder("installed" + prefix.replace("/", "-"))
-        environment = {**os.environ, "DESTDIR": tree}
-        done = subprocess.run(["cmake", "--install", self.build, "--prefix", prefix], env=environment,
-                              capture_output=True, text=True)
-        if done.returncode != 0:
-            raise Refusal(f"cmake --install failed:\n{done.stderr.rstrip()}")
-        strip(tree)
-        return os.path.join(tree, prefix.lstrip("/"))
+    def bundle(self):
+        """Makes this architecture's bundle and returns its path; its description is next to it. It has the libraries for an
+        older glibc, if there are any."""
+        name = f"bundle-{self.machine}.run"
+        source, path = os.path.join(self.build, "lib/ivyrun", name), os.path.join(self.folder("bundle"), name)
+        old = {os.path.basename(file): read(file) for file in self.old_libraries().values()}
+        if old or not self.quick:
+            remake_bundle(source, path, 9 if self.quick else 19, old)
+        else:
+            shutil.copy(source, path)
+            shutil.copy(source + ".sha256", path + ".sha256")
+        return path
 
-    def distribution(self, prefix):
-        """Returns the tree for the distribution on which it is built."""
-        tree = self.installed(prefix)
-        if not self.quick:
-            remake_bundle(tree, 19, {})
-        return tree
-
-    def take_old_libraries(self, tree):
-        """Replaces libraries of the build by those for an older glibc, if there are any. Returns {name in the bundle:
-        content}."""
-        taken = {}
+    def old_libraries(self):
+        """Returns {name in a tree: file} of the libraries that were also linked for an older glibc."""
+        found = {}
         for name in OLD_LIBRARIES:
             old = os.path.join(self.build, "portable", os.path.basename(name))
             if not os.path.exists(old):
@@ -169,10 +192,40 @@ class Trees:
             if newest_glibc(old) > OLD_GLIBC:
                 raise Refusal(f"{old} needs glibc {'.'.join(map(str, newest_glibc(old)))}, but it must run with "
                               f"{'.'.join(map(str, OLD_GLIBC))}")
-            shutil.copyfile(old, os.path.realpath(os.path.join(tree, name)))
-            with open(old, "rb") as file:
-                taken[os.path.basename(name)] = file.read()
-        return taken
+            found[name] = old
+        return found
+
+    def installed(self, prefix):
+        """Installs everything below a prefix, strips it, and returns the path of the tree."""
+        root = self.folder("installed" + prefix.replace("/", "-"))
+        environment = {**os.environ, "DESTDIR": root}
+        done = subprocess.run(["cmake", "--install", self.build, "--prefix", prefix], env=environment,
+                              capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Refusal(f"cmake --install failed:\n{done.stderr.rstrip()}")
+        strip(root, self.strip)
+        tree = os.path.join(root, prefix.lstrip("/"))
+        for path in glob.glob(os.path.join(tree, "lib/ivyrun/bundle-*")):
+            os.unlink(path)
+        for path in self.bundles:
+            for file in (path, path + ".sha256"):
+                shutil.copy(file, os.path.join(tree, "lib/ivyrun"))
+        self.share_pages(tree)
+        return tree
+
+    def share_pages(self, tree):
+        """Keeps the pages that programs of this machine have made, or adds those of the native trees."""
+        share = os.path.join(tree, "share")
+        if not self.native:
+            if "share" not in self.made:
+                self.made["share"] = shutil.copytree(share, os.path.join(self.work, "share"), symlinks=True)
+            return
+        kept = self.native.made["share"]
+        for name in files_below(kept):
+            path = os.path.join(share, name)
+            if not os.path.lexists(path):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                shutil.copy(os.path.join(kept, name), path, follow_symlinks=False)
 
     def portable(self):
         """Returns the tree for every system, whose ivy-agent contains gRPC."""
@@ -180,14 +233,13 @@ class Trees:
             return self.made["portable"]
         agent = os.path.join(self.build, "portable/ivy_agent_portable")
         if not os.path.exists(agent):
-            raise Refusal(f"{agent} does not exist: build it with cmake --build build --target ivy_portable, which requires "
-                          "libarchive.a and libzstd.a (Debian: libarchive-dev libzstd-dev)")
+            raise Refusal(f"{agent} does not exist: build it with cmake --build {self.build} --target ivy_portable, which "
+                          "requires libarchive.a and libzstd.a (Debian: libarchive-dev libzstd-dev)")
         tree = self.installed("/portable")
         shutil.copy(agent, os.path.join(tree, "bin/ivy-agent"))
-        run("strip", os.path.join(tree, "bin/ivy-agent"))
-        old = self.take_old_libraries(tree)
-        if old or not self.quick:
-            remake_bundle(tree, 9 if self.quick else 19, old)
+        run(self.strip, os.path.join(tree, "bin/ivy-agent"))
+        for name, file in self.old_libraries().items():
+            shutil.copyfile(file, os.path.realpath(os.path.join(tree, name)))
         check_portable(tree)
         self.made["portable"] = tree
         return tree

@@ -35,11 +35,6 @@ def entry_points():
         return file.read()
 
 
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
-
-
 class Writer:
     """Writes a wheel: its files, then their RECORD. Equal files give an identical wheel."""
 
@@ -70,19 +65,19 @@ def add_tree(writer, tree, data):
             continue
         if os.path.islink(path):
             if name.startswith("bin/"):  # A wheel cannot have links: add a copy of the program.
-                writer.add(f"{data}/scripts/{name[4:]}", read(os.path.realpath(path)), executable=True)
+                writer.add(f"{data}/scripts/{name[4:]}", trees.read(os.path.realpath(path)), executable=True)
             continue
         is_program = name.startswith("bin/")
         where = f"{data}/scripts/{name[4:]}" if is_program else f"{data}/data/{name}"
-        writer.add(where, read(path), executable=is_program)
-    writer.add(f"{data}/data/lib/libivycomm.so.1", read(os.path.join(tree, "lib/libivycomm.so.1")))
+        writer.add(where, trees.read(path), executable=is_program)
+    writer.add(f"{data}/data/lib/libivycomm.so.1", trees.read(os.path.join(tree, "lib/libivycomm.so.1")))
 
 
 def add_package(writer):
     for name in trees.files_below(PYTHON):
         belongs = name.startswith("ivycomm/") or name == "ivycomm_torch_entry.py"
         if belongs and "__pycache__" not in name:
-            writer.add(name, read(os.path.join(PYTHON, name)))
+            writer.add(name, trees.read(os.path.join(PYTHON, name)))
     made = subprocess.run([sys.executable, "-B", "-c", "import make_stub; print(make_stub.stub(), end='')"], cwd=PYTHON,
                           capture_output=True, check=True)
     writer.add("ivycomm/collectives.pyi", made.stdout)
@@ -96,12 +91,12 @@ def make(made, out):
     writer = Writer(path, info)
     add_package(writer)
     add_tree(writer, tree, data)
-    description = read(os.path.join(trees.REPOSITORY, "README.md")).decode()
+    description = trees.read(os.path.join(trees.REPOSITORY, "README.md")).decode()
     writer.add(f"{info}/METADATA", METADATA.format(version=made.version, description=description).encode())
     # Declared as pure, so that pip installs ivycomm below lib/, where libivycomm is, and not below lib64/.
     writer.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: scripts/package\nRoot-Is-Purelib: true\nTag: {tag}\n"
                .encode())
     writer.add(f"{info}/entry_points.txt", entry_points().encode())
-    writer.add(f"{info}/licenses/LICENSE", read(os.path.join(trees.REPOSITORY, "LICENSE")))
+    writer.add(f"{info}/licenses/LICENSE", trees.read(os.path.join(trees.REPOSITORY, "LICENSE")))
     writer.finish()
     return [path]

@@ -33,7 +33,7 @@ def call(*command, limit=900, **options):
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
     out = tmp_path_factory.mktemp("debs")
-    call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(out), "deb")
+    call(os.path.join(REPOSITORY, "scripts/package"), "--native", "--no-build", "--quick", "--out", str(out), "deb")
     yield out
     shutil.rmtree(out, ignore_errors=True)
 

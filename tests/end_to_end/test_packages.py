@@ -39,7 +39,7 @@ def packages(tmp_path_factory):
         pytest.skip("scripts/package takes the build in build/")
     call("cmake", "--build", BUILD, "--target", "ivy_portable")
     out = tmp_path_factory.mktemp("packages")
-    call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--out", str(out), "wheel", "tarball")
+    call(os.path.join(REPOSITORY, "scripts/package"), "--native", "--no-build", "--out", str(out), "wheel", "tarball")
     yield out
     shutil.rmtree(out, ignore_errors=True)
 
@@ -52,6 +52,50 @@ def environment(packages):
     call(sys.executable, "-m", "venv", str(place))
     call(str(place / "bin/pip"), "install", "-q", "--no-index", "--disable-pip-version-check", str(wheel))
     return str(place)
+
+
+def machine_of(path):
+    return re.search(r"Machine: +(.*)", call("readelf", "--file-header", str(path)))[1]
+
+
+@pytest.fixture(scope="module")
+def packages_of_both(tmp_path_factory):
+    """Packages for x86-64 and aarch64, made in one call."""
+    if not os.path.exists(os.path.join(REPOSITORY, "build-arm64/portable/ivy_agent_portable")):
+        pytest.skip("no build for aarch64 (scripts/setup arm64; scripts/package)")
+    for build in (BUILD, os.path.join(REPOSITORY, "build-arm64")):
+        call("cmake", "--build", build, "--target", "ivy_portable", limit=600)
+    out = tmp_path_factory.mktemp("both")
+    kinds = ["wheel", "tarball"] + (["deb"] if shutil.which("dh") else [])
+    call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(out), *kinds)
+    yield out
+    shutil.rmtree(out, ignore_errors=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("machine, debian, elf", [("x86_64", "amd64", "X86-64"), ("aarch64", "arm64", "AArch64")])
+def test_packages_of_each_architecture_serve_hosts_of_both(packages_of_both, tmp_path, machine, debian, elf):
+    wheel, = packages_of_both.glob(f"ivyrun-*-manylinux_2_34_{machine}.whl")
+    tarball, = packages_of_both.glob(f"ivyrun-*-linux-{machine}.tar.gz")
+    trees = [tmp_path / "wheel", tmp_path / "tarball"]
+    call(sys.executable, os.path.join(REPOSITORY, "scripts/packaging/unpack_wheel.py"), str(wheel), str(trees[0]))
+    trees[1].mkdir()
+    call("tar", "-xf", str(tarball), "-C", str(trees[1]), "--strip-components", "1")
+    if shutil.which("dh"):
+        for package in packages_of_both.glob(f"*_{debian}.deb"):
+            call("dpkg-deb", "--extract", str(package), str(tmp_path / "deb"))
+        trees.append(tmp_path / "deb/usr")
+    bundles = set()
+    for tree in trees:
+        for program in ("bin/ivyrun", "bin/ivy-node", "bin/ivy-agent", "lib/ivyrun/ivycomm_calls.abi3.so"):
+            assert elf in machine_of(tree / program), (tree, program)
+        for name in ("bundle-x86_64.run", "bundle-aarch64.run"):
+            digest, _, _, size, build = (tree / f"lib/ivyrun/{name}.sha256").read_text().split()
+            content = (tree / "lib/ivyrun" / name).read_bytes()
+            assert len(content) == int(size) and hashlib.sha256(content).hexdigest() == digest, tree
+            bundles.add((name, digest, build))
+        assert list((tree / "share/man/man1").glob("ivyrun.1*")), tree
+    assert len(bundles) == 2 and len({build for _, _, build in bundles}) == 1, bundles
 
 
 def test_the_wheel_fits_every_system_of_its_tag(packages):
@@ -132,7 +176,7 @@ def test_the_tarball_runs_where_it_is_unpacked(local, packages):
 
 def unpack_debian_packages(packages, place):
     if not list(packages.glob("*.deb")):
-        call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(packages), "deb")
+        call(os.path.join(REPOSITORY, "scripts/package"), "--native", "--no-build", "--quick", "--out", str(packages), "deb")
     for package in packages.glob("*.deb"):
         call("dpkg-deb", "--extract", str(package), place)
 
@@ -190,7 +234,7 @@ def test_spack_installs_the_tarball(local, packages, tmp_path):
     spack = os.environ.get("IVY_SPACK") or shutil.which("spack")
     if spack is None:
         pytest.skip("no spack (IVY_SPACK names one)")
-    call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(tmp_path), "spack")
+    call(os.path.join(REPOSITORY, "scripts/package"), "--native", "--no-build", "--quick", "--out", str(tmp_path), "spack")
     configuration = tmp_path / "configuration"
     configuration.mkdir()
     (configuration / "config.yaml").write_text(f"config:\n  install_tree:\n    root: {tmp_path}/tree\n"
@@ -203,7 +247,7 @@ def test_spack_installs_the_tarball(local, packages, tmp_path):
 
 
 def test_the_recipe_of_spack_is_that_of_the_tarball(packages, tmp_path):
-    call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(tmp_path), "spack")
+    call(os.path.join(REPOSITORY, "scripts/package"), "--native", "--no-build", "--quick", "--out", str(tmp_path), "spack")
     text = (tmp_path / "spack/packages/ivyrun/package.py").read_text()
     tarball, = tmp_path.glob("ivyrun-*.tar.gz")
     assert f'url = "file://{tarball}"' in text and "@" not in text, text

@@ -165,6 +165,42 @@ TEST_F(NodeUploadTest, AnArchitectureThatWeLackIsNamed) {
   EXPECT_NE(bundle.error().fix.find("bundle-riscv64.run"), std::string::npos);
 }
 
+TEST_F(NodeUploadTest, ABundleOfAnotherBuildIsNotSent) {
+  host_.make_bundle(kEchoNode, "riscv64");
+  ASSERT_TRUE(shell("cd " + host_.root().string() +
+                    "/lib/ivyrun && echo \"$(cat bundle-riscv64.run.sha256) cafe\" > x && "
+                    "mv x bundle-riscv64.run.sha256"));
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  const Result<NodeBundle> bundle = (*upload)->bundle("riscv64");
+  ASSERT_FALSE(bundle.ok());
+  EXPECT_NE(bundle.error().message.find("bundle-riscv64.run is of build cafe"), std::string::npos)
+      << bundle.error().message;
+}
+
+// A host's `uname` is a script in front of PATH.
+TEST_F(NodeUploadTest, EachHostGetsTheBundleOfItsArchitecture) {
+  for (const char* architecture : {"x86_64", "aarch64"})
+    host_.make_bundle("#!/bin/sh\necho " + std::string(architecture) + "\n", architecture);
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  const std::string path = std::getenv("PATH");
+  const std::filesystem::path place = host_.root() / "uname";
+  std::filesystem::create_directory(place);
+  for (const std::string architecture : {"aarch64", "x86_64"}) {
+    std::ofstream(place / "uname") << "#!/bin/sh\necho " << architecture << "\n";
+    std::filesystem::permissions(place / "uname", std::filesystem::perms{0755});
+    setenv("PATH", (place.string() + ":" + path).c_str(), 1);
+    for (const bool is_sent : {true, false}) {
+      const ShellSession result = run_shell("sh", host_.home(), **upload);
+      EXPECT_EQ(result.bytes, architecture + "\n") << result.failure;
+      EXPECT_EQ(result.sent_bundle, is_sent);
+    }
+    setenv("PATH", path.c_str(), 1);
+  }
+  EXPECT_EQ(host_.bundles_in_home(), 2);
+}
+
 TEST_F(NodeUploadTest, ACacheThatIsNoAbsolutePathIsNone) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");

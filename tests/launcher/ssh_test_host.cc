@@ -163,14 +163,13 @@ void SshTestHost::write_config(const std::string& more_lines) {
 
 std::string SshTestHost::log() const { return read_file(root_ / "sshd.log"); }
 
-void SshTestHost::make_bundle(const std::string& node_script) {
+void SshTestHost::make_bundle(const std::string& node_script, const std::string& architecture) {
   std::filesystem::create_directories(root_ / "bin");
   std::filesystem::create_directories(root_ / "lib/ivyrun");
   std::ofstream(root_ / "bin/ivy-node") << node_script;
   chmod(node_binary().c_str(), 0755);
-  shell("cd " + root_.string() +
-        " && cmake -DOUT=$PWD/lib/ivyrun/bundle-$(uname -m).run "
-        "-DFILES=bin/ivy-node " IVY_MAKE_BUNDLE);
+  shell("cd " + root_.string() + " && cmake -DOUT=$PWD/lib/ivyrun/bundle-" + architecture +
+        ".run -DFILES=bin/ivy-node " IVY_MAKE_BUNDLE);
 }
 
 int SshTestHost::bundles_in_home() const {

@@ -41,7 +41,8 @@ class SshTestHost {
   std::string known_hosts_line() const;
   std::string log() const;
   // Puts an ivy-node (a script of this text) and its bundle below root()/bin and root()/lib.
-  void make_bundle(const std::string& node_script);
+  // architecture: as `uname -m` prints it.
+  void make_bundle(const std::string& node_script, const std::string& architecture = "$(uname -m)");
   std::string node_binary() const { return root_ / "bin/ivy-node"; }
   // Directories of bundles in this host's home cache.
   int bundles_in_home() const;

@@ -123,14 +123,17 @@ TEST(SrunEnvironment, HidesTheUsersLibrariesFromSrun) {
 }
 
 TEST(StepScript, QuotesArguments) {
-  const std::string script = step_script("/opt/it's here/ivy-node", "ivy-node 1 build x", "abc");
-  EXPECT_TRUE(
-      script.starts_with("p='/opt/it'\\''s here/ivy-node' v='ivy-node 1 build x' h='abc' "));
+  const std::string script =
+      step_script("/opt/it's here/ivy-node", "x86_64", "ivy-node 1 build x", "abc");
+  EXPECT_TRUE(script.starts_with(
+      "p='/opt/it'\\''s here/ivy-node' m='x86_64' v='ivy-node 1 build x' h='abc' "));
 }
 
 // What the script prints when it is asked nothing.
-std::string run_step_script(const std::filesystem::path& home) {
-  std::ofstream(home / "script") << step_script("/nowhere/ivy-node", "v", "abc");
+std::string run_step_script(const std::filesystem::path& home,
+                            const std::string& own_binary = "/nowhere/ivy-node",
+                            const std::string& own_architecture = "x86_64") {
+  std::ofstream(home / "script") << step_script(own_binary, own_architecture, "v", "abc");
   const std::string command =
       "HOME=" + home.string() + " XDG_CACHE_HOME= sh " + home.string() + "/script < /dev/null 2>&1";
   std::FILE* const pipe = popen(command.c_str(), "r");
@@ -169,6 +172,21 @@ TEST(StepShell, RunsOnlyOwnedFilesAndNoLinks) {
   std::filesystem::create_directories(build);
   std::filesystem::create_symlink(home / "planted/ivy-node", build / "ivy-node");
   EXPECT_NE(run_step_script(home).find("ivy:need"), std::string::npos);
+  std::filesystem::remove_all(home);
+}
+
+TEST(StepShell, RunsTheLaunchersProgramOnlyOnItsArchitecture) {
+  std::string name = (std::filesystem::temp_directory_path() / "ivy-step-XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const std::filesystem::path home = name;
+  const std::filesystem::path own = home / "ivy-node";
+  std::ofstream(own)
+      << "#!/bin/sh\ncase $1 in --version) echo v;; *) printf 'ran %s' \"$1\";; esac\n";
+  std::filesystem::permissions(own, std::filesystem::perms{0755});
+  utsname machine{};
+  uname(&machine);
+  EXPECT_EQ(run_step_script(home, own, machine.machine), "ran dial");
+  EXPECT_NE(run_step_script(home, own, "sparc64").find("ivy:need"), std::string::npos);
   std::filesystem::remove_all(home);
 }
 

@@ -107,10 +107,10 @@ Result<void> reserve_slot() {
 }  // namespace
 
 Result<void*> allocate(std::size_t bytes, const void* owner) {
-  constexpr std::size_t kPage = 4096;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   if (bytes > SIZE_MAX / 2 || bytes > available_memory_bytes())
     return no_room("reserve", bytes, ENOMEM);
-  const std::size_t whole = bytes == 0 ? kPage : (bytes + kPage - 1) / kPage * kPage;
+  const std::size_t whole = bytes == 0 ? page : (bytes + page - 1) / page * page;
   IVY_CHECK(reserve_slot());
   Result<NewRegion> made = make_region(whole, bytes);
   Registry& all = registry();

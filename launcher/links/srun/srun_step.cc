@@ -7,6 +7,7 @@
 #include "launcher/links/srun/srun_step.h"
 
 #include <sys/random.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -218,8 +219,10 @@ StepRequest SrunStep::step_request(const Facts& facts) {
   std::sort(wanted.begin(), wanted.end());
   request.is_whole_allocation = allocated == wanted;
   request.extra_arguments = options.srun_args;
-  request.script =
-      step_script(context_.node().path, version_line(), upload_.ok() ? (*upload_)->name() : "none");
+  utsname here{};
+  uname(&here);
+  request.script = step_script(context_.node().path, here.machine, version_line(),
+                               upload_.ok() ? (*upload_)->name() : "none");
   return request;
 }
 
