@@ -7,7 +7,7 @@ set(IVY_LAUNCH_CORE_SOURCES
   job/rank_event_log.cc job/rank_rows.cc
   links/link_step.cc
   options/activation.cc options/app_file.cc options/app_table.cc options/config_files.cc
-  options/env_files.cc options/exports.cc options/host_filter.cc options/hosts.cc
+  options/env_files.cc options/exec_command.cc options/exports.cc options/host_filter.cc options/hosts.cc
   options/option_help.cc options/option_scan.cc options/option_table.cc options/option_values.cc
   options/options.cc options/other_launchers.cc options/pod.cc options/policy.cc
   options/tf_roles.cc

@@ -33,6 +33,7 @@
 #include "launcher/links/this_host.h"
 #include "launcher/links/warden_copy.h"
 #include "launcher/options/activation.h"
+#include "launcher/options/exec_command.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/placement.h"
 #include "launcher/slurm/allocation_watch.h"
@@ -524,6 +525,8 @@ ivy::Result<void> pick_hosts(ivy::Options& options) {
 // Determines the job's hosts, in rank order.
 ivy::Result<void> resolve_hosts(ivy::Options& options) {
   std::vector<ivy::Host>& hosts = options.hosts;
+  if (options.transport == ivy::TransportChoice::kExec)
+    IVY_CHECK(ivy::check_exec_hosts(options.exec_command, options.ssh_port, hosts));
   if (hosts.empty()) hosts.emplace_back().name = "localhost";
   IVY_CHECK(pick_hosts(options));
   // If no host comes up, an older list must not be mistaken for the result of this run.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_table.h"
@@ -47,6 +48,8 @@ std::vector<ListRow> rows_of(const EffectiveConfig& config) {
     rows.push_back(config_row(std::string(setting.entry->name), setting.value, setting.origin));
   for (const SwitchedOff& off : config.scanned.switched_off)
     rows.push_back(config_row(std::string(off.entry->name), "false", off.origin));
+  for (const NamedCommand& transport : config.scanned.transports)
+    rows.push_back(config_row("transports: " + transport.name, transport.text, transport.origin));
   if (!config.policy) return rows;
   const Policy& policy = *config.policy;
   if (policy.transports)
@@ -78,7 +81,7 @@ std::string toml_string(const std::string& text) {
   return out + "\"";
 }
 
-// Prints the defaults as a config file. A flag with several values becomes a list.
+// Prints the defaults and transports as a config file. A flag with several values becomes a list.
 void print_as_file(const Scanned& scanned) {
   std::string text;
   for (auto setting = scanned.settings.begin(); setting != scanned.settings.end(); ++setting) {
@@ -97,6 +100,13 @@ void print_as_file(const Scanned& scanned) {
   }
   for (const SwitchedOff& off : scanned.switched_off)
     text += std::string(off.entry->name) + " = false\n";
+  std::set<std::string> names;
+  for (const NamedCommand& transport : scanned.transports) {
+    // The first definition of a name counts.
+    if (!names.insert(transport.name).second) continue;
+    if (names.size() == 1) text += "[transports]\n";
+    text += toml_string(transport.name) + " = " + toml_string(transport.text) + "\n";
+  }
   std::fputs(text.c_str(), stdout);
 }
 

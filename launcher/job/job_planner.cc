@@ -102,6 +102,8 @@ std::string JobPlanner::dry_run_json(const std::vector<HostAnswer>& answers) con
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     const HostAnswer& answer = answers[job_.plan.hosts[i].host_index];
     boost::json::object& host = hosts[i].as_object();
+    const LinkUp& up = *job_.hosts[job_.plan.hosts[i].host_index].up;
+    if (!up.own_command.empty()) host["command"] = json_text(up.own_command);
     host["address"] = json_text(answer.peer_address);
     host["user"] = json_text(answer.facts.user());
     host["cores"] = answer.facts.cores();
@@ -180,6 +182,11 @@ Result<std::string> JobPlanner::dry_run() {
   if (job_.options.explain_env) return explain_environment(known);
   if (job_.options.dry_run_json) return dry_run_json(answers);
   std::string text = plan_table(job_.options, job_.plan, answers);
+  for (const PlannedHost& planned : job_.plan.hosts) {
+    const HostRecord& host = job_.hosts[planned.host_index];
+    if (!host.up->own_command.empty())
+      text += "command for " + host.name() + ": " + RemoteText(host.up->own_command).line() + "\n";
+  }
   const auto example = std::find_if(
       job_.hosts.begin(), job_.hosts.end(),
       [](const HostRecord& host) { return !host.excluded && !host.up->remote_command.empty(); });

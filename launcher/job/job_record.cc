@@ -104,6 +104,7 @@ void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   recorded.set_ssh_port(options.ssh_port);
   for (const std::string& word : options.ssh_command) recorded.add_ssh_command(word);
   for (const std::string& word : options.ssh_args) recorded.add_ssh_args(word);
+  for (const std::string& word : options.exec_command) recorded.add_exec_command(word);
   recorded.set_fanout(static_cast<std::uint32_t>(options.fanout));
   recorded.set_name(options.name);
   recorded.set_stall_seconds(static_cast<std::uint32_t>(options.stall_timeout.count()));
@@ -135,6 +136,7 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
   options.ssh_port = static_cast<std::uint16_t>(recorded.ssh_port());
   copy_words(recorded.ssh_command(), options.ssh_command);
   copy_words(recorded.ssh_args(), options.ssh_args);
+  copy_words(recorded.exec_command(), options.exec_command);
   options.fanout = static_cast<int>(recorded.fanout());
   options.name = recorded.name();
   options.stall_timeout = std::chrono::seconds(recorded.stall_seconds());

@@ -37,6 +37,7 @@ struct LinkUp {
   std::string remote_command;  // The command line for the login shell there; empty for local.
   // The address to which hosts dial back, such as "10.0.0.1:41234"; else empty.
   std::string listening;
+  std::string own_command = {};  // The command line run on this machine by kExec; else empty.
 };
 
 enum class LinkFailure {

@@ -50,6 +50,13 @@ void RemoteEntry::apply(const GreetingEvent& event, Step& step) {
     case GreetingEvent::Kind::kFail:
       step.failed = up_ ? relay_failure(event.text) : failure(event.text);
       return;
+    case GreetingEvent::Kind::kFlood:
+      step.failed = LinkDown{
+          LinkFailure::kBootstrap,
+          "its shell does not start ivy-node, but keeps printing; the last line: " + event.text,
+          "the command that reaches " + host_ +
+              ", and start-up files of its shell, must not print on standard output without end"};
+      return;
   }
 }
 

@@ -59,8 +59,7 @@ bool RemoteGreeting::shell_step(std::vector<GreetingEvent>& events) {
   if (start == std::string::npos) {
     keep_noise(buffer_.size() - partial_marker(buffer_));
     if (noise_bytes_ <= kNoiseMaxBytes) return false;
-    events.push_back({GreetingEvent::Kind::kFail,
-                      "the login shell keeps printing; its last line: " + last_line(noise_)});
+    events.push_back({GreetingEvent::Kind::kFlood, last_line(noise_)});
     past_ = true;
     buffer_.clear();
     return false;

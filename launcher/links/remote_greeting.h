@@ -21,6 +21,7 @@ struct GreetingEvent {
     kReady,  // The relay runs: send its opening line.
     kBytes,  // `text` is from the relay.
     kFail,   // The host cannot continue; `text` is the reason. The last event.
+    kFlood,  // There was too much noise; `text` is its last line. The last event.
   };
   Kind kind;
   std::string text;

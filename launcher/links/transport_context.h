@@ -124,6 +124,18 @@ class TransportContext {
   // Returns kAgent or kSsh if the host has come up by one of them, by which it is then redialled.
   std::optional<Transport> transport_of(const Host& host) const;
   void remember_transport(const Host& host, Transport kind);
+  // Marks a host on which ivy-node exited without output.
+  void mark_damaged(const Host& host, bool is_damaged) {
+    if (is_damaged)
+      damaged_hosts_.insert(host.name);
+    else
+      damaged_hosts_.erase(host.name);
+  }
+  // Returns the remote command for a host, which installs ivy-node again if it is damaged there.
+  const std::string& command_for(const NodeUpload& upload, const Host& host) const {
+    return damaged_hosts_.contains(host.name) ? upload.repairing_command()
+                                              : upload.remote_command();
+  }
 
   void set_events(TransportEvents& events) { events_ = &events; }
   // Prints one line for the user (TransportEvents). Without -v, only three of one kind are printed,
@@ -152,6 +164,7 @@ class TransportContext {
   std::optional<Result<std::optional<AgentIdentity>>> agent_identity_;
   std::optional<Result<std::string>> agent_socket_;
   std::map<std::string, Transport> transports_;
+  std::set<std::string> damaged_hosts_;
   std::shared_ptr<DialBackHosts> joined_hosts_;
   std::map<std::string, int> notes_;   // Number of notes of each kind.
   std::set<std::string> noted_;        // Printed texts: each is printed once.

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <iterator>
 
+#include "launcher/options/exec_command.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/toml_file.h"
+#include "launcher/options/transport_kind.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -15,6 +17,9 @@ namespace {
 constexpr std::string_view kNeverInFiles[] = {"config", "help", "version"};
 // Flags that may be repeated, so a file may contain a list of values.
 constexpr std::string_view kLists[] = {"hosts", "export", "env-file", "device-env"};
+
+// The table of commands that reach hosts.
+constexpr std::string_view kTransportTable = "transports";
 
 template <class Names>
 bool is_among(const Names& names, std::string_view name) {
@@ -81,9 +86,32 @@ Result<void> add_entry(const TomlEntry& entry, const OptionSpelling& spelling, S
   return {};
 }
 
+// Adds a line of [transports]: NAME = "COMMAND".
+Result<void> add_transport(const TomlEntry& entry, Scanned& scanned) {
+  if (entry.kind != TomlEntry::Kind::kText)
+    return Error{Code::kInvalidArgument,
+                 entry.origin + ": " + entry.key + " is not the command of a transport",
+                 "flags come before [transports]; below it write NAME = \"COMMAND\""};
+  for (const auto& [word, choice] : transport_choices())
+    if (word == entry.key)
+      return Error{Code::kInvalidArgument, entry.origin + ": " + word + " is a transport of ivyrun",
+                   "choose another name"};
+  const Result<std::string> name = parse_job_name(entry.key);
+  if (!name.ok()) return name.error().context(entry.origin);
+  const std::string& text = entry.values.front();
+  const auto words = parse_exec(text);
+  if (!words.ok()) return words.error().context(entry.origin + ": " + entry.key);
+  scanned.transports.push_back({entry.key, text, entry.origin});
+  return {};
+}
+
 Result<void> add_file(const std::string& path, const std::string& text, Scanned& scanned) {
   const Scanned before = scanned;
-  for (const TomlEntry& entry : IVY_TRY(parse_toml(text, path))) {
+  for (const TomlEntry& entry : IVY_TRY(parse_toml(text, path, kTransportTable))) {
+    if (entry.table == kTransportTable) {
+      IVY_CHECK(add_transport(entry, scanned));
+      continue;
+    }
     const OptionSpelling spelling = IVY_TRY(flag_of(entry));
     if (before.decides(*spelling.entry)) continue;
     IVY_CHECK(add_entry(entry, spelling, scanned));

@@ -177,8 +177,11 @@ Result<Scanned> scan_command_line(const std::vector<std::string>& arguments) {
 
 namespace {
 
-bool names_hosts(std::string_view flag) {
-  return flag == "hosts" || flag == "hostfile" || flag == "hosts-from" || flag == "fake-hosts";
+// Returns a name for the decision that a flag takes part in: other flags may decide the same.
+std::string_view decision_of(std::string_view flag) {
+  if (flag == "hostfile" || flag == "hosts-from" || flag == "fake-hosts") return "hosts";
+  if (flag == "exec") return "transport";
+  return flag;
 }
 
 // torchrun's flags without effect, such as --rdzv-conf, are read from PET_* for their notes.
@@ -208,7 +211,7 @@ Environment possible_defaults(const Environment& environment) {
 
 bool Scanned::decides(const OptionEntry& entry) const {
   const auto is_it = [&](const auto& other) {
-    return other.entry == &entry || (names_hosts(entry.name) && names_hosts(other.entry->name));
+    return decision_of(other.entry->name) == decision_of(entry.name);
   };
   return std::any_of(settings.begin(), settings.end(), is_it) ||
          std::any_of(switched_off.begin(), switched_off.end(), is_it);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/options/option_table.h"
+#include "launcher/options/option_types.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
 
@@ -32,8 +33,11 @@ struct Scanned {
   std::vector<std::string> command;  // The program and its arguments, byte for byte.
   bool is_command_marked = false;    // The user wrote "--" before the command.
   std::vector<SwitchedOff> switched_off;
+  // Transports of config files, those of the file that counts most first.
+  std::vector<NamedCommand> transports;
 
-  // Returns true if weaker sources are ignored for this flag. Flags that name hosts count as one.
+  // Returns true if weaker sources are ignored for this flag. Flags that name hosts count as one,
+  // and so do --transport and --exec.
   bool decides(const OptionEntry& entry) const;
 };
 

@@ -253,8 +253,12 @@ constexpr OptionEntry kTable[] = {
     {"port-range", "", "A-B", kNetwork, kHonoured, kIvyrun, "use only these ports, for firewalls"},
     {"no-store", "", "", kNetwork, kHonoured, kIvyrun,
      "do not start ivyrun's store; let rank 0's framework listen on MASTER_PORT"},
-    {"transport", "--launcher", "auto|local|agent|ssh|slurm", kNetwork, kHonoured, kIvyrun,
-     "how to reach the hosts (default auto: srun inside a Slurm allocation, else their agents, else ssh)"},
+    {"transport", "--launcher", "auto|local|agent|ssh|slurm|exec|kubectl|docker|podman", kNetwork, kHonoured, kIvyrun,
+     "how to reach the hosts (default auto: srun inside a Slurm allocation, else their agents, else ssh); kubectl, docker, "
+     "podman: `exec` of these programs; exec: by --exec"},
+    {"exec", "", "COMMAND", kNetwork, kHonoured, kIvyrun,
+     "reach each host by this command, which has to start a shell there: 'kubectl exec -i {host} -c trainer --'. A config "
+     "file can name commands for --transport (docs/exec.md)"},
     {"ssh-port", "", "PORT", kNetwork, kHonoured, kIvyrun, "SSH port of hosts for which none is given"},
     {"ssh-command", "", "COMMAND", kNetwork, kHonoured, kIvyrun,
      "use this OpenSSH client instead of the built-in one"},

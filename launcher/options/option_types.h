@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Types of the flags' values: enumerations, and the small structs of --nproc_per_node,
-// --show-ranks, --redirects and --tee. Pure; thread: any.
+// --show-ranks, --transport, --redirects and --tee. Pure; thread: any.
 #pragma once
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <vector>
 
 namespace ivy {
@@ -66,6 +67,13 @@ struct ShowRanks {
     if (first_per_host) return local_rank == 0;
     return std::find(ranks.begin(), ranks.end(), local ? local_rank : rank) != ranks.end();
   }
+};
+
+// A command that reaches hosts, under a name that --transport accepts (exec_command.h).
+struct NamedCommand {
+  std::string name;
+  std::string text;    // As for --exec.
+  std::string origin;  // Where it was defined: "/etc/ivyrun/config.toml:3"; empty for ivyrun's own.
 };
 
 // torchrun's --redirects and --tee: streams as bits, 1 standard output, 2 standard error, for every

@@ -313,7 +313,7 @@ Result<std::string> parse_job_name(const std::string& text) {
   const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
   });
-  if (is_plain && text.size() <= kMaxNameBytes && text.front() != '-') return text;
+  if (is_plain && !text.empty() && text.size() <= kMaxNameBytes && text.front() != '-') return text;
   return invalid(text, "a name of at most 64 letters, digits, dots, dashes and underscores");
 }
 

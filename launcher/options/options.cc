@@ -16,6 +16,7 @@
 
 #include "launcher/options/app_file.h"
 #include "launcher/options/config_files.h"
+#include "launcher/options/exec_command.h"
 #include "launcher/options/flag_values.h"
 #include "launcher/options/option_help.h"
 #include "launcher/options/option_scan.h"
@@ -41,6 +42,8 @@ struct Raw {
   std::vector<std::string> hosts;
   std::vector<std::string> roles;
   std::string hostfile;
+  std::string transport;
+  std::vector<std::string> exec;
   std::vector<std::string> app_directories;
   int fake_hosts = 0;
   bool is_module = false;
@@ -326,8 +329,39 @@ void bind_network(Binder& binder, NetworkOptions& options) {
   });
 }
 
-void bind_transports(Binder& binder, TransportOptions& options) {
-  binder.choice("transport", options.transport, transport_choices());
+// --transport: one of ivyrun's transports, or the name of a command.
+Result<void> take_transport(const std::string& text, const std::vector<NamedCommand>& named,
+                            TransportOptions& options) {
+  std::string allowed;
+  for (const auto& [word, choice] : transport_choices()) {
+    allowed += word + ", ";
+    if (word != text) continue;
+    options.transport = choice;
+    return {};
+  }
+  options.transport = TransportChoice::kExec;
+  std::vector<NamedCommand> commands = named;
+  commands.insert(commands.end(), own_commands().begin(), own_commands().end());
+  for (const NamedCommand& command : commands) {
+    if (command.name != text) continue;
+    options.exec_command = IVY_TRY(parse_exec(command.text));
+    return {};
+  }
+  std::set<std::string> names;
+  for (const NamedCommand& command : commands) names.insert(command.name);
+  return usage_error(
+      "\"" + text + "\" is not one of " + allowed +
+          joined(std::vector<std::string>(names.begin(), names.end()), ", "),
+      "name a command in [transports] of ~/.config/ivyrun/config.toml, or use --exec "
+      "COMMAND");
+}
+
+void bind_transports(Binder& binder, const Scanned& scanned, TransportOptions& options, Raw& raw) {
+  binder.value("transport", [&](const std::string& text) {
+    raw.transport = text;
+    return take_transport(text, scanned.transports, options);
+  });
+  binder.parsed("exec", raw.exec, parse_exec);
   binder.parsed("ssh-port", options.ssh_port, port_number());
   const auto words = [](const std::string& text) -> Result<std::vector<std::string>> {
     const std::vector<std::string_view> parts = words_of(text);
@@ -372,14 +406,14 @@ void bind_diagnosis(Binder& binder, DiagnosisOptions& options, Raw& raw) {
   binder.on("version", raw.wants_version);
 }
 
-void bind_all(Binder& binder, Options& options, Raw& raw) {
+void bind_all(Binder& binder, const Scanned& scanned, Options& options, Raw& raw) {
   bind_placement(binder, options, raw);
   bind_devices(binder, options);
   bind_command(binder, options, raw);
   bind_output(binder, options, raw);
   bind_lifecycle(binder, options);
   bind_network(binder, options);
-  bind_transports(binder, options);
+  bind_transports(binder, scanned, options, raw);
   bind_rendezvous(binder, options, raw);
   bind_diagnosis(binder, options, raw);
 }
@@ -690,6 +724,7 @@ constexpr JoinConflict kJoinConflicts[] = {
     {"num-proc", "each node starts its own workers",
      "use --nproc-per-node N on every node, for N workers on each"},
     {"transport", "the nodes connect to node 0 themselves", "leave it out"},
+    {"exec", "the nodes connect to node 0 themselves", "leave it out"},
     {"detach", "whatever started the nodes waits for ivyrun on each of them",
      "leave it out; to survive a closed terminal, run `nohup ivyrun ... &` on every node"},
     {"stop-before-end", "only whatever started the nodes knows their time limit",
@@ -790,6 +825,22 @@ Result<void> resolve_join(const Binder& binder, const Raw& raw, Options& options
       {"--nproc-per-node", raw.per_host_text},
       {"program", command_text(raw, options)}};
   take_address_of_node_0(binder, options);
+  return {};
+}
+
+// --exec without --transport, or with --transport exec.
+Result<void> resolve_exec(const Binder& binder, const Raw& raw, Options& options) {
+  if (!binder.is_given("exec")) {
+    if (options.transport != TransportChoice::kExec || !options.exec_command.empty()) return {};
+    return usage_error(binder.spelling("transport") + " exec needs --exec COMMAND",
+                       "--exec 'kubectl exec -i {host} -c trainer --', for example");
+  }
+  if (binder.is_given("transport") && raw.transport != transport_name(TransportChoice::kExec))
+    return usage_error(binder.spelling("exec") + " and " + binder.spelling("transport") + " " +
+                           raw.transport + " cannot be used together",
+                       "use only one of them");
+  options.transport = TransportChoice::kExec;
+  options.exec_command = raw.exec;
   return {};
 }
 
@@ -955,6 +1006,7 @@ Result<void> settle(const Binder& binder, Raw& raw, const HostfileReader& read, 
   IVY_CHECK(resolve_command(binder, raw, options));
   IVY_CHECK(resolve_hosts(binder, raw, read, options));
   if (pod.indexed) IVY_CHECK(take_pod(*pod.indexed, raw, options));
+  IVY_CHECK(resolve_exec(binder, raw, options));
   IVY_CHECK(resolve_join(binder, raw, options));
   IVY_CHECK(resolve_node_range(binder, options));
   IVY_CHECK(resolve_failure_flags(binder, options));
@@ -1114,7 +1166,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   Raw raw;
   raw.app_directories = app_directories(environment);
   Binder binder(scanned);
-  bind_all(binder, options, raw);
+  bind_all(binder, scanned, options, raw);
   IVY_CHECK(binder.run());
   if (raw.dedup) options.dedup = true;
   for (const SwitchedOff& off : scanned.switched_off)

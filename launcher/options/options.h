@@ -163,7 +163,9 @@ struct TransportOptions {
   std::uint16_t ssh_port = 0;
   std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty means libssh.
   std::vector<std::string> ssh_args;     // --ssh-args, passed to the OpenSSH client.
-  std::vector<std::string> srun_args;    // --srun-args, after ivyrun's own arguments of srun.
+  // kExec: the command of --exec or of the named transport, with {host} (exec_command.h).
+  std::vector<std::string> exec_command;
+  std::vector<std::string> srun_args;  // --srun-args, after ivyrun's own arguments of srun.
   int fanout = 64;
   // Transports that `auto` may not choose, because this host's policy (policy.h) forbids them.
   bool no_ssh = false, no_agents = false, no_slurm = false;

@@ -41,14 +41,18 @@ std::optional<std::string> scalar_text(const toml::node& node) {
   return std::nullopt;
 }
 
-// Converts one setting. A list becomes several values; tables and other types are errors.
+Error unexpected_table(const toml::key& key, const std::string& path, std::string_view allowed) {
+  return toml_error(key.source(), path, "unexpected table \"" + std::string(key.str()) + "\"",
+                    (allowed.empty() ? "tables are not supported"
+                                     : "the only table is [" + std::string(allowed) + "]") +
+                        ": write NAME = VALUE, such as nproc-per-node = 8");
+}
+
+// Converts one setting. A list becomes several values; other types are errors.
 Result<TomlEntry> entry_of(const toml::key& key, const toml::node& node, const std::string& path) {
   TomlEntry entry;
   entry.key = std::string(key.str());
   entry.origin = origin_of(key.source(), path);
-  if (node.is_table())
-    return toml_error(key.source(), path, "unexpected table \"" + entry.key + "\"",
-                      "tables are not supported: write NAME = VALUE, such as nproc-per-node = 8");
   const toml::array* const list = node.as_array();
   entry.kind = list != nullptr     ? TomlEntry::Kind::kList
                : node.is_boolean() ? TomlEntry::Kind::kSwitch
@@ -71,19 +75,38 @@ Result<TomlEntry> entry_of(const toml::key& key, const toml::node& node, const s
   return entry;
 }
 
+// An entry with its line and column: toml++ sorts tables by name.
+using PlacedEntry = std::pair<std::pair<std::uint32_t, std::uint32_t>, TomlEntry>;
+
+// Adds the entries of a table; `name` is empty for the whole file, which may contain the table
+// `allowed`.
+Result<void> add_entries(const toml::table& table, const std::string& path, std::string_view name,
+                         std::string_view allowed, std::vector<PlacedEntry>& found) {
+  for (const auto& [key, node] : table) {
+    if (const toml::table* const inner = node.as_table()) {
+      if (!name.empty() || allowed.empty() || key.str() != allowed)
+        return unexpected_table(key, path, allowed);
+      IVY_CHECK(add_entries(*inner, path, allowed, allowed, found));
+      continue;
+    }
+    TomlEntry entry = IVY_TRY(entry_of(key, node, path));
+    entry.table = name;
+    const toml::source_position at = key.source().begin;
+    found.emplace_back(std::pair(at.line, at.column), std::move(entry));
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<std::vector<TomlEntry>> parse_toml(const std::string& text, const std::string& path) {
+Result<std::vector<TomlEntry>> parse_toml(const std::string& text, const std::string& path,
+                                          std::string_view table) {
   const toml::parse_result parsed = toml::parse(std::string_view(text), std::string_view(path));
   if (!parsed)
     return toml_error(parsed.error().source(), path, std::string(parsed.error().description()),
                       "write TOML, one setting per line: NAME = \"TEXT\", NAME = 8 or NAME = true");
-  // toml++ sorts the table by name; sort by position to restore the order of the lines.
-  std::vector<std::pair<std::pair<std::uint32_t, std::uint32_t>, TomlEntry>> found;
-  for (const auto& [key, node] : parsed.table()) {
-    const toml::source_position at = key.source().begin;
-    found.emplace_back(std::pair(at.line, at.column), IVY_TRY(entry_of(key, node, path)));
-  }
+  std::vector<PlacedEntry> found;
+  IVY_CHECK(add_entries(parsed.table(), path, "", table, found));
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<TomlEntry> entries;

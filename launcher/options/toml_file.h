@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of settings: NAME = VALUE in each line, in TOML, without tables. Thread: any.
+// A file of settings: NAME = VALUE in each line, in TOML, with at most one table. Thread: any.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/contract/status.h"
@@ -13,13 +14,16 @@ namespace ivy {
 struct TomlEntry {
   enum class Kind { kText, kNumber, kSwitch, kList };
   std::string key;
+  std::string table = {};  // The table that contains it; empty outside tables.
   Kind kind = Kind::kText;
   std::vector<std::string> values;  // "true" or "false" for a switch; several for a list.
   std::string origin;               // File and line: "/etc/ivyrun/config.toml:3".
 };
 
-// Returns the entries in the order of the lines. InvalidArgument reads "PATH:LINE:COLUMN: what".
-Result<std::vector<TomlEntry>> parse_toml(const std::string& text, const std::string& path);
+// Returns the entries in the order of the lines. table: the only table that may occur; empty: none.
+// InvalidArgument reads "PATH:LINE:COLUMN: what".
+Result<std::vector<TomlEntry>> parse_toml(const std::string& text, const std::string& path,
+                                          std::string_view table = {});
 
 // The required owner of a file: rules for users must not be read from a file that users can write.
 enum class FileOwner { kAny, kRoot };

@@ -22,9 +22,10 @@ constexpr ChoiceRow kChoices[] = {
     {.word = "agent", .ignores_allocation = true, .needs_permission = true},
     {.word = "ssh", .ignores_allocation = true, .needs_permission = true},
     {.word = "slurm", .needs_permission = true},
+    {.word = "exec", .ignores_allocation = true, .needs_permission = true},
 };
 
-static_assert(std::size(kChoices) == static_cast<std::size_t>(TransportChoice::kSlurm) + 1);
+static_assert(std::size(kChoices) == static_cast<std::size_t>(TransportChoice::kExec) + 1);
 
 const ChoiceRow& row_of(TransportChoice choice) {
   return kChoices[static_cast<std::size_t>(choice)];
@@ -37,10 +38,10 @@ struct TransportRow {
 };
 
 // In the order of the enumeration. A transport may have separate default leases.
-constexpr TransportRow kRows[] = {{"local"}, {"ssh"},  {"OpenSSH client"},
-                                  {"agent"}, {"srun"}, {"own ivyrun"}};
+constexpr TransportRow kRows[] = {{"local"},      {"ssh"}, {"OpenSSH client"}, {"agent"}, {"srun"},
+                                  {"own ivyrun"}, {"exec"}};
 
-static_assert(std::size(kRows) == static_cast<std::size_t>(Transport::kJoined) + 1);
+static_assert(std::size(kRows) == static_cast<std::size_t>(Transport::kExec) + 1);
 
 const TransportRow& row_of(Transport transport) {
   return kRows[static_cast<std::size_t>(transport)];

@@ -12,8 +12,8 @@
 
 namespace ivy {
 
-// The values of --transport.
-enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
+// The values of --transport. kExec: also the names of commands (exec_command.h).
+enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm, kExec };
 
 // Returns {"auto", kAuto}, {"local", kLocal}, ...
 std::vector<std::pair<std::string, TransportChoice>> transport_choices();
@@ -25,9 +25,9 @@ bool needs_permission(TransportChoice choice);
 // Returns the words by which a policy allows transports, and "join" for torchrun mode.
 std::vector<std::string> policy_words();
 
-enum class Transport { kLocal, kSsh, kSshClient, kAgent, kSrun, kJoined };
+enum class Transport { kLocal, kSsh, kSshClient, kAgent, kSrun, kJoined, kExec };
 
-// Returns "local", "ssh", "OpenSSH client", "agent", "srun" or "own ivyrun".
+// Returns "local", "ssh", "OpenSSH client", "agent", "srun", "own ivyrun" or "exec".
 std::string transport_name(Transport transport);
 // Returns the default of --lease: how long the workers of a host keep running without a sign of
 // life from their launcher. is_attended: a user at a terminal watches the job.

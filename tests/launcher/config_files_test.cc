@@ -111,6 +111,52 @@ TEST_F(ConfigFiles, NameTheLineOfAMistake) {
             std::string::npos);
 }
 
+TEST_F(ConfigFiles, NameTransports) {
+  write("system.toml", "[transports]\ntrainer = \"old {host}\"\nlxc = \"lxc exec {host} --\"\n");
+  write("user.toml", "quiet = true\n\n[transports]\ntrainer = \"kubectl exec -i {host} --\"\n");
+  Scanned scanned = *scan_command_line({"x"});
+  ASSERT_TRUE(add_config_files(places_, scanned).ok());
+  Lines lines;
+  for (const NamedCommand& transport : scanned.transports)
+    lines.push_back(transport.name + "=" + transport.text + " <- " +
+                    transport.origin.substr(folder_.size() + 1));
+  EXPECT_EQ(lines, (Lines{"trainer=kubectl exec -i {host} -- <- user.toml:4",
+                          "trainer=old {host} <- system.toml:2",
+                          "lxc=lxc exec {host} -- <- system.toml:3"}));
+}
+
+TEST_F(ConfigFiles, RejectWrongTransports) {
+  struct Mistake {
+    std::string text, message, fix;
+  };
+  const Mistake mistakes[] = {
+      {"x = \"docker exec -i\"", ":2: x: \"docker exec -i\" does not contain {host}",
+       "write {host}"},
+      {"x = \"'{host}\"", ":2: x: a quote is not closed", ""},
+      {"quiet = true", ":2: quiet is not the command of a transport", "flags come before"},
+      {"ssh = \"rsh {host}\"", ":2: ssh is a transport of ivyrun", "choose another name"},
+      {"\"a b\" = \"a {host}\"", ":2: \"a b\" is not a name", ""},
+      {"\"\" = \"a {host}\"", ":2: \"\" is not a name", ""},
+      {"[transports.x]", ":2:", ""},
+  };
+  for (const Mistake& mistake : mistakes) {
+    write("user.toml", "[transports]\n" + mistake.text + "\n");
+    const Error found = error();
+    EXPECT_NE(found.message.find("user.toml" + mistake.message), std::string::npos)
+        << found.message;
+    EXPECT_TRUE(found.fix.starts_with(mistake.fix)) << found.fix;
+  }
+}
+
+// --transport and --exec are one decision.
+TEST_F(ConfigFiles, DoNotMixTransportsOfTwoSources) {
+  write("user.toml", "exec = \"docker exec -i {host}\"\n");
+  EXPECT_EQ(*settings({"x"}), Lines{"exec=docker exec -i {host} <- user.toml:1"});
+  EXPECT_EQ(*settings({"--transport", "ssh", "x"}), Lines{});
+  write("user.toml", "transport = \"ssh\"\n");
+  EXPECT_EQ(*settings({"--exec", "a {host}", "x"}), Lines{});
+}
+
 TEST(ConfigPaths, FollowXdg) {
   EXPECT_EQ(config_paths({{"HOME", "/h"}}).user, "/h/.config/ivyrun/config.toml");
   EXPECT_EQ(config_paths({{"HOME", "/h"}, {"XDG_CONFIG_HOME", "/c"}}).user,
@@ -137,6 +183,9 @@ TEST(Policy, ForbidsTheNamedFlags) {
   EXPECT_EQ(rejection("forbid = [\"detach\"]\n", {"x"}), "allowed");
   EXPECT_EQ(rejection("transports = [\"agent\"]\n", {"--transport", "ssh", "x"}),
             "the policy of this host (p.toml) forbids --transport ssh / it allows agent");
+  EXPECT_EQ(rejection("transports = [\"ssh\"]\n", {"--transport", "docker", "x"}),
+            "the policy of this host (p.toml) forbids --transport exec / it allows ssh");
+  EXPECT_EQ(rejection("transports = [\"exec\"]\n", {"--exec", "a {host}", "x"}), "allowed");
   EXPECT_EQ(rejection("transports = []\n", {"--nnodes", "2", "--node-rank", "0", "x"}),
             "the policy of this host (p.toml) forbids --node-rank / it allows no other hosts");
   EXPECT_EQ(rejection("interfaces = [\"ib0\", \"ib1\"]\n", {"--iface", "eth0", "x"}),

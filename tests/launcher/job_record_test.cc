@@ -31,6 +31,7 @@ Options all_options() {
   options.ssh_port = 2222;
   options.ssh_command = {"ssh", "-F", "f"};
   options.ssh_args = {"-v"};
+  options.exec_command = {"docker", "exec", "-i", "{host}"};
   options.fanout = 7;
   options.output = "out-%r";
   options.name = "bert";
@@ -63,6 +64,7 @@ TEST(JobRecord, OptionsSurvive) {
   EXPECT_EQ(after.ssh_port, before.ssh_port);
   EXPECT_EQ(after.ssh_command, before.ssh_command);
   EXPECT_EQ(after.ssh_args, before.ssh_args);
+  EXPECT_EQ(after.exec_command, before.exec_command);
   EXPECT_EQ(after.fanout, before.fanout);
   EXPECT_EQ(after.output, before.output);
   EXPECT_EQ(after.name, before.name);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launcher/links/choice/auto_link.h"
+#include "launcher/links/exec/exec_link.h"
 #include "launcher/links/local_link.h"
 #include "launcher/links/srun/dial_back_link.h"
 #include "launcher/links/srun/srun_step.h"
@@ -135,6 +136,8 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<TransportContext>& con
   switch (context->options().transport) {
     case TransportChoice::kSsh:
       return make_ssh_link(context, host, owner, attempt);
+    case TransportChoice::kExec:
+      return std::make_unique<ExecLink>(context, host, owner);
     case TransportChoice::kAgent:
       if (is_this_host(host)) {
         return context->make_agent_link()(context, host, AgentRoute::kOwnHost, kAgentAnswer, owner);

@@ -64,7 +64,7 @@ Awaitable<void> SshLink::run() {
     co_return start_client();
   }
   up_.transport = Transport::kSsh;
-  up_.remote_command = ssh().command_for(**upload, host_);
+  up_.remote_command = context_->command_for(**upload, host_);
   for (int tries = 1;; ++tries) {
     const End end = co_await try_once();
     if (!end.client_because.empty()) co_return try_client(end.client_because);
@@ -347,7 +347,7 @@ SshLink::End SshLink::connection_end() {
   if (!was_up && !relay_->has_greeted() && wire_.session().exit_status() < 0 &&
       !wire_.session().is_finished())
     return shell_silence();
-  if (was_up) ssh().mark_damaged(host_, !relay_->has_received_relay());
+  if (was_up) context_->mark_damaged(host_, !relay_->has_received_relay());
   std::string why = relay_->last_remote_line();
   if (why.empty()) why = last_line(wire_.session().error());
   LinkDown down;

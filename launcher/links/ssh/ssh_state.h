@@ -63,17 +63,6 @@ class SshState {
   void remember_login(const Host& host, const SshTarget::Login& login);
   // Returns the user's account. Call after upload().
   const SshUser& user() const { return account_->value().user; }
-  // Marks a host on which ivy-node exited without output: the next link installs it again.
-  void mark_damaged(const Host& host, bool is_damaged) {
-    if (is_damaged)
-      damaged_hosts_.insert(host.name);
-    else
-      damaged_hosts_.erase(host.name);
-  }
-  const std::string& command_for(const NodeUpload& upload, const Host& host) const {
-    return damaged_hosts_.contains(host.name) ? upload.repairing_command()
-                                              : upload.remote_command();
-  }
   // From now on, the OpenSSH client serves this host.
   void prefer_client(const Host& host) { client_hosts_.insert(host.name); }
   bool prefers_client(const Host& host) const { return client_hosts_.contains(host.name); }
@@ -106,7 +95,6 @@ class SshState {
   std::map<std::string, SshTarget> targets_;          // By user, name and port as typed.
   std::map<std::string, SilentAgent> silent_agents_;  // By the path of the agent's socket.
   std::set<std::string> client_hosts_;
-  std::set<std::string> damaged_hosts_;
 };
 
 }  // namespace ivy
