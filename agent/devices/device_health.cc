@@ -43,7 +43,7 @@ constexpr std::array kXids{
     XidMeaning{136, "chip-to-chip link training failure"},
     XidMeaning{137, "NVLink fault that ended a program's access to another GPU"},
     XidMeaning{140, "unrecovered ECC error"},
-    XidMeaning{143, "GPU could not be initialised"},
+    XidMeaning{143, "GPU could not be initialized"},
     XidMeaning{144, "NVLink error"},
     XidMeaning{145, "NVLink error"},
     XidMeaning{146, "NVLink error"},

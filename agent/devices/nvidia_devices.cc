@@ -59,7 +59,7 @@ DriverDevice read_driver_device(const std::string& root, const std::string& name
   device.bdf = normal_bdf(name);
   device.model = value_after(text, "Model");
   device.uuid = value_after(text, "GPU UUID");
-  // Until the device has been initialised, the driver shows its UUID with question marks.
+  // Until the device has been initialized, the driver shows its UUID with question marks.
   if (device.uuid.find('?') != std::string::npos) device.uuid.clear();
   device.is_excluded = value_after(text, "GPU Excluded") == "Yes";
   const std::string minor = value_after(text, "Device Minor");

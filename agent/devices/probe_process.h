@@ -17,7 +17,7 @@
 
 namespace ivy {
 
-// NVML answers within half a second if the driver keeps its devices initialised; otherwise it
+// NVML answers within half a second if the driver keeps its devices initialized; otherwise it
 // usually takes more than a second. The start of a job must not wait longer for facts that the
 // files have too.
 inline constexpr std::chrono::milliseconds kProbeLimit{2000};

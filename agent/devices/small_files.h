@@ -13,7 +13,7 @@ namespace ivy {
 // Whether a file in /dev may be used. Denial by a device cgroup (Slurm, containers) looks like
 // missing permissions.
 enum class NodeState { kUsable, kAbsent, kForbidden };
-// Checks the permissions without opening the file: opening an idle NVIDIA device initialises it,
+// Checks the permissions without opening the file: opening an idle NVIDIA device initializes it,
 // which takes more than a second. The kernel also checks the device cgroup here.
 NodeState node_state(const std::string& path);
 

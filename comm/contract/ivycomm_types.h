@@ -22,7 +22,7 @@ typedef enum ivy_code {
   IVY_DEADLINE_EXCEEDED = 4,  /* The timeout expired; the text names the missing ranks. */
   IVY_NOT_FOUND = 5,          /* The job's store does not have this key. */
   IVY_RESOURCE_EXHAUSTED = 8, /* Out of memory or descriptors, or beyond a documented limit. */
-  IVY_FAILED_PRECONDITION = 9, /* Not initialised, finalised, forked, or two sources disagree. */
+  IVY_FAILED_PRECONDITION = 9, /* Not initialized, finalized, forked, or two sources disagree. */
   IVY_ABORTED = 10,            /* Ranks called different operations; the text shows both. */
   IVY_INTERNAL = 13,
   IVY_UNAVAILABLE = 14, /* A rank died or its host became unreachable; the text names it. */

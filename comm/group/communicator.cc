@@ -283,8 +283,8 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
   ++sequence_;
   if (across_ != nullptr) across_->entered().enter(sequence_, fingerprint_of(shape));
   display_.begin(shape, sequence_);
-  // On one host, publish this rank's entry first, because the others wait for it, and show the
-  // operation afterwards.
+  // On one host, the operation's body publishes this rank's entry first, because the others wait
+  // for it, and shows the operation afterwards.
   const bool is_shown_later = local_ != nullptr && across_ == nullptr;
   if (local_ != nullptr) local_->enter(shape, sequence_, is_shown_later ? &display_ : nullptr);
   if (!is_shown_later) display_.entered();

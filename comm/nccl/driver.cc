@@ -193,7 +193,7 @@ Result<const Driver*> Driver::load() {
   const int status = driver->functions_->init(0);
   if (status != 0) {
     return no_driver("the GPU driver (" + driver->path_ +
-                     ") failed to initialise: " + driver->error("cuInit", status).message +
+                     ") failed to initialize: " + driver->error("cuInit", status).message +
                      (status == kNoDevice ? missing_device_files() : ""));
   }
   started.store(driver, std::memory_order_release);

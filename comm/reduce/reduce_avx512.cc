@@ -11,7 +11,7 @@ namespace {
 struct Avx512 {
   static constexpr std::size_t kBytes = 64;
   static constexpr bool kFewInputs = true;
-  // GCC 12 warns of an uninitialised register in the intrinsics without a mask.
+  // GCC 12 warns of an uninitialized register in the intrinsics without a mask.
   static constexpr __mmask16 kAll = 0xffff;
 
   static IVY_INLINE Vector<float, 64> widen_f16(Vector<std::uint16_t, 32> half) {

@@ -155,8 +155,7 @@ constexpr Verb kVerbs[] = {
     {"stack", ctl_stack, "[JOB]", kStackFlags,
      "show the workers' stacks, identical stacks only once",
      "Python workers dump their own stacks; other programs need py-spy or gdb on their host. If a "
-     "torch "
-     "collective waits for a rank, the report says so first.",
+     "torch collective waits for a rank, the report says so first.",
      "ivyctl stack\nivyctl stack 3f2a --ranks 0-3 --native"},
     {"top", ctl_top, "[JOB]", kTopFlags, "show what each rank does and uses",
      "CPU% is 100 for one processor, and includes a rank's child processes. IN is the ivycomm\n"

@@ -64,8 +64,7 @@ Result<std::string> explain_store(const FoundJob& job) {
   if (reply.store().no_python_hook() && answer.find("no clients connected") != std::string::npos)
     text +=
         "\nwith --no-python-hook, a script that sets MASTER_PORT itself has no store server: start "
-        "it "
-        "with --no-store too";
+        "it with --no-store too";
   return text;
 }
 

@@ -18,7 +18,7 @@ namespace ivy {
 // Makes a link that is not open yet. attempt: 0 for the first link of the session, then 1, 2...
 using MakeHostLink = std::function<std::unique_ptr<HostLink>(HostLinkEvents& owner, int attempt)>;
 
-// Implemented by the session.
+// Implemented by HostSession.
 class ActiveLinkEvents {
  public:
   // The link that was dialled is the active one from now on.

@@ -73,9 +73,7 @@ constexpr OtherLauncher kLaunchers[] = {
      "    horovodrun -np 16 -H a:8,b:8 python train.py\n"
      "    ivyrun -B horovod -n 16 -H a:8,b:8 train.py\n\n"
      "`-B horovod` is for programs of Horovod ([frameworks](frameworks.md)); programs that have "
-     "moved "
-     "to torch, JAX or\n"
-     "`ivycomm` do not need it."}};
+     "moved to torch, JAX or\n`ivycomm` do not need it."}};
 
 // Describes ivyrun's equivalent of another launcher's flag.
 std::string meaning_of(std::string_view flag) {
@@ -103,9 +101,8 @@ std::string coming_from_page() {
   std::string text =
       "# Coming from another launcher\n"
       "What you type today, and the same for ivyrun. Flags may be written with `-` or `_`. If a "
-      "flag "
-      "means something\n"
-      "different here, ivyrun rejects it and tells you what to write instead. It never guesses.\n";
+      "flag means something\ndifferent here, ivyrun rejects it and tells you what to write "
+      "instead. It never guesses.\n";
   for (const OtherLauncher& launcher : kLaunchers) {
     text += "\n## " + std::string(launcher.name) + "\n" + std::string(launcher.text) +
             "\n\nFlag by flag:\n\n";

@@ -100,8 +100,7 @@ std::string slurm_advice(const HostFacts& facts) {
   const std::uint32_t all = facts.device_view().present() + facts.device_view().unusable();
   return "allocate with --gpus-per-node=" + std::to_string(all) +
          " --ntasks-per-node=1 instead of --gpus-per-task: ivyrun starts a host's workers and "
-         "assigns "
-         "accelerators to them";
+         "assigns accelerators to them";
 }
 
 // Returns advice for getting more of the host's accelerators, one line per option.

@@ -295,10 +295,8 @@ std::string messages_page() {
       "stable; `ivyctl explain ID` prints the same explanations on a terminal. If a job "
       "fails, the last line\n"
       "names the source of its exit code: [endings and exit codes](endings-and-exit-codes.md). If "
-      "a "
-      "job makes no progress, see\n"
-      "[hangs](hangs.md). This page is generated from the table of messages (`ivyctl --generate "
-      "messages`).\n";
+      "a job makes no progress, see\n[hangs](hangs.md). This page is generated from the table of "
+      "messages (`ivyctl --generate messages`).\n";
   for (const MessageEntry& entry : kMessages) {
     text += "\n## " + std::string(entry.id) + "\n**" + std::string(entry.meaning) + "**\n\n" +
             markdown_item("cause", entry.cause) + markdown_item("fix", entry.fix) +

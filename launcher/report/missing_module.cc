@@ -145,8 +145,7 @@ std::string install_advice(const std::string& module, const std::string& interpr
                                          [&](const auto& row) { return row.first == module; });
   if (known == std::end(kDistributions))
     return "if it is your own module, put it next to the script on every host; otherwise install "
-           "the "
-           "package that provides it for " +
+           "the package that provides it for " +
            interpreter;
   const std::string name(known->second);
   // The system Pythons of Debian, Ubuntu and Fedora are externally managed, so pip rejects

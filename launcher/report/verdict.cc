@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// judge() is called when the job has ended. It sorts the workers' exits into groups (succeeded,
-// stopped by the launcher, tolerated, failed), finds the first cause among the failed ones
-// (first_cause()), and decides whether that or the launcher's own reason, such as a timeout or
-// Ctrl-C, ended the job. blame_worker() and blame_launcher() set the exit code. last_traceback()
-// extracts the text that is shown for the failed worker.
+// judge() is called when the job or one of its attempts has ended. It sorts the workers' exits into
+// groups (succeeded, stopped by the launcher, tolerated, failed), finds the first cause among the
+// failed ones (first_cause()), and decides whether that or the launcher's own reason, such as a
+// timeout or Ctrl-C, ended the job. blame_worker() and blame_launcher() set the exit code.
+// last_traceback() extracts the text that is shown for the failed worker.
 #include "launcher/report/verdict.h"
 
 #include <algorithm>

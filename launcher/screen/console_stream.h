@@ -104,7 +104,7 @@ class ConsoleStream final : private ConsoleEvents {
   ChunkQueue queue_;
   std::vector<OutputSource*> sources_;
   std::size_t shown_count_[2] = {0, 0};  // By stream: sources that are shown.
-  // Lanes with an unfinished line; their due_ns says when it is shown.
+  // Sources with an unfinished line; their due_ns says when it is shown.
   std::vector<OutputSource*> waiting_;
   std::uint64_t lines_ = 0;  // Workers' lines given to the console.
   bool flush_scheduled_ = false;

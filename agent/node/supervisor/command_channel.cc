@@ -267,7 +267,6 @@ void CommandChannel::lose(const TransportPointer& transport, TransportLoss loss)
   // neither can connect again. Any other launcher may use another transport.
   const bool cannot_reconnect = transport->kind == TransportKind::kLocal || transport->is_rejected;
   const bool was_awaited = transport->is_first && cannot_reconnect && token_.empty();
-  // Counts as an attached transport, so that the lease knows the kind of what it loses.
   // Counts as an attached transport, so that the lease knows the kind of the one that it loses.
   if (was_awaited) lease_.transport_attached(transport->kind);
   close(transport);

@@ -44,10 +44,10 @@ PyObject* connect(PyObject*, PyObject* arguments) {
 
 PyMethodDef module_methods[] = {
     {"connect", connect, METH_VARARGS, "connect(address_of, reductions, ReduceOp, raise_error)"},
-    {"load_numpy", load_numpy, METH_VARARGS, "load_numpy(ndarray, empty, empty_like): NumPy is imported"},
+    {"load_numpy", load_numpy, METH_VARARGS,
+     "load_numpy(ndarray, empty, empty_like): NumPy is imported"},
     {"load_torch", load_torch, METH_VARARGS,
-     "load_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream): torch "
-     "is "
+     "load_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream): torch is "
      "imported"},
     {"seat", make_handle, METH_VARARGS, "seat(communicator, rank, size): the state of a Group"},
     {"begin_world", begin_world, METH_VARARGS, "begin_world(seat, main_thread)"},

@@ -22,7 +22,7 @@ class ExecLink final : public CommandLink {
   LinkDown start_failure(const Error& error) const override;
   LinkDown entry_timeout() const override;
   LinkDown end_reason() const override;
-  std::string delay_text() const override;
+  LinkStep delayed_step() const override;
 
   // Returns "; it printed: ..." with the last line of the command; empty if it printed nothing.
   RemoteText printed() const;

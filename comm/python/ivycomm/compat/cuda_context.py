@@ -79,7 +79,7 @@ class CudaContext:
         return self._kernels[name]
 
     def allocate(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Returns an uninitialised array on the GPU. dtype: a type of NumPy or its name."""
+        """Returns an uninitialized array on the GPU. dtype: a type of NumPy or its name."""
         return self._open().empty(shape, dtype)
 
     def to_gpu(self, array: Any) -> Any:

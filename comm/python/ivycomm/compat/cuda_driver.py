@@ -18,13 +18,13 @@ _driver = _nvrtc = None
 
 
 def driver():
-    """Returns the driver's library, initialised. CudaError: no driver, or no GPU."""
+    """Returns the driver's library, initialized. CudaError: no driver, or no GPU."""
     global _driver
     if _driver is None:
         library, is_rocm = opened()
         if is_rocm:
             raise CudaError("the GPU's driver is ROCm, but this class needs CUDA")
-        _check(library.cuInit(0), "initialise CUDA's driver", library)
+        _check(library.cuInit(0), "initialize CUDA's driver", library)
         _driver = library
     return _driver
 
