@@ -168,10 +168,9 @@ milliseconds HostLosses::pause_for(milliseconds usual) const {
   milliseconds pause = usual;
   for (const LostMember& lost : members_) {
     if (lost.end.reason != LauncherReason::kHostLost) continue;
-    const HostSession& session = *job_.hosts[lost.host].session;
-    const milliseconds silent((monotonic_ns() - session.last_received_ns()) / 1'000'000);
-    pause =
-        std::max(pause, session.lease() + job_.grace(kGraceAfterFailure) + kLeaseMargin - silent);
+    const std::int64_t given_up_ns = job_.hosts[lost.host].session->given_up_ns();
+    const milliseconds until_stop((given_up_ns - monotonic_ns()) / 1'000'000);
+    pause = std::max(pause, until_stop + job_.grace(kGraceAfterFailure) + kLeaseMargin);
   }
   return pause;
 }

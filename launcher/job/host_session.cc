@@ -336,6 +336,13 @@ void HostSession::fail(const LinkDown& down) {
 
 void HostSession::lose(HostLoss loss, const RemoteText& message) {
   if (state_ == State::kOver) return;
+  const std::int64_t lease_ns = std::chrono::nanoseconds(lease()).count();
+  given_up_ns_ = silence_.last_received_ns() + lease_ns;
+  // After a hang-up, which the host may have seen too, it waits for another link.
+  if (state_ == State::kRedialing)
+    given_up_ns_ = std::max(
+        given_up_ns_,
+        link_lost_ns_ + std::chrono::nanoseconds(std::max(lease(), kAbsenceLease)).count());
   close();
   // The host's report has arrived already. The host cannot be told to finish, and exits by itself.
   if (on_ended_) return on_ended_();

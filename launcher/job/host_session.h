@@ -108,6 +108,9 @@ class HostSession final : private ActiveLinkEvents {
   std::int64_t last_received_ns() const { return silence_.last_received_ns(); }
   // The host's lease; 0 before the first link was up.
   std::chrono::milliseconds lease() const { return silence_.lease(); }
+  // After host_lost(HostLoss::kHost): the latest time, on the launcher's clock, at which the host's
+  // supervisor gives this launcher up and starts to stop its workers.
+  std::int64_t given_up_ns() const { return given_up_ns_; }
   HostAbsence absence();
   // Closes the session without waiting. No event follows.
   void close();
@@ -150,6 +153,7 @@ class HostSession final : private ActiveLinkEvents {
   int early_losses_ = 0;       // Links that broke before its first answer.
   HostSilence silence_;
   std::int64_t link_lost_ns_ = 0;
+  std::int64_t given_up_ns_ = 0;
   RemoteText last_failure_;  // The error of the last failed dial or broken link.
   bool is_refused_ = false;  // The last redial was refused: the host is up, but no process listens.
   bool was_stuck_ = false;   // dial_stuck() was called during this redial.

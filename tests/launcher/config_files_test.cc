@@ -214,7 +214,7 @@ TEST(Policy, NamesTheLineOfAMistake) {
   EXPECT_EQ(parse_policy("transports = [\"rsh\"]\n", "p").error().message,
             "p:1: \"rsh\" is not a transport");
   EXPECT_EQ(parse_policy("transports = [\"local\"]\n", "p").error().fix,
-            "the transports are agent, ssh, slurm, join");
+            "the transports are agent, ssh, slurm, exec, join");
   EXPECT_TRUE(parse_policy("transports = [\"slurm\", \"join\"]\n", "p").ok());
   EXPECT_EQ(parse_policy("forbid = [\"xx\"]\n", "p").error().message,
             "p:1: \"xx\" is not a flag of ivyrun");

@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "launcher/links/choice/transport.h"
+#include "launcher/links/transport_context.h"
 #include "tests/launcher/link_probe.h"
 #include "tests/launcher/ssh_test_host.h"
 
@@ -19,6 +21,8 @@ const std::string kOpened = "opened: IVYOPEN 1 new " + kJob + " 5\n";
 class ExecLinkTest : public testing::Test {
  protected:
   void SetUp() override {
+    // As in ivyrun: writing to a command that has exited must be an error.
+    std::signal(SIGPIPE, SIG_IGN);
     remote_.make_bundle(kEchoNode);
     setenv("IVY_TEST_HOME", remote_.home().c_str(), 1);
     options_.transport = TransportChoice::kExec;
@@ -27,13 +31,14 @@ class ExecLinkTest : public testing::Test {
   void TearDown() override {
     link_.reset();
     unsetenv("IVY_TEST_HOME");
+    EXPECT_TRUE(run_until(loop_, has_no_children)) << "a command was not reaped";
   }
   void start(LinkProbe& probe) {
     context_ =
         std::make_shared<TransportContext>(loop_, options_, NodeProgram{remote_.node_binary()});
     link_ = make_link(context_, host_, probe, 0);
     link_->open(OpenRequest{kJob, 5, false});
-    EXPECT_FALSE(probe.up || probe.down) << "a handler was called from inside open()";
+    EXPECT_FALSE(probe.up || probe.down) << "a callback was called from inside open()";
   }
   // Opens a link and waits until it is up or down. script: its "$@" is the shell to start.
   void open(LinkProbe& probe, const std::string& script) {
@@ -42,21 +47,21 @@ class ExecLinkTest : public testing::Test {
   }
   void open(LinkProbe& probe) {
     start(probe);
-    EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down; })) << probe.story();
+    EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down; })) << probe.event_text();
   }
   void expect_up(LinkProbe& probe) {
-    ASSERT_TRUE(probe.up.has_value()) << probe.story();
+    ASSERT_TRUE(probe.up.has_value()) << probe.event_text();
     ASSERT_TRUE(run_until(loop_, [&] { return probe.bytes.size() >= kOpened.size(); }))
-        << probe.story();
+        << probe.event_text();
     EXPECT_EQ(probe.bytes, kOpened);
   }
   void expect_down(const LinkProbe& probe, LinkFailure failure, const std::string& message,
                    const std::string& fix) {
-    ASSERT_TRUE(probe.down.has_value()) << probe.story();
+    ASSERT_TRUE(probe.down.has_value()) << probe.event_text();
     EXPECT_FALSE(probe.up.has_value());
-    EXPECT_EQ(probe.down->failure, failure) << probe.story();
-    EXPECT_NE(probe.down->message.find(message), std::string::npos) << probe.story();
-    EXPECT_NE(probe.down->fix.find(fix), std::string::npos) << probe.story();
+    EXPECT_EQ(probe.down->failure, failure) << probe.event_text();
+    EXPECT_NE(probe.down->message.find(message), std::string::npos) << probe.event_text();
+    EXPECT_NE(probe.down->fix.find(fix), std::string::npos) << probe.event_text();
   }
   // Sends bytes of every value, which come back unchanged.
   void expect_echo(LinkProbe& probe, std::size_t count) {
@@ -66,7 +71,7 @@ class ExecLinkTest : public testing::Test {
       sent[i] = static_cast<char>(i * 2654435761u >> 13);
     link_->write(sent);
     ASSERT_TRUE(run_until(loop_, [&] { return probe.bytes.size() >= sent.size() || probe.down; }))
-        << probe.story();
+        << probe.event_text();
     EXPECT_TRUE(probe.bytes == sent);
   }
 
@@ -92,11 +97,11 @@ TEST_F(ExecLinkTest, UsesTheInstalledCopyTheSecondTime) {
   LinkProbe first, second;
   open(first, "exec \"$@\"");
   expect_up(first);
-  EXPECT_TRUE(first.said("sending ivy-node")) << first.story();
+  EXPECT_TRUE(first.printed("sending ivy-node")) << first.event_text();
   link_.reset();
   open(second, "exec \"$@\"");
   expect_up(second);
-  EXPECT_FALSE(second.said("sending ivy-node")) << second.story();
+  EXPECT_FALSE(second.printed("sending ivy-node")) << second.event_text();
 }
 
 TEST_F(ExecLinkTest, SkipsNoiseBeforeTheFrames) {
@@ -116,8 +121,9 @@ TEST_F(ExecLinkTest, AcceptsACommandThatJoinsItsArguments) {
 TEST_F(ExecLinkTest, MovesBytesThroughATerminal) {
   LinkProbe probe;
   open(probe, "exec script -qec \"$1\" /dev/null");
-  ASSERT_TRUE(probe.up.has_value()) << probe.story();
-  ASSERT_TRUE(run_until(loop_, [&] { return probe.bytes.ends_with(kOpened); })) << probe.story();
+  ASSERT_TRUE(probe.up.has_value()) << probe.event_text();
+  ASSERT_TRUE(run_until(loop_, [&] { return probe.bytes.ends_with(kOpened); }))
+      << probe.event_text();
   // Less than a terminal's buffer: script(1) does not read while it writes.
   expect_echo(probe, 2'000);
 }
@@ -159,7 +165,7 @@ TEST_F(ExecLinkTest, ShowsWhatASilentCommandPrinted) {
   options_.exec_command = {"sh", "-c", "printf Password:; exec sleep 60", "{host}"};
   start(probe);
   const std::string step = "sh: no shell has started there yet; it printed: Password:";
-  EXPECT_TRUE(run_until(loop_, [&] { return probe.said(step); })) << probe.story();
+  EXPECT_TRUE(run_until(loop_, [&] { return probe.printed(step); })) << probe.event_text();
 }
 
 TEST_F(ExecLinkTest, ReportsABrokenConnection) {
@@ -167,7 +173,7 @@ TEST_F(ExecLinkTest, ReportsABrokenConnection) {
   open(probe, "echo $$ > $HOME/pid; echo 'a warning' >&2; exec \"$@\"");
   expect_up(probe);
   ASSERT_EQ(kill(std::stoi(read_file(remote_.home() / "pid")), SIGKILL), 0);
-  ASSERT_TRUE(run_until(loop_, [&] { return probe.down.has_value(); })) << probe.story();
+  ASSERT_TRUE(run_until(loop_, [&] { return probe.down.has_value(); })) << probe.event_text();
   EXPECT_EQ(probe.down->failure, LinkFailure::kBroken);
   EXPECT_EQ(probe.down->message.line(), "sh closed the connection (SIGKILL)");
   EXPECT_EQ(probe.down->fix, "");
@@ -177,12 +183,13 @@ TEST_F(ExecLinkTest, InvokesNoCallbackAfterClose) {
   LinkProbe probe;
   options_.exec_command = {"sleep", "60", "{host}"};
   start(probe);
-  ASSERT_TRUE(run_until(loop_, [&] { return probe.said("sleep: connecting"); })) << probe.story();
+  ASSERT_TRUE(run_until(loop_, [&] { return probe.printed("sleep: connecting"); }))
+      << probe.event_text();
   link_.reset();
   context_.reset();
   loop_.restart();
   loop_.run_for(std::chrono::milliseconds(50));
-  EXPECT_FALSE(probe.up || probe.down) << probe.story();
+  EXPECT_FALSE(probe.up || probe.down) << probe.event_text();
 }
 
 }  // namespace

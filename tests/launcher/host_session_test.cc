@@ -208,6 +208,18 @@ TEST_F(HostSessionTest, SilenceBeyondTheLeaseIsALostHost) {
   ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
   EXPECT_EQ(*lost_, HostLoss::kHost);
   EXPECT_GE(host_.dials, 2) << "half the lease of silence tries another way";
+  EXPECT_EQ(session_->given_up_ns(), session_->last_received_ns() + 2'000'000'000);
+}
+
+// A supervisor whose connection hung up waits longer than the lease for another one.
+TEST_F(HostSessionTest, HostWhoseConnectionHungUpKeepsItsWorkersForTheAbsenceLease) {
+  open(milliseconds(1'000));
+  ASSERT_TRUE(attached());
+  const std::int64_t cut_ns = monotonic_ns();
+  host_.answer = FakeHost::Answer::kSilent;
+  host_.cut();
+  ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
+  EXPECT_GE(session_->given_up_ns(), cut_ns + std::chrono::nanoseconds(kAbsenceLease).count());
 }
 
 // SIGSTOP: sshd lets new transports in, and behind them nobody speaks.

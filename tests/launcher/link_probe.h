@@ -2,7 +2,10 @@
 // Follows one link of a test: what it reported, and the loop run until something has happened.
 #pragma once
 
+#include <sys/wait.h>
+
 #include <boost/asio/io_context.hpp>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -62,6 +65,12 @@ inline bool run_until(boost::asio::io_context& loop, const std::function<bool()>
     loop.run_one_for(std::chrono::milliseconds(50));
   }
   return true;
+}
+
+// Returns true once every child of this process was reaped.
+inline bool has_no_children() {
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == -1 && errno == ECHILD;
 }
 
 }  // namespace ivy

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # ivy_links_test: the transports, against scripts and a real sshd on loopback.
 add_executable(ivy_links_test
-  command_output_test.cc dial_back_listener_test.cc exec_link_test.cc host_key_question_test.cc line_child_test.cc
+  # First: its wardens are forked, for which the program must have one thread.
   local_link_test.cc
+  command_output_test.cc dial_back_listener_test.cc exec_link_test.cc host_key_question_test.cc line_child_test.cc
   node_upload_test.cc remote_greeting_test.cc sequence_test.cc ssh_link_test.cc
   ssh_settings_test.cc ssh_test_host.cc step_hosts_test.cc this_host_test.cc)
 target_link_libraries(ivy_links_test PRIVATE ivy_links GTest::gtest_main)

@@ -34,10 +34,7 @@ class LocalLinkTest : public testing::Test {
     directory_ = name;
   }
   void TearDown() override {
-    EXPECT_TRUE(run_until(loop_, [] {
-      siginfo_t info{};
-      return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == -1 && errno == ECHILD;
-    })) << "the warden was not reaped";
+    EXPECT_TRUE(run_until(loop_, has_no_children)) << "the warden was not reaped";
     std::filesystem::remove_all(directory_);
   }
 
