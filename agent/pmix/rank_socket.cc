@@ -83,7 +83,7 @@ void relay(const Descriptor& rank, const Descriptor& server) {
 }
 
 void serve_rank(Descriptor rank, const PortFor& port_for, PeerOwners& owners) {
-  const PeerOwners::Owner owner = owners.of(rank.get());
+  const PeerOwners::Owner owner = owners.owner_of(rank.get());
   if (owner.location != PeerOwners::Location::kThisHost || owner.user != geteuid()) return;
   const Result<std::uint16_t> port = port_for(process_with_socket(owner.inode));
   Descriptor server = port.ok() ? connect_to(*port) : Descriptor();

@@ -166,7 +166,7 @@ class PmiProcess {
 
   // Also turns off Nagle's algorithm, because every message is small and is answered.
   bool is_loopback_peer_of_this_user(int fd) {
-    const PeerOwners::Owner owner = owners_.of(fd);
+    const PeerOwners::Owner owner = owners_.owner_of(fd);
     disable_nagle(fd);
     return owner.location == PeerOwners::Location::kThisHost && owner.user == geteuid();
   }
