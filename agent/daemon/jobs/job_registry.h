@@ -3,8 +3,8 @@
 // directory keeps the facts that the next agent needs.
 //
 // A job runs as long as its warden, or as long as any process holds the lock of its directory.
-// Thread: the loop's. Lifetime: outlived by the loop and `reports`. Wardens keep running without
-// it.
+// Thread: the loop's. Lifetime: the loop and `reports` must outlive it. Wardens keep running
+// without it.
 #pragma once
 
 #include <sys/types.h>

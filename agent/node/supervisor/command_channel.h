@@ -6,7 +6,7 @@
 //   accepted --preamble, Attach within 5 s--> attached --newer transport, or end of file--> closed
 //
 // A transport that sends invalid bytes is closed; the others are not affected.
-// Thread: the loop's, except for send_alive(). Lifetime: outlived by owner and lease.
+// Thread: the loop's, except for send_alive(). Lifetime: owner and lease must outlive it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

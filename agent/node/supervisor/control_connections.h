@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The connections of the control socket (proto/wire/control_wire.h): accepts them, reads whole
 // packets, and sends answers. Accepts only our own user. A peer that sends garbage, nothing, or too
-// much loses its connection; other peers are not affected. Thread: the loop's. Lifetime: outlived
-// by its owner; destroy it outside its owner's functions.
+// much loses its connection; other peers are not affected. Thread: the loop's. Lifetime: its owner
+// must outlive it; destroy it outside the owner's functions.
 #pragma once
 
 #include <sys/types.h>

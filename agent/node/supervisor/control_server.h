@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The supervisor's side of the control socket (proto/wire/control_wire.h): attaches workers, gives
 // them the status page and shared memory, detects how attached processes exit, also below a shell,
-// and informs the workers of this host and the launcher. Thread: the loop's. Lifetime: outlived by
-// the event sink; destroy it outside its own functions.
+// and informs the workers of this host and the launcher. Thread: the loop's. Lifetime: the event
+// sink must outlive it; destroy it outside its own functions.
 #pragma once
 
 #include <sys/types.h>
