@@ -51,7 +51,8 @@ std::optional<Number> to_number(std::string_view text) {
   if (error != std::errc{} || stop != end) return std::nullopt;
   return number;
 }
-// Does the same with an output parameter, which becomes 0 on failure. Returns whether it succeeded.
+// Parses a number that is the whole text, into an output parameter, which becomes 0 on failure.
+// Returns true on success.
 template <class Number>
 bool read_number(std::string_view text, Number& number) {
   const std::optional<Number> read = to_number<Number>(text);

@@ -22,7 +22,7 @@ Result<std::string> current_directory();
 // added to O_RDONLY | O_CLOEXEC for open(). To reject longer files, pass one byte more than the
 // limit.
 std::optional<std::string> read_file(const std::string& path, std::size_t max_bytes, int flags = 0);
-// Does the same for a descriptor, from its current offset.
+// Returns up to `max_bytes` from the descriptor's current offset, or nothing if reading fails.
 std::optional<std::string> read_from(int fd, std::size_t max_bytes);
 
 // Reserves memory or disk space for a part of a file, whose bytes stay as they are. Unlike

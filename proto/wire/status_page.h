@@ -104,7 +104,7 @@ struct Cell {
     for (std::size_t i = 0; i < kWords; ++i) words[i].store(value[i], std::memory_order_relaxed);
     stamp.store(writing + 1, std::memory_order_release);
   }
-  // Does the same for several concurrent writers: drops the value if another thread is writing.
+  // store() for several concurrent writers: drops the value if another thread is writing.
   void store_among_many(const std::array<std::uint64_t, kWords>& value) {
     std::uint64_t before = stamp.load(std::memory_order_relaxed);
     if (before % 2 != 0 ||

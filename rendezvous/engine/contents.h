@@ -103,7 +103,7 @@ class Contents {
 
  private:
   KeySpace& change(Space space) { return spaces_[static_cast<std::size_t>(space)]; }
-  Result<void> room_for(std::size_t more_keys, std::size_t more_bytes) const;
+  Result<void> check_capacity(std::size_t more_keys, std::size_t more_bytes) const;
 
   const EngineLimits limits_;
   std::array<KeySpace, kSpaces> spaces_;

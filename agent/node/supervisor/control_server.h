@@ -123,7 +123,7 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   ControlConnections connections_;
   JobStatus status_;
   SegmentTable segments_;
-  // The next three have one entry for each local rank.
+  // workers_, attached_ and reports_ have one entry for each local rank.
   std::vector<pid_t> workers_;  // The ranks' own processes, our children; 0 if not started.
   std::vector<AttachedPointer> attached_;
   std::vector<ReportQueue> reports_;
