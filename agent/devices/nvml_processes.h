@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes that compute on a device, as reported by NVML. Thread: any, one at a time.
+// The processes that compute on a device, as reported by NVML. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 // removes its key of that round. The store forgets all keys between generations, so each generation
 // starts with its own rounds.
 //
-// Thread: one at a time for each name or group; different groups may run concurrently. Lifetime:
-// the client outlives it.
+// Not thread-safe for one name or group; different groups may run concurrently. Lifetime: the
+// client outlives it.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 // queue marks the position of missed changes: a caller that reads the keys after it sees everything
 // up to there.
 //
-// Pure. Thread: one at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <cstddef>

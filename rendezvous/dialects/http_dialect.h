@@ -15,7 +15,7 @@
 // another one. The Host header must be a numeric address or localhost; otherwise a web page whose
 // name was bound to this address in DNS (rebinding) could send requests here.
 //
-// Pure. Thread: one at a time. Lifetime: the engine outlives it.
+// Pure. Not thread-safe. Lifetime: the engine outlives it.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // PMI-1's server for the ranks of one host: the requests of MPICH, Intel MPI and MVAPICH in
-// MPI_Init and MPI_Finalize. Bytes of connections in; replies, events and fences out. Pure; thread:
-// one.
+// MPI_Init and MPI_Finalize. Bytes of connections in; replies, events and fences out. Pure. Not
+// thread-safe.
 //
 //   connection:  opened ──"rank R"──▶ bound ──cmd=init──▶ joined ──cmd=finalize──▶ left
 //                                                            └──cmd=abort──▶ aborted

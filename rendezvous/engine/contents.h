@@ -2,7 +2,7 @@
 // The store's data: values, queues and barriers of each space, within the store's limits. A change
 // is either rejected as a whole or made and counted; the counters always match the contents.
 //
-// Pure. Thread: one at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <array>

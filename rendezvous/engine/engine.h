@@ -13,7 +13,7 @@
 //
 // Spaces: each dialect has its own keys, so a framework's keys never collide with ivyrun's.
 //
-// Pure. Thread: one at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that app-run has started: a server, the client, or a check. Thread: one. Lifetime: the
-// owner must kill its process group.
+// A process that app-run has started: a server, the client, or a check. Not thread-safe. Lifetime:
+// the owner must kill its process group.
 #pragma once
 
 #include <sys/types.h>
