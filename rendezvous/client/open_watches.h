@@ -43,6 +43,7 @@ class OpenWatches {
   bool take(std::uint32_t id, std::string_view payload);
   // Call when the connection is lost. The connection itself repeats unanswered requests.
   void invalidate();
+  // Returns the oldest change that was not returned yet, or nothing.
   std::optional<Changed> next(std::uint32_t id);
 
  private:

@@ -65,6 +65,7 @@ class HttpDialect {
     std::string_view status;
     std::string why;
   };
+  // Parses a complete head into head_. Returns a rejection if it is not acceptable.
   std::optional<Rejection> read_head();
   Result<void> serve(std::string body, Turn turn, std::string& unsent);
   Result<void> finish_member(const std::string& path, Turn turn);

@@ -82,6 +82,7 @@ class PmiHost {
   using Handler = void (PmiHost::*)(Rank&, const PmiRequest&, Effects&);
   static const std::map<std::string_view, Handler>& handlers();
 
+  // Returns false if the first line is incomplete or was rejected.
   bool bind(Rank& rank, Effects& effects);
   void serve(Rank& rank, const PmiRequest& request, Effects& effects);
   void reject(Rank& rank, const std::string& why, Effects& effects);

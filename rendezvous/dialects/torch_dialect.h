@@ -97,6 +97,7 @@ class TorchDialect {
   };
 
   Result<bool> recognize();
+  // The results of the functions read_*() are false if the bytes received so far are not enough.
   Result<bool> read_request();
   Result<bool> read_op();
   Result<bool> read_count();

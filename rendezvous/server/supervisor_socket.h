@@ -40,7 +40,9 @@ class SupervisorSocket {
 
  private:
   void wait();
+  // Returns false if no more orders are to be read (see `ended` of the constructor).
   bool read();
+  // Returns false after "quit" or a malformed order.
   bool execute(std::string_view line);
 
   boost::asio::posix::stream_descriptor socket_;

@@ -89,6 +89,7 @@ class JobRegistry {
   // Writes the audit line and the tombstone, and no longer lists the job. Ends no process.
   void end(const JobPointer& job, const std::string& outcome);
   void report_status();
+  // Sends SIGTERM. Returns false if the supervisor is not (yet) found.
   static bool signal_supervisor(const Job& job);
   void stop_soon(const JobPointer& job, int checks);
   void schedule_cleanup();

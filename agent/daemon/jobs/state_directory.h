@@ -85,6 +85,7 @@ class StateDirectory {
   bool is_draining() const { return is_draining_; }
 
  private:
+  // Returns the record in this file, or nothing, and then `reason` says why.
   std::optional<JobRecord> read_job(std::string_view name, std::string& reason) const;
   std::string path_of(const JobKey& key, const char* suffix) const;
   void sync_soon(const std::string& path);

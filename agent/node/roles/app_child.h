@@ -30,6 +30,8 @@ class AppChild {
   // Records the exit if the process has exited. The process remains a zombie until has_group() is
   // called, so that its pid still belongs to its process group.
   void collect();
+  // Checks whether a server accepts connections and, if it has a path for that, responds with 200.
+  // Blocks for at most a few seconds. Once ready, it remains ready.
   bool is_ready();
 
   bool has_ended() const { return ended_; }

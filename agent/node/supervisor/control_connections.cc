@@ -125,7 +125,6 @@ void ControlConnections::read(const Pointer& connection) {
                                 });
 }
 
-// Returns false if the connection has ended or must be closed.
 bool ControlConnections::take_packets(const Pointer& connection) {
   std::array<char, control::kMaxPacketBytes + 1> buffer;
   for (int i = 0; i < kPacketsPerTurn; ++i) {

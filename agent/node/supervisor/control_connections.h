@@ -69,9 +69,11 @@ class ControlConnections {
 
  private:
   void accept();
-  bool accept_one();  // Returns false if no descriptor is left.
+  // Returns false if no descriptor is left.
+  bool accept_one();
   void close_oldest_unattached();
   void read(const Pointer& connection);
+  // Returns false if the connection has ended or must be closed.
   bool take_packets(const Pointer& connection);
 
   boost::asio::io_context& loop_;

@@ -83,9 +83,9 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   // Adds the state of this rank unless Exited contains it. Returns true if it was added.
   bool known(std::uint32_t rank, RankUpdates& updates) const;
 
-  // Return true if the worker of this rank, or any worker, knows about a failure that has just
-  // happened.
+  // Returns true if the worker of this rank knows about a failure that has just happened.
   bool is_informed(std::uint32_t rank) const;
+  // Returns true if any worker does.
   bool has_informed() const;
   // Sends the operations of every local rank, added to `answer`.
   void send_operations(std::uint32_t number, Operations answer = {});
@@ -114,6 +114,7 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
 
   void send_due_reports();
   void send_rank(std::uint32_t rank);
+  // Returns true if the state was added.
   bool add_known(const AttachedProcess* attached, RankUpdates& updates) const;
   void send_updates(const RankUpdates& updates);
   AttachedPointer attached_of(std::uint32_t rank) const;
