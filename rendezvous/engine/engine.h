@@ -82,7 +82,8 @@ class Engine {
  private:
   void serve(const Numbered& numbered, SessionId session, Request request, Serving& here);
   std::string overdue_text(const Waiting& overdue, std::uint64_t now_ns);
-  bool may_explain(std::uint64_t now_ns);
+  // Counts an explanation. Returns false if there were too many lately.
+  bool admit_explanation(std::uint64_t now_ns);
   void note_loss(const Waiter& waiter);
   void answer_lost_barriers(Replies& out);
 

@@ -27,12 +27,12 @@ class AppChild {
   // Starts the process from `path`, or from PATH if empty. Returns false, after printing the
   // reason, if it cannot be started.
   bool start(const Environment& environment, const std::string& path = {});
-  // Records the exit if the process has exited. The process remains a zombie until has_group() is
+  // Records the exit if the process has exited. The process remains a zombie until reap() is
   // called, so that its pid still belongs to its process group.
   void collect();
   // Checks whether a server accepts connections and, if it has a path for that, responds with 200.
   // Blocks for at most a few seconds. Once ready, it remains ready.
-  bool is_ready();
+  bool check_ready();
 
   bool has_ended() const { return ended_; }
   bool has_succeeded() const { return ended_ && exit_code() == 0; }
@@ -41,9 +41,9 @@ class AppChild {
   int signal() const { return status_.signal; }  // The signal that killed it; 0 if none.
   void send(int signal) const;
   void kill_group(int signal) const;
-  // Returns true if the process or another one in its group exists. Reaps the process; once the
-  // group is empty, kill_group() does nothing.
-  bool has_group();
+  // Reaps the process if it has exited. Returns true while any process of its group exists; once
+  // the group is empty, kill_group() does nothing.
+  bool reap();
 
   // Prints how the process exited, with the last lines of its output.
   void print_exit(const std::string& app) const;

@@ -245,14 +245,14 @@ void DeviceWatch::check_memory() {
   const std::int64_t now_ns = monotonic_ns();
   std::vector<Waiting> still, free;
   for (Waiting& waiting : std::exchange(waiting_, {}))
-    (must_wait(waiting, held, now_ns) ? still : free).push_back(std::move(waiting));
+    (keep_waiting(waiting, held, now_ns) ? still : free).push_back(std::move(waiting));
   waiting_ = std::move(still);
   if (!waiting_.empty()) query_later();
   for (const Waiting& waiting : free) waiting.next.start();
 }
 
-bool DeviceWatch::must_wait(Waiting& waiting, const std::vector<HeldMemory>& held,
-                            std::int64_t now_ns) {
+bool DeviceWatch::keep_waiting(Waiting& waiting, const std::vector<HeldMemory>& held,
+                               std::int64_t now_ns) {
   const HeldMemory* most = nullptr;
   std::size_t count = 0;
   for (const HeldMemory& one : held) {

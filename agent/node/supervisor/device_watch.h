@@ -81,7 +81,8 @@ class DeviceWatch {
   void end_request(bool in_time);
   void send_findings(bool in_time);
   void check_memory();
-  bool must_wait(Waiting& waiting, const std::vector<HeldMemory>& held, std::int64_t now_ns);
+  // Notifies the user of the wait. Returns false if the start need not wait any longer.
+  bool keep_waiting(Waiting& waiting, const std::vector<HeldMemory>& held, std::int64_t now_ns);
   void query_later();
   void send_note(const std::string& text, bool is_warning);
   void start_all();
