@@ -35,6 +35,8 @@ struct EngineLimits {
   std::size_t torch_waiting_bytes = 256u << 20;
 };
 
+// The functions check_*() fail with InvalidArgument for a key, a value or a number of keys beyond
+// the limits of a request (proto/wire/store_wire.h).
 Result<void> check_key(const std::string& key);
 Result<void> check_key_count(std::size_t count);
 Result<void> check_keys(const std::vector<std::string>& keys);
@@ -92,6 +94,7 @@ class Contents {
   // Returns the barrier of that name; creates it if needed. Its size may change only between
   // rounds.
   Result<Barrier*> barrier_for(Space space, const store::Barrier& request);
+  // Returns null if there is no such barrier.
   Barrier* find_barrier(Space space, std::string_view name);
 
   void clear();

@@ -49,6 +49,7 @@ class Waiters {
   template <class Exists>
   WaiterId add(Waiter waiter, const Exists& exists);
   void remove(WaiterId id);
+  // Returns null if it no longer waits.
   Waiter* find(WaiterId id);
   // Returns 0 if no such request waits.
   WaiterId find(ClientId client, RequestId request) const;

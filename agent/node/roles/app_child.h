@@ -48,6 +48,7 @@ class AppChild {
   // Prints how the process exited, with the last lines of its output.
   void print_exit(const std::string& app) const;
   void show_last_lines() const;
+  // Returns the last line of its output; empty if it has printed nothing or its output is shown.
   std::string last_line() const;
 
  private:
