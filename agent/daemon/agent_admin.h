@@ -14,7 +14,9 @@ namespace ivy {
 // Returns a stub for the agent that serves on this Unix socket. It connects at the first call.
 std::unique_ptr<agent::v1::Agent::Stub> calls_over_unix(const std::string& socket);
 
+// Carries out the verb and prints its result. Returns the exit code.
 int run_drain(const DrainCommand& command, const Environment& environment);
+// Prints this host's agent and its jobs. Returns the exit code.
 int run_status(const StatusCommand& command, const Environment& environment);
 
 // Prints the error and its fix on standard error. Returns the matching exit code.

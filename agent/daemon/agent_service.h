@@ -3,8 +3,8 @@
 // (net/authorization.h), and continues on the loop, where all state is (jobs/agent_core.h).
 //
 // Thread: construction, stop and destruction on the loop's; gRPC calls from its own. Lifetime:
-// outlives the gRPC server, is outlived by loop and `reports`. The loop must run until the server's
-// Shutdown has returned, because calls finish on it.
+// it must outlive the gRPC server; loop and `reports` must outlive it. The loop must run until the
+// server's Shutdown has returned, because calls finish on it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

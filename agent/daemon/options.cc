@@ -13,6 +13,7 @@
 #include "proto/os/process.h"
 #include "proto/os/user_directories.h"
 #include "proto/pages/command_page.h"
+#include "proto/pages/completions.h"
 
 namespace ivy {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 namespace ivy {
@@ -145,6 +146,7 @@ std::vector<DeviceFinding> health_changes(const HostHealth& before, const HostHe
 std::vector<DeviceFinding> xid_findings(const std::vector<XidRecord>& records,
                                         const std::vector<GpuHealth>& gpus) {
   std::vector<DeviceFinding> findings;
+  std::set<std::pair<std::string, unsigned>> reported;  // Devices and error codes.
   for (const XidRecord& record : records) {
     DeviceFinding finding{"NVSwitch " + record.bdf, "", record.at_ns, ""};
     if (!record.is_switch) {
@@ -155,17 +157,12 @@ std::vector<DeviceFinding> xid_findings(const std::vector<XidRecord>& records,
       finding.device = gpu_name(*gpu);
       finding.bdf = gpu->bdf;
     }
+    if (!reported.emplace(finding.device, record.number).second) continue;
     finding.text = (record.is_switch ? "SXid " : "Xid ") + std::to_string(record.number);
-    const std::string head = finding.text;
     const std::string meaning = record.is_switch ? "" : xid_meaning(record.number);
     if (!meaning.empty()) finding.text += ", " + meaning;
     if (!record.process.empty()) finding.text += ", " + record.process;
-    const bool is_known =
-        std::any_of(findings.begin(), findings.end(), [&](const DeviceFinding& other) {
-          return other.device == finding.device &&
-                 (other.text == head || other.text.starts_with(head + ","));
-        });
-    if (!is_known) findings.push_back(std::move(finding));
+    findings.push_back(std::move(finding));
   }
   std::stable_sort(
       findings.begin(), findings.end(),

@@ -52,7 +52,7 @@ struct FoundDevices {
   const DeviceVendor* vendor = nullptr;  // Set if there is a device.
   std::string source;                    // "NVML 535.104.05" or "files".
   std::vector<FoundDevice> devices;
-  // Both lists are limited to kMaxDeviceNotes entries.
+  // `notes` and `disagreements` are limited to kMaxDeviceNotes entries each.
   std::vector<std::string> notes;          // Devices that cannot be used, with the reasons.
   std::vector<std::string> disagreements;  // Contradictions between sources, for the administrator.
   int unusable = 0;                        // Devices that exist but cannot be opened.

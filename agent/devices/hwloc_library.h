@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the layout of this host's cores from hwloc: the hardware threads, NUMA node, package and L3
 // cache of each core. Called by ivy-probe. hwloc is loaded at run time, because it is optional:
-// without it, the layout is read from the kernel's files (core_files.h). Thread: one at a time,
-// because it changes environment variables.
+// without it, the layout is read from the kernel's files (core_files.h). Not thread-safe, because
+// it changes environment variables.
 #pragma once
 
 #include <string>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA's error codes from the kernel log, if it is readable. The log often names the process;
-// NVML reports only the number, and only codes that occur while a process listens. Thread: one at a
-// time.
+// NVML reports only the number, and only codes that occur while a process listens. Not thread-safe.
 #pragma once
 
 #include <cstdint>

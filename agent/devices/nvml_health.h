@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Health of the GPUs as reported by NVML, and the processes that hold their memory. Thread: any,
-// one at a time, besides the internal listening thread. Calls may block if a driver hangs, so this
+// Health of the GPUs as reported by NVML, and the processes that hold their memory. Not
+// thread-safe; also has an internal listening thread. Calls may block if a driver hangs, so this
 // runs in ivy-probe.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queries NVML, NVIDIA's management library, which is loaded at run time: the build does not need
-// it. Thread: any, one at a time.
+// it. Not thread-safe.
 #pragma once
 
 #include "agent/devices/nvidia_devices.h"

@@ -18,7 +18,8 @@ std::vector<DeviceUser> device_users(const Library& library, Device device) {
   std::vector<ProcessInfo> infos(kUsualProcesses);
   auto count = static_cast<unsigned>(infos.size());
   Status status = library.processes(device, &count, infos.data());
-  // With too little room NVML returns only the count; a few processes may start in the meantime.
+  // If the array is too short, NVML returns only the count; a few processes may start in the
+  // meantime.
   if (status == kInsufficientSize) {
     infos.resize(std::min(count + kUsualProcesses, kMaxProcesses));
     count = static_cast<unsigned>(infos.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes that compute on a device, as reported by NVML. Thread: any, one at a time.
+// The processes that compute on a device, as reported by NVML. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,9 @@ std::vector<DeviceUser> device_users(const Library& library, Device device);
 // Returns the memory in use on the device by any process; 0 if unknown.
 std::uint64_t memory_in_use(const Library& library, Device device);
 
-// A GPU in MIG mode has at most 16 instances.
+// Returns false also if NVML does not say.
 bool is_in_mig_mode(const Library& library, Device device);
+// Returns the instances of a GPU in MIG mode, at most 16.
 std::vector<Device> slices_of(const Library& library, Device device);
 
 }  // namespace ivy::nvml

@@ -14,14 +14,14 @@
 int main(int argc, char** argv) {
   ivy::ProbeAnswer answer;
   for (int i = 1; i < argc; ++i) {
-    const std::string_view question = argv[i];
-    if (question == "devices") {
+    const std::string_view query = argv[i];
+    if (query == "devices") {
       answer.nvml = ivy::query_nvml();
-    } else if (question == "cores") {
+    } else if (query == "cores") {
       answer.cores = ivy::query_hwloc(ivy::device_root());
-    } else if (question == "watch") {
+    } else if (query == "watch") {
       ivy::run_watch(ivy::device_root());
-    } else if (question == "health") {
+    } else if (query == "health") {
       std::fputs(ivy::health_text(ivy::device_root()).c_str(), stdout);
       return 0;
     } else {

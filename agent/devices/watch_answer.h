@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Output of `ivy-probe watch` for the supervisor. Requests are words on its standard input, one per
-// line; it answers each except "begin" with lines, the last of which is "ivy end".
+// line; it answers each except "begin" with lines, the last of which is "ivy end". In this list,
+// blanks after the keyword stand for the tabs between fields (probe_lines.h).
 //
 //   ivy-probe 1
 //   ivy ready                                     printed after the first reading

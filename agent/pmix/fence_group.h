@@ -28,7 +28,8 @@ Result<FenceGroup> named_group(const JobLayout& layout, std::vector<std::uint32_
                                std::string_view id);
 
 // The number on which the members of a group agree, PMIx's "context id". The first of the group's
-// hosts chooses it and puts it at the start of its contribution to the group's fence.
+// hosts chooses it and puts it at the start of its contribution to the group's fence. Not
+// thread-safe.
 class GroupContexts {
  public:
   // Returns a number that neither this nor any other host has returned before. Counts downwards

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An array of PMIx keys and values, built by libpmix because only it knows their layout. Thread:
-// one at a time. Lifetime: until the call that uses it has answered.
+// An array of PMIx keys and values, built by libpmix because only it knows their layout. Not
+// thread-safe. Lifetime: until the call that uses it has answered.
 #pragma once
 
 #include <pmix_common.h>

@@ -75,7 +75,7 @@ class PmixHost final : private PmixServerEvents, private DirectModexActions {
   HostExchange exchange_;
   DirectModex direct_;
   GroupContexts contexts_;  // Used by libpmix's thread only.
-  std::mutex mutex_;  // Guards the next two members: ranks request variables on one thread and
+  std::mutex mutex_;  // Guards server_ and no_server_: ranks request variables on one thread and
                       // connect on another.
   std::unique_ptr<PmixServer> server_;
   std::optional<Error> no_server_;  // Why libpmix could not be started.

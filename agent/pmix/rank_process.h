@@ -21,7 +21,8 @@ struct RankProcess {
   std::string variable(std::string_view name) const;
 };
 
-// Both lists are empty if the process has exited or is in a namespace that is not visible.
+// Reads the process's files in /proc. Environment and arguments are empty if it has exited or is in
+// a namespace that is not visible.
 RankProcess read_rank_process(pid_t pid);
 // Returns the process's group, or this process's own group if the process is not visible.
 gid_t group_of_process(pid_t pid);

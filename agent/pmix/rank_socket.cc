@@ -24,7 +24,7 @@
 namespace ivy {
 namespace {
 
-// "rank 4294967295\n" and some spare room.
+// "rank 4294967295\n" and some spare bytes.
 constexpr std::size_t kLongestLine = 64;
 // A rank writes its line immediately.
 constexpr std::int64_t kTimeoutNs = 10'000'000'000;
@@ -83,7 +83,7 @@ void relay(const Descriptor& rank, const Descriptor& server) {
 }
 
 void serve_rank(Descriptor rank, const PortFor& port_for, PeerOwners& owners) {
-  const PeerOwners::Owner owner = owners.of(rank.get());
+  const PeerOwners::Owner owner = owners.owner_of(rank.get());
   if (owner.location != PeerOwners::Location::kThisHost || owner.user != geteuid()) return;
   const Result<std::uint16_t> port = port_for(process_with_socket(owner.inode));
   Descriptor server = port.ok() ? connect_to(*port) : Descriptor();
@@ -111,8 +111,8 @@ Result<void> RankSocket::serve(const std::vector<int>& until) {
   bool is_paused = false;  // accept() failed, so the listener is not polled.
   for (;;) {
     std::vector<pollfd> set = poll_set(until);
-    const bool has_room = requesters_.size() < kMaxRequesters;
-    set.push_back({has_room && !is_paused ? listening_.get() : -1, POLLIN, 0});
+    const bool may_accept = requesters_.size() < kMaxRequesters;
+    set.push_back({may_accept && !is_paused ? listening_.get() : -1, POLLIN, 0});
     for (const Requester& requester : requesters_)
       set.push_back({requester.socket.get(), POLLIN, 0});
     const int timeout_ms = is_paused             ? kAcceptPauseMs

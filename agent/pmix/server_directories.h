@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories that are created for one server and removed with it. Thread: one.
+// Directories that are created for one server and removed with it. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,7 @@
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
 #include "proto/pages/command_page.h"
+#include "proto/pages/completions.h"
 
 namespace ivy {
 namespace {

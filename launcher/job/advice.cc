@@ -150,7 +150,7 @@ std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd
   const auto rank_0 =
       std::find_if(ends.begin(), ends.end(), [](const WorkerEnd& end) { return end.rank == 0; });
   for (const WorkerEnd& end : ends) {
-    if (end.status.success()) continue;
+    if (end.status.is_success()) continue;
     if (end.host == master.host) {
       if (std::optional<Diagnostic> hint = own_store_hint(end, master)) return hint;
       continue;
@@ -185,7 +185,8 @@ std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
   if (!master.has_store) return std::nullopt;
   const std::string port = std::to_string(master.port);
   for (const WorkerEnd& end : ends) {
-    if (end.status.success() || end.host != master.host || !names_taken_port(end, port)) continue;
+    if (end.status.is_success() || end.host != master.host || !names_taken_port(end, port))
+      continue;
     Diagnostic hint;
     hint.severity = Severity::kWarning;
     hint.id = "IVY-R020";
@@ -205,7 +206,7 @@ std::optional<Diagnostic> missing_input(const WorkerEnd& first, const std::strin
   const std::string_view tail = first.stderr_tail;
   // Only the last 200 bytes count: the text may also occur earlier in the output.
   const std::string_view last = tail.substr(tail.size() - std::min<std::size_t>(tail.size(), 200));
-  if (has_input || first.status.success() || !mentions_any(last, kEnds)) return std::nullopt;
+  if (has_input || first.status.is_success() || !mentions_any(last, kEnds)) return std::nullopt;
   Diagnostic hint;
   hint.severity = Severity::kNote;
   hint.what = "rank " + std::to_string(first.rank) + " read standard input, which is empty for it" +

@@ -138,7 +138,7 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
   const bool all_succeeded =
       state == JobState::kConfirming &&
       std::all_of(job_.workers.begin(), job_.workers.end(),
-                  [](const WorkerRecord& worker) { return worker.end.status.success(); });
+                  [](const WorkerRecord& worker) { return worker.end.status.is_success(); });
   if (all_succeeded) {
     // The work is done, and only the host's report that nothing is left there is missing.
     job_.unclean.push_back(

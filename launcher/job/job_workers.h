@@ -29,7 +29,7 @@ struct WorkerRecord {
   std::int64_t last_output_ns = 0;  // When it last printed something; 0: never.
   bool mpi_absent = false;          // It succeeded without ever having called MPI_Init.
 
-  bool has_failed() const { return ended && !end.status.success(); }
+  bool has_failed() const { return ended && !end.status.is_success(); }
 };
 
 class JobWorkers {

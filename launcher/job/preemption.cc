@@ -44,7 +44,7 @@ bool Preemption::explains(WorkerRecord& worker) {
   const bool all_ok =
       std::all_of(job_.workers.begin(), job_.workers.end(), [](const WorkerRecord& each) {
         return each.ended &&
-               (each.end.status.success() || each.end.after_stop || each.end.tolerated);
+               (each.end.status.is_success() || each.end.after_stop || each.end.tolerated);
       });
   if (has_notice() && all_ok) preempted(end.at_ns);
   return job_.launcher_end.reason == LauncherReason::kPreempted;

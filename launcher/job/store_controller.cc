@@ -103,7 +103,7 @@ void StoreController::lost(std::size_t index, const StoreLost& lost) {
   const bool all_succeeded =
       state == JobState::kConfirming &&
       std::all_of(job_.workers.begin(), job_.workers.end(),
-                  [](const WorkerRecord& worker) { return worker.end.status.success(); });
+                  [](const WorkerRecord& worker) { return worker.end.status.is_success(); });
   if (state == JobState::kDone || all_succeeded) return;
   const std::string& name = job_.hosts[index].name();
   LauncherEnd end;

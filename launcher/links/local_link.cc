@@ -91,7 +91,7 @@ LinkDown LocalLink::broken(const std::string& why) {
   LinkDown down;
   down.failure = LinkFailure::kBroken;
   down.message = "the supervisor on this host exited (" + why;
-  if (const auto& status = warden_->ended(); status && !status->success()) {
+  if (const auto& status = warden_->ended(); status && !status->is_success()) {
     down.message += "; its warden: " + describe(*status);
   }
   down.message += ")";

@@ -11,6 +11,7 @@
 #include "launcher/options/other_launchers.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
+#include "proto/pages/completions.h"
 
 namespace ivy {
 namespace {

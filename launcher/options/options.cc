@@ -28,6 +28,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
+#include "proto/pages/completions.h"
 
 namespace ivy {
 namespace {

@@ -53,7 +53,7 @@ Weight weight(const WorkerEnd& end) {
   return end.status.signal != 0 ? Weight::kSignal : Weight::kExitCode;
 }
 
-bool succeeded(const WorkerEnd& end) { return end.status.success() && end.exec_failure.empty(); }
+bool succeeded(const WorkerEnd& end) { return end.status.is_success() && end.exec_failure.empty(); }
 
 bool is_earlier(const WorkerEnd& a, const WorkerEnd& b) {
   return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.rank < b.rank;

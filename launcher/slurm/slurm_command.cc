@@ -51,7 +51,7 @@ class SlurmCommand final : public LineChildEvents,
   void child_error(const std::string& line) override { add_line(errors_, line); }
   void child_exited(const ExitStatus& status) override {
     timer_.cancel();
-    if (status.success()) return done_(output_);
+    if (status.is_success()) return done_(output_);
     done_(Error{Code::kFailedPrecondition,
                 name_ + ": " + (errors_.empty() ? describe(status) : errors_)});
   }

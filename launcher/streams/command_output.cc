@@ -160,7 +160,7 @@ Result<std::string> RunningCommand::finish() {
   const Result<void> complete = read_all();
   const ExitStatus status = end();
   if (!complete.ok()) return complete.error();
-  if (status.success()) return std::move(text_);
+  if (status.is_success()) return std::move(text_);
   std::string what = status.signal != 0
                          ? "the command was killed by " + signal_name(status.signal)
                          : "the command exited with code " + std::to_string(status.code);

@@ -21,8 +21,6 @@ bool take_number(std::string_view& text, int& number) {
 
 }  // namespace
 
-// The syntax is that of the kernel's lists: numbers and ranges "FIRST-LAST", separated by commas,
-// in any order. The kernel's files end with a newline.
 CoreList parse_core_list(std::string_view text) {
   text = text.substr(0, text.find_last_not_of(" \t\n") + 1);
   CoreList cores;
@@ -34,7 +32,7 @@ CoreList parse_core_list(std::string_view text) {
       text.remove_prefix(1);
       if (!take_number(text, last) || last < first) return {};
     }
-    for (int core = first; core <= last; ++core) cores.push_back(core);
+    for (int processor = first; processor <= last; ++processor) cores.push_back(processor);
     if (text.empty()) break;
     if (!text.starts_with(',') || text.size() == 1) return {};
     text.remove_prefix(1);

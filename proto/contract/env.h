@@ -56,6 +56,7 @@ Environment environment_of(char* const* environment_block);
 // Sets or replaces one variable.
 void set_variable(Environment& environment, std::string name, std::string value);
 void unset_variable(Environment& environment, std::string_view name);
+// Returns null if the variable is not set.
 const std::string* find_variable(const Environment& environment, std::string_view name);
 
 }  // namespace ivy

@@ -7,7 +7,9 @@
 namespace ivy {
 
 // ivyrun's own exit codes. A worker may return the same numbers, so the summary names the process
-// that returned the code.
+// that returned the code. Some follow conventions: 2 as in bash and Python's argparse, 75 is
+// EX_TEMPFAIL of sysexits.h (try again later), 124 as in timeout(1), 125 to 127 as in env(1) and
+// shells, 141 is 128 + SIGPIPE. 120 to 123 are the free numbers before these.
 inline constexpr int kExitUsage = 2;       // Usage, configuration or hostfile; nothing started.
 inline constexpr int kExitPreempted = 75;  // Stopped by --preempt-signal, and all ranks returned 0.
 inline constexpr int kExitHostsNotUp = 120;  // Hosts did not come up in time.
@@ -23,12 +25,12 @@ inline constexpr int kExitOutputClosed = 141;   // The reader of ivyrun's output
 // Exit code of ivyrun's other programs after a failure.
 inline constexpr int kExitFailed = 1;
 
-// The exit status of one process. Only one of the two fields is meaningful.
+// The exit status of one process: `signal` if a signal terminated it, otherwise `code`.
 struct ExitStatus {
-  int code = 0;    // 0..255 when signal == 0.
-  int signal = 0;  // 1..64 if a signal terminated it.
+  int code = 0;    // 0 to 255.
+  int signal = 0;  // 1 to 64; 0 if the process exited by itself.
 
-  bool success() const { return code == 0 && signal == 0; }
+  bool is_success() const { return code == 0 && signal == 0; }
   // Returns what a shell shows in $?: the code, or 128 + signal.
   int shell_code() const { return signal != 0 ? 128 + signal : code; }
   bool operator==(const ExitStatus&) const = default;

@@ -14,8 +14,9 @@ void set_program(std::string_view program);
 // `verbosity` is the number of -v options: 1 shows debug lines, 2 or more also trace lines.
 void set_verbosity(int verbosity);
 
-// Return whether lines of this level are shown. Check before building an expensive line.
+// Returns true if debug() prints anything. Check it before building an expensive line.
 bool shows_debug();
+// Returns true if trace() prints anything.
 bool shows_trace();
 
 // Logs one line, without its newline; control characters become \xNN

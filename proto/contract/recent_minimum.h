@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The smallest value of the last 30 to 60 s, and its time: for example, the delay of a peer's
-// frames. Two half-windows: the older one is dropped when the newer one is full. Pure; thread: any,
-// one at a time.
+// frames. Two half-windows: the older one is dropped when the newer one is full. Pure. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>

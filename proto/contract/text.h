@@ -51,7 +51,8 @@ std::optional<Number> to_number(std::string_view text) {
   if (error != std::errc{} || stop != end) return std::nullopt;
   return number;
 }
-// Does the same with an output parameter, which becomes 0 on failure. Returns whether it succeeded.
+// Parses a number that is the whole text, into an output parameter, which becomes 0 on failure.
+// Returns true on success.
 template <class Number>
 bool read_number(std::string_view text, Number& number) {
   const std::optional<Number> read = to_number<Number>(text);
@@ -59,11 +60,13 @@ bool read_number(std::string_view text, Number& number) {
   return read.has_value();
 }
 
-// Formats bytes as lower-case hexadecimal digits, two per byte, and back. from_hexadecimal()
-// requires is_hexadecimal().
+// Formats bytes as lower-case hexadecimal digits, two per byte.
 std::string hexadecimal(std::string_view bytes);
+// Formats a number as 16 hexadecimal digits.
 std::string hexadecimal(std::uint64_t number);
+// Returns true if the text consists of lower-case hexadecimal digits; also if it is empty.
 bool is_hexadecimal(std::string_view text);
+// Returns the bytes, one for two digits. Requires is_hexadecimal().
 std::string from_hexadecimal(std::string_view digits);
 
 // FNV-1a, which yields the same hash in every process and build. For names that several processes

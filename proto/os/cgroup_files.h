@@ -14,12 +14,14 @@
 namespace ivy {
 
 // Returns the directory of a process's cgroup, from the texts of /proc/PID/mountinfo and
-// /proc/PID/cgroup. Handles mounts of a part of the hierarchy (cgroup namespaces, containers);
-// nothing if the cgroup is not visible below any mount. Pure.
+// /proc/PID/cgroup. Handles mounts of a part of the hierarchy (cgroup namespaces, containers).
+// Returns nothing if the cgroup is not visible below any mount. Pure.
 std::optional<std::string> cgroup_v2_directory(std::string_view mountinfo, std::string_view cgroup);
-// Does the same for this process, from its /proc files.
+// Returns the directory of this process's cgroup, from its /proc files.
 std::optional<std::string> own_cgroup_v2_directory();
-// Does the same for version 1, in the hierarchy of a controller: "memory", "cpu". Pure.
+// Returns the directory of a process's cgroup in the version 1 hierarchy of a controller, such as
+// "memory" or "cpu", from the texts of the process's mountinfo and cgroup files. Returns nothing if
+// it is not visible below any mount. Pure.
 std::optional<std::string> cgroup_v1_directory(std::string_view mountinfo, std::string_view cgroup,
                                                std::string_view controller);
 
@@ -32,7 +34,7 @@ long surrounding_memory_kills();
 // Returns the memory that the limits of a cgroup and its ancestors still allow, including memory
 // that the kernel could reclaim from files, or ~0 without a limit. Supports versions 1 and 2.
 std::uint64_t memory_left_below_limits(const std::string& directory);
-// Does the same for the cgroups of this process.
+// Returns the memory that the limits of this process's cgroups still allow, or ~0 without a limit.
 std::uint64_t surrounding_memory_left();
 
 // Returns the processes in this cgroup, not in its children. 0 stands for a process of another pid

@@ -21,10 +21,11 @@ inline std::int64_t monotonic_ns() { return time_of(CLOCK_MONOTONIC); }
 inline std::int64_t wall_ns() { return time_of(CLOCK_REALTIME); }
 inline std::int64_t wall_ms() { return wall_ns() / 1'000'000; }
 inline std::int64_t wall_s() { return wall_ns() / 1'000'000'000; }
-// Return time points, for ivyrun's deadlines and for libraries that use wall time.
+// For ivyrun's deadlines.
 inline std::chrono::steady_clock::time_point steady_now() {
   return std::chrono::steady_clock::now();
 }
+// For libraries that use wall time.
 inline std::chrono::system_clock::time_point system_now() {
   return std::chrono::system_clock::now();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners of a file descriptor and of an open directory, and pairs of connected descriptors. Thread:
-// one at a time.
+// Owners of a file descriptor and of an open directory, and pairs of connected descriptors. Not
+// thread-safe.
 #pragma once
 
 #include <dirent.h>

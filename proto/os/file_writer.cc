@@ -95,8 +95,8 @@ void FileWriter::Queue::run() {
   }
 }
 
-FileWriter::FileWriter(std::size_t room_bytes, std::function<void()> done)
-    : room_bytes_(room_bytes), queue_(std::make_shared<Queue>()) {
+FileWriter::FileWriter(std::size_t max_queued_bytes, std::function<void()> done)
+    : max_queued_bytes_(max_queued_bytes), queue_(std::make_shared<Queue>()) {
   queue_->done = std::move(done);
 }
 
@@ -161,7 +161,7 @@ void FileWriter::write(File file, std::string_view bytes) {
 
 void FileWriter::close(File file) { add(Job{file, Step::kClose, {}, {}}); }
 
-bool FileWriter::has_room() const { return queued_bytes() < room_bytes_; }
+bool FileWriter::has_room() const { return queued_bytes() < max_queued_bytes_; }
 
 std::size_t FileWriter::queued_bytes() const {
   const std::lock_guard<std::mutex> lock(queue_->mutex);

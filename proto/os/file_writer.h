@@ -35,7 +35,7 @@ class FileWriter {
 
   // `done` signals new results of take_done(). It must only wake the user's loop, as
   // boost::asio::post() does. It is never called after the destructor.
-  FileWriter(std::size_t room_bytes, std::function<void()> done);
+  FileWriter(std::size_t max_queued_bytes, std::function<void()> done);
   // Does not block. Queued data is written when the file system responds, or lost with the process;
   // call wait_idle() first if that matters.
   ~FileWriter();
@@ -66,7 +66,7 @@ class FileWriter {
   struct Job;
   void add(Job job);
 
-  const std::size_t room_bytes_;
+  const std::size_t max_queued_bytes_;
   const std::shared_ptr<Queue> queue_;  // Shared with the thread, which may outlive this object.
   std::thread thread_;                  // Started by the first call that needs it.
   bool has_no_thread_ = false;          // No thread could be started, so the user's thread writes.

@@ -22,7 +22,7 @@ Result<std::string> current_directory();
 // added to O_RDONLY | O_CLOEXEC for open(). To reject longer files, pass one byte more than the
 // limit.
 std::optional<std::string> read_file(const std::string& path, std::size_t max_bytes, int flags = 0);
-// Does the same for a descriptor, from its current offset.
+// Returns up to `max_bytes` from the descriptor's current offset, or nothing if reading fails.
 std::optional<std::string> read_from(int fd, std::size_t max_bytes);
 
 // Reserves memory or disk space for a part of a file, whose bytes stay as they are. Unlike
@@ -35,15 +35,17 @@ std::vector<std::string> names_in(const std::string& directory);
 
 // Behaviour of write_all() if a non-blocking descriptor accepts no more bytes for now.
 enum class WhenFull { kFail, kWait };
+// Returns false if not all bytes were written.
 bool write_all(int fd, std::string_view bytes, WhenFull when_full = WhenFull::kFail);
 
 // With kSynced, the data is synced before the rename, so it survives a power failure.
 enum class Durability { kWhileTheHostRuns, kSynced };
-// Replaces a file atomically: writes PATH.new and renames it, or removes it on failure. Mode 0600.
+// Replaces a file atomically: writes PATH.new and renames it, or removes it and returns false on
+// failure. Mode 0600.
 bool write_whole(const std::string& path, std::string_view bytes,
                  Durability durability = Durability::kWhileTheHostRuns);
 // Writes a file that a user names as a shell's `>` does: follows links, writes to devices,
-// truncates an existing file.
+// truncates an existing file. Returns false on failure, when the file may be incomplete.
 bool overwrite(const std::string& path, std::string_view bytes);
 
 }  // namespace ivy

@@ -9,8 +9,8 @@
 
 namespace ivy {
 
-// Does the same as access(), with the effective user and group, even if faccessat2() is forbidden.
-// Returns 0 or an errno.
+// Checks a path as access() does, but with the effective user and group, even if faccessat2() is
+// forbidden. Returns 0 or an errno.
 int effective_access(const std::string& path, int mode);
 
 // Returns an error such as "watch ivy-node: Operation not permitted", with a fix for a missing

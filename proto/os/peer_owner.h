@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the user who owns the other end of a TCP connection. torch's clients and MPI libraries
-// cannot authenticate, but if both ends are sockets of this host, the kernel knows the user of
-// each.
+// Asks the kernel which user owns the other end of a TCP connection, to keep other users of this
+// host out of a job. torch's clients and MPI libraries cannot authenticate, but if both ends are
+// sockets of this host, the kernel knows the user of each. Not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -21,6 +21,7 @@ class PeerOwners {
     kClosed,     // A socket of this host that was closed already, so its owner is unknown.
     kUnknown,    // This kernel does not report owners; why_unknown() has the reason.
   };
+  // `user` and `inode` are only known if the location is kThisHost.
   struct Owner {
     Location location = Location::kUnknown;
     uid_t user = 0;
@@ -30,14 +31,11 @@ class PeerOwners {
   PeerOwners();
 
   // Returns the owner of the peer of a connected TCP socket.
-  Owner of(int fd);
+  Owner owner_of(int fd);
+  // The reason of the last kUnknown, for messages.
   const std::string& why_unknown() const { return why_unknown_; }
 
  private:
-  struct Ends;
-  struct Found;
-  Found query_socket(const Ends& ends);
-
   const Descriptor netlink_;
   std::string why_unknown_;
 };

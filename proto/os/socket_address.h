@@ -32,8 +32,9 @@ SocketAddress parse_with_port(std::string_view text);
 // The result is not valid if the path is too long for a socket.
 SocketAddress unix_address(std::string_view path);
 
-// Return the two ends of a socket. The result is not valid if the kernel reports none.
+// Returns the address of this end of a socket. The result is not valid if the kernel reports none.
 SocketAddress own_address(int socket);
+// Returns the address of the other end. The result is not valid if the socket is not connected.
 SocketAddress peer_address(int socket);
 
 // Formats the address: "10.0.0.1", "fd00::1", or "unix socket" for any other kind. An IPv4 address

@@ -32,8 +32,10 @@ int connect_to(int socket, SocketAddress& where, const WaitLimit& limit);
 // Returns the pending error of a socket, such as that of a failed connect(): an errno, or 0.
 int error_of(int socket);
 
-// Both return false after the deadline, if cancelled, or if the peer has closed the connection.
+// Returns false after the deadline, if cancelled, or if the connection is broken.
 bool send_all(int socket, std::string_view bytes, const WaitLimit& limit);
+// Replaces `bytes` by exactly `count` bytes. Returns false after the deadline, if cancelled, or if
+// the connection was closed before.
 bool receive_all(int socket, std::string& bytes, std::size_t count, const WaitLimit& limit);
 
 }  // namespace ivy

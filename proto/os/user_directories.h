@@ -35,13 +35,14 @@ std::vector<std::string> job_parents();
 // uid_map, or `uid` itself if it is not mapped. Pure.
 std::uint32_t uid_outside(std::uint32_t uid, std::string_view uid_map);
 
-// Store the time from TERM to KILL for a supervisor that is stopped by SIGTERM, in a file of its
-// job's directory. The supervisor writes the job's own time there; another process of this user
-// changes it before it sends the signal.
+// Writes the time from TERM to KILL for a supervisor that is stopped by SIGTERM, in milliseconds,
+// to a file of its job's directory. The supervisor calls this with the job's own time. Returns
+// false on failure.
 bool write_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace);
+// Returns nothing if there is no such file, or if it has no number.
 std::optional<std::chrono::milliseconds> read_stop_grace(const std::string& job_directory);
-// Returns false if the job's supervisor has written no file; it is then an older version, which
-// uses its own time.
+// Changes the time before SIGTERM is sent; for other processes of this user. Returns false if the
+// job's supervisor has written no file; it is then an older version, which uses its own time.
 bool change_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace);
 
 }  // namespace ivy

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value that describes a program. Its help, shell completions and the tables of the
-// documentation are generated from it. Pure except help_width(); thread: any.
+// One value that describes a program. Its help, shell completions (completions.h) and the tables of
+// the documentation are generated from it. Pure except help_width(); thread: any.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ivy {
@@ -76,11 +76,6 @@ std::string markdown_page(const CommandPage& page);
 // Formats an item of a Markdown list, wrapped like the documentation.
 std::string markdown_item(std::string_view typed, std::string_view text);
 
-// Returns the Markdown, or the script with which bash, zsh or fish requests completions from the
-// program itself (`PROGRAM --complete WORD...`). Returns nothing if `form` is unknown.
-std::optional<std::string> generated_page(const CommandPage& page, std::string_view form);
-inline constexpr std::string_view kGeneratedForms = "markdown, bash, zsh or fish";
-
 // Values that a shell may offer for an option, by the value's name.
 struct ValueChoices {
   bool is_file = false;
@@ -88,15 +83,5 @@ struct ValueChoices {
   std::vector<std::string> words;
 };
 ValueChoices value_choices(const PageOption& option);
-
-// Returns the words that a shell may offer for a value of this name, such as "JOB" or "ID".
-using ValueSource = std::function<std::vector<std::string>(std::string_view value)>;
-
-// Returns completions of the last of `words`, which follow the program's name: one word per line,
-// followed by a tab and its description if it has one. Or returns one line that makes the shell
-// complete by itself: "@files", "@directories", or "@program N" if word N of the command line is
-// the user's program.
-std::string completions(const CommandPage& page, const std::vector<std::string>& words,
-                        const ValueSource& source = {});
 
 }  // namespace ivy

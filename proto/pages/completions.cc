@@ -1,49 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completions for shells. The program itself determines the possible words; a script for each shell
-// requests them (`PROGRAM --complete WORD...`).
+#include "proto/pages/completions.h"
+
 #include <algorithm>
+#include <cstddef>
+#include <utility>
 
 #include "proto/contract/text.h"
-#include "proto/pages/command_page.h"
 
 namespace ivy {
 namespace {
 
-constexpr std::string_view kBash = R"(# Completion of PROGRAM for bash.
-_FUNCTION() {
+// In the scripts, {program} stands for the program's name and {function} for a name that is made
+// from it. For @files, bash falls back to its default, which is files.
+constexpr std::string_view kBash = R"(# Completion of {program} for bash.
+_{function}() {
   local IFS=$'\n' cur=${COMP_WORDS[COMP_CWORD]} offers
   offers=($("${COMP_WORDS[0]}" --complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
   COMPREPLY=()
   case ${offers[0]} in
     '@program '*)
-      if declare -F _command_offset >/dev/null; then IFS=$' \t\n'; _command_offset "${offers[0]#@program }"
-      else COMPREPLY=($(compgen -c -- "$cur") $(compgen -f -- "$cur")); fi ;;
+      if declare -F _command_offset >/dev/null; then
+        IFS=$' \t\n'
+        _command_offset "${offers[0]#@program }"
+      else
+        COMPREPLY=($(compgen -c -- "$cur") $(compgen -f -- "$cur"))
+      fi
+      ;;
     @directories) COMPREPLY=($(compgen -d -- "$cur")) ;;
     @files) ;;
     *) COMPREPLY=("${offers[@]%%$'\t'*}") ;;
   esac
 }
-complete -o default -F _FUNCTION PROGRAM
+complete -o default -F _{function} {program}
 )";
 
 // If zsh autoloads the function by its name, it is called; if the file is sourced, it is only
 // registered.
-constexpr std::string_view kZsh = R"(#compdef PROGRAM
-_FUNCTION() {
+constexpr std::string_view kZsh = R"(#compdef {program}
+_{function}() {
   local -a offers
   offers=("${(@f)$("${words[1]}" --complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
   case $offers[1] in
-    '@program '*) local skipped=${offers[1]#@program }; shift $skipped words; (( CURRENT -= skipped )); _normal ;;
+    '@program '*)
+      local skipped=${offers[1]#@program }
+      shift $skipped words
+      (( CURRENT -= skipped ))
+      _normal
+      ;;
     @directories) _files -/ ;;
     @files|'') _files ;;
-    *) offers=("${(@)offers//:/\\:}"); offers=("${(@)offers/$'\t'/:}"); _describe PROGRAM offers ;;
+    *)
+      offers=("${(@)offers//:/\\:}")
+      offers=("${(@)offers/$'\t'/:}")
+      _describe {program} offers
+      ;;
   esac
 }
-if [[ $funcstack[1] == _FUNCTION ]]; then _FUNCTION "$@"; else compdef _FUNCTION PROGRAM; fi
+if [[ $funcstack[1] == _{function} ]]; then
+  _{function} "$@"
+else
+  compdef _{function} {program}
+fi
 )";
 
-constexpr std::string_view kFish = R"(# Completion of PROGRAM for fish.
-function _FUNCTION
+constexpr std::string_view kFish = R"(# Completion of {program} for fish.
+function _{function}
   set -l typed (commandline -opc)
   set -l offers ($typed[1] --complete $typed[2..-1] (commandline -ct) 2>/dev/null)
   switch "$offers[1]"
@@ -57,23 +78,33 @@ function _FUNCTION
       printf '%s\n' $offers
   end
 end
-complete -c PROGRAM -f -a '(_FUNCTION)'
+complete -c {program} -f -a '(_{function})'
 )";
 
-std::string filled(std::string_view script, const std::string& program) {
+std::string with_replaced(std::string_view text, std::string_view placeholder,
+                          std::string_view replacement) {
+  std::string out;
+  for (;;) {
+    const std::size_t begin = text.find(placeholder);
+    out += text.substr(0, begin);
+    if (begin == std::string_view::npos) return out;
+    out += replacement;
+    text.remove_prefix(begin + placeholder.size());
+  }
+}
+
+std::string script_for(const std::string& program, std::string_view script) {
   // The name of a shell function must not contain dashes.
   std::string function = program;
   std::replace(function.begin(), function.end(), '-', '_');
-  std::string out(script);
-  for (const auto& [word, name] :
-       {std::pair<std::string_view, const std::string&>("FUNCTION", function),
-        {"PROGRAM", program}})
-    for (std::size_t at = out.find(word); at != std::string::npos; at = out.find(word, at))
-      out.replace(at, word.size(), name);
-  return out;
+  return with_replaced(with_replaced(script, "{program}", program), "{function}", function);
 }
 
 using Options = std::vector<const PageOption*>;
+using Words = std::vector<std::string>;
+
+// Shells show a description next to its word, so only its first clause is offered.
+std::string_view first_clause(std::string_view text) { return text.substr(0, text.find("; ")); }
 
 // Collects the words that start with the typed text.
 class Offers {
@@ -81,38 +112,47 @@ class Offers {
   explicit Offers(const std::string& typed) : typed_(typed) {}
   void add(const std::string& word, std::string_view text = {}) {
     if (!word.starts_with(typed_)) return;
-    text_ +=
-        word + (text.empty() ? "" : "\t" + std::string(text.substr(0, text.find("; ")))) + "\n";
+    lines_ += word;
+    if (!text.empty()) lines_ += "\t" + std::string(first_clause(text));
+    lines_ += "\n";
   }
-  std::string take() { return std::move(text_); }
+  std::string take() { return std::move(lines_); }
 
  private:
   const std::string& typed_;
-  std::string text_;
+  std::string lines_;
 };
 
-bool is_spelling(const PageOption& option, std::string_view typed) {
-  const auto is_it = [&](const std::string& known) { return known == typed; };
-  return std::any_of(option.spellings.begin(), option.spellings.end(), is_it) ||
-         std::any_of(option.aliases.begin(), option.aliases.end(), is_it);
+bool has_spelling(const PageOption& option, std::string_view typed) {
+  return std::count(option.spellings.begin(), option.spellings.end(), typed) > 0 ||
+         std::count(option.aliases.begin(), option.aliases.end(), typed) > 0;
 }
 
 // Returns the option with that spelling if it takes a value, otherwise null.
-const PageOption* with_value(const Options& options, std::string_view typed) {
+const PageOption* find_with_value(const Options& options, std::string_view typed) {
   for (const PageOption* option : options)
-    if (!option->value.empty() && is_spelling(*option, typed)) return option;
+    if (!option->value.empty() && has_spelling(*option, typed)) return option;
   return nullptr;
 }
 
+// Returns how many words the option at `begin` occupies, including its value. Bash splits
+// "--flag=value" into three words; other shells pass it as one.
+std::size_t option_length(const Options& options, const Words& words, std::size_t begin) {
+  if (begin + 1 < words.size() && words[begin + 1] == "=") return 3;
+  return find_with_value(options, words[begin]) != nullptr ? 2 : 1;
+}
+
+// `prefix` is "--flag=" if the value is in the same word as its flag: the shell replaces the whole
+// word, and cannot complete a file name within it.
 std::string value_offers(const PageOption& option, const std::string& typed,
-                         const std::string& lead, const ValueSource& source) {
+                         const std::string& prefix, const ValueSource& source) {
   const ValueChoices values = value_choices(option);
   Offers offers(typed);
-  for (const std::string& word : values.words) offers.add(lead + word);
+  for (const std::string& word : values.words) offers.add(prefix + word);
   if (source)
-    for (const std::string& word : source(option.value)) offers.add(lead + word);
-  std::string text = offers.take();
-  if (!text.empty() || !lead.empty()) return text;
+    for (const std::string& word : source(option.value)) offers.add(prefix + word);
+  std::string lines = offers.take();
+  if (!lines.empty() || !prefix.empty()) return lines;
   return values.is_directory ? "@directories\n" : values.is_file ? "@files\n" : "";
 }
 
@@ -123,47 +163,53 @@ std::string flag_offers(const Options& options, const std::string& typed) {
   return offers.take();
 }
 
-// Completes the value or the flag that is being typed. Returns nothing if it is neither.
-std::optional<std::string> option_offers(const Options& options,
-                                         const std::vector<std::string>& words,
-                                         const ValueSource& source) {
+// Completes the last word, which belongs to the option at `begin`: it is the flag or its value.
+std::string option_offers(const Options& options, const Words& words, std::size_t begin,
+                          const ValueSource& source) {
   const std::string& typed = words.back();
-  // Bash splits --flag=value into three words.
-  const std::size_t count = words.size();
-  const bool is_cut = count > 2 && words[count - 2] == "=";
-  const std::string before = count < 2 ? "" : words[count - (is_cut ? 3 : 2)];
-  if (const PageOption* option = with_value(options, before))
-    return value_offers(*option, typed == "=" ? "" : typed, "", source);
-  if (!typed.starts_with('-')) return std::nullopt;
+  if (begin + 1 < words.size()) {
+    const PageOption* option = find_with_value(options, words[begin]);
+    return option == nullptr ? "" : value_offers(*option, typed == "=" ? "" : typed, "", source);
+  }
   const std::size_t equals = typed.find('=');
   if (equals == std::string::npos) return flag_offers(options, typed);
-  const PageOption* option = with_value(options, typed.substr(0, equals));
-  if (option == nullptr) return "";
-  return value_offers(*option, typed, typed.substr(0, equals + 1), source);
+  const PageOption* option = find_with_value(options, typed.substr(0, equals));
+  return option == nullptr ? "" : value_offers(*option, typed, typed.substr(0, equals + 1), source);
 }
 
-// A launcher's flags end at the program.
-std::string launcher_offers(const CommandPage& page, const std::vector<std::string>& words,
+// A launcher's flags end at the name of the user's program.
+std::string launcher_offers(const CommandPage& page, const Words& words,
                             const ValueSource& source) {
   Options options;
   for (const PageSection& section : page.sections)
     for (const PageOption& option : section.options) options.push_back(&option);
-  std::size_t at = 0;
-  while (at + 1 < words.size() && (words[at].starts_with('-') || words[at] == "=")) {
-    const bool takes_next = with_value(options, words[at]) != nullptr && words[at] != "=";
-    const bool is_cut = at + 1 < words.size() && words[at + 1] == "=";
-    at += takes_next ? (is_cut ? 3 : 2) : 1;
+  std::size_t begin = 0;
+  while (words[begin].starts_with('-')) {
+    const std::size_t next = begin + option_length(options, words, begin);
+    if (next >= words.size()) return option_offers(options, words, begin, source);
+    begin = next;
   }
-  const std::string program = "@program " + std::to_string(at + 1) + "\n";
-  if (at + 1 < words.size()) return program;
-  return option_offers(options, words, source).value_or(program);
+  // `words` starts after the name of the launcher, which is word 0.
+  return "@program " + std::to_string(begin + 1) + "\n";
 }
 
 // Returns, for example, "ca" for the verb "ca init".
 std::string first_word(const PageVerb& verb) { return verb.name.substr(0, verb.name.find(' ')); }
 
-std::string verb_offers(const CommandPage& page, const std::vector<std::string>& words,
-                        const ValueSource& source) {
+// Completes a word that is not an option. The usage line names the possible operands: "logs [JOB]".
+std::string operand_offers(const PageVerb& verb, const std::string& typed,
+                           const ValueSource& source) {
+  if (!source) return "";
+  Offers offers(typed);
+  for (std::string_view word : words_of(verb.usage)) {
+    if (word.starts_with('[')) word.remove_prefix(1);
+    if (word.ends_with(']')) word.remove_suffix(1);
+    for (const std::string& offer : source(word)) offers.add(offer);
+  }
+  return offers.take();
+}
+
+std::string verb_offers(const CommandPage& page, const Words& words, const ValueSource& source) {
   if (words.size() == 1) {
     Offers offers(words.back());
     for (const PageVerb& verb : page.verbs) offers.add(first_word(verb), verb.text);
@@ -174,12 +220,13 @@ std::string verb_offers(const CommandPage& page, const std::vector<std::string>&
     if (first_word(verb) != words.front()) continue;
     Options options;
     for (const PageOption& option : verb.options) options.push_back(&option);
-    if (std::optional<std::string> found = option_offers(options, words, source)) return *found;
-    Offers offers(words.back());
-    for (const std::string_view value : {"JOB", "ID"})
-      if (source && verb.usage.find(value) != std::string::npos)
-        for (const std::string& word : source(value)) offers.add(word);
-    return offers.take();
+    for (std::size_t begin = 1; begin < words.size();) {
+      const bool is_option = words[begin].starts_with('-');
+      const std::size_t next = begin + (is_option ? option_length(options, words, begin) : 1);
+      if (is_option && next >= words.size()) return option_offers(options, words, begin, source);
+      begin = next;
+    }
+    return operand_offers(verb, words.back(), source);
   }
   return "";
 }
@@ -195,9 +242,9 @@ std::string completions(const CommandPage& page, const std::vector<std::string>&
 
 std::optional<std::string> generated_page(const CommandPage& page, std::string_view form) {
   if (form == "markdown") return markdown_page(page);
-  if (form == "bash") return filled(kBash, page.name);
-  if (form == "zsh") return filled(kZsh, page.name);
-  if (form == "fish") return filled(kFish, page.name);
+  if (form == "bash") return script_for(page.name, kBash);
+  if (form == "zsh") return script_for(page.name, kZsh);
+  if (form == "fish") return script_for(page.name, kFish);
   return std::nullopt;
 }
 

@@ -39,8 +39,8 @@ struct CertificateIdentity {
   std::vector<std::string> dns_names;  // In lower case, because DNS ignores case.
   std::vector<std::string> addresses;  // Numeric, as formatted by inet_ntop().
   std::string serial;                  // In lower-case hexadecimal digits.
-  std::int64_t not_before = 0;         // Both times are seconds since 1970.
-  std::int64_t not_after = 0;
+  std::int64_t not_before = 0;         // In seconds since 1970.
+  std::int64_t not_after = 0;          // In seconds since 1970.
 };
 
 struct ParsedAnchor;  // OpenSSL's form of a TrustAnchor; immutable.
@@ -48,7 +48,7 @@ struct ParsedAnchor;  // OpenSSL's form of a TrustAnchor; immutable.
 struct TrustAnchor {
   std::string ca_pem;   // One or more CA certificates (several while one replaces another).
   std::string crl_pem;  // Concatenated revocation lists; empty if there are none.
-  // The two texts above, parsed by prepare_anchor(). If null, each check parses them, which takes a
+  // ca_pem and crl_pem, parsed by prepare_anchor(). If null, each check parses them, which takes a
   // third of its time.
   std::shared_ptr<const ParsedAnchor> parsed = nullptr;
 };

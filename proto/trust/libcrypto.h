@@ -58,10 +58,12 @@ inline std::string take_text(const Bio& bio) {
 // is sure to have a terminal.
 inline int no_phrase(char* /*buffer*/, int /*size*/, int /*writes*/, void* /*user*/) { return -1; }
 
-// Both return null if the text has none; OpenSSL's errors remain in its error queue.
+// Returns null if the text has no certificate; OpenSSL's errors remain in its error queue.
 inline Certificate read_pem_certificate(std::string_view pem) {
   return Certificate(PEM_read_bio_X509(memory_of(pem).get(), nullptr, no_phrase, nullptr));
 }
+// Returns null if the text has no private key, or an encrypted one; OpenSSL's errors remain in its
+// error queue.
 inline Key read_pem_key(std::string_view pem) {
   return Key(PEM_read_bio_PrivateKey(memory_of(pem).get(), nullptr, no_phrase, nullptr));
 }

@@ -22,7 +22,7 @@ template <class Visit>
 void fields(Attach& attach, Visit& visit) {
   visit.u32(attach.version);
   // The library may be another build: reject it for its version, not as a malformed packet.
-  if (visit.is_foreign(attach.version)) return;
+  if (visit.skip_if_foreign(attach.version)) return;
   visit.u32(attach.rank);
   visit.u32(attach.generation);
   visit.u32(attach.pid);
@@ -52,7 +52,7 @@ template <class Visit>
 void fields(Observe& observe, Visit& visit) {
   visit.u32(observe.version);
   // Reject another version as such, as for Attach.
-  if (visit.is_foreign(observe.version)) return;
+  if (visit.skip_if_foreign(observe.version)) return;
   visit.u32(observe.rank);
   visit.u32(observe.generation);
 }
@@ -124,7 +124,7 @@ struct Writer {
     store::put_text(out, name);
   }
   void text(std::string_view text) { store::put_text(out, text.substr(0, kMaxTextBytes)); }
-  static bool is_foreign(std::uint32_t) { return false; }
+  static bool skip_if_foreign(std::uint32_t) { return false; }
 };
 
 struct Reader {
@@ -151,7 +151,7 @@ struct Reader {
   }
   void name(std::string& name) { limited(name, kMaxNameBytes); }
   void text(std::string& text) { limited(text, kMaxTextBytes); }
-  bool is_foreign(std::uint32_t version) {
+  bool skip_if_foreign(std::uint32_t version) {
     if (version != kWireVersion) in.skip_rest();
     return version != kWireVersion;
   }

@@ -73,8 +73,10 @@ std::string make_challenge(std::string_view hello_bytes, std::string_view token,
 Result<HandshakeChallenge> check_challenge(std::string_view hello_bytes,
                                            std::string_view challenge_bytes,
                                            std::string_view token);
+// Client: proves that it knows the token.
 std::string make_proof(std::string_view hello_bytes, std::string_view challenge_bytes,
                        std::string_view token);
+// Server: fails with Unauthenticated if the client does not know the token.
 Result<void> check_proof(std::string_view hello_bytes, std::string_view challenge_bytes,
                          std::string_view proof, std::string_view token);
 

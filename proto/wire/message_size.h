@@ -5,7 +5,7 @@
 // buffers on the path can hold. The time of a single write does not matter, because these buffers
 // absorb it.
 //
-// Pure. Thread: one at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <algorithm>

@@ -87,11 +87,13 @@ struct OperationRecord {
 };
 static_assert(sizeof(OperationRecord) == 48);
 
-// Return, for example, "all_reduce", "f32", "sum", "waiting for the others"; "?" for unknown
-// numbers.
+// Returns the name, such as "all_reduce"; "?" for an unknown number.
 std::string_view name_of(Operation operation);
+// Returns the name, such as "f32"; "?" for an unknown number.
 std::string_view name_of(Dtype dtype);
+// Returns the name, such as "sum"; "?" for an unknown number.
 std::string_view name_of(Reduction reduction);
+// Returns the name, such as "waiting for the others"; "?" for an unknown number.
 std::string_view name_of(Phase phase);
 
 // 32-bit FNV-1a of a communicator's name.

@@ -15,7 +15,7 @@ namespace {
 
 // All commands are sent together, because the server reads line by line. The server waits two
 // seconds for a silent process.
-constexpr std::string_view kQuestion = "CLIENT PROTOCOL 2\nTIMEOUT 2\nVERBOSE STATUS\n";
+constexpr std::string_view kRequest = "CLIENT PROTOCOL 2\nTIMEOUT 2\nVERBOSE STATUS\n";
 constexpr std::string_view kGreeting = "SERVER PROTOCOL ";
 constexpr std::string_view kAccepted = "OK";
 
@@ -30,7 +30,7 @@ bool is_heading(std::string_view line) {
          line.find_first_not_of('=') == std::string_view::npos;
 }
 
-bool must_wait() { return errno == EAGAIN || errno == EINTR; }
+bool is_worth_retrying(int error) { return error == EAGAIN || error == EINTR; }
 
 }  // namespace
 
@@ -41,7 +41,7 @@ bool RasQuestion::advance(TimePoint now) {
   if (!address_.is_valid() || now >= deadline_) return true;
   if (socket_ && received_.empty() && now - dialled_at_ >= kFirstWord) socket_.reset();
   if (!socket_) dial(now);
-  const bool is_open = socket_ && (sent_ == kQuestion.size() || send_question()) && receive();
+  const bool is_open = socket_ && (sent_ == kRequest.size() || send_request()) && receive();
   if (!is_open) address_ = {};  // Rejected or closed; do not retry.
   return !is_open;
 }
@@ -55,26 +55,26 @@ void RasQuestion::dial(TimePoint now) {
     socket_.reset();
 }
 
-bool RasQuestion::send_question() {
-  const ssize_t count = send(socket_.get(), kQuestion.data() + sent_, kQuestion.size() - sent_,
+bool RasQuestion::send_request() {
+  const ssize_t count = send(socket_.get(), kRequest.data() + sent_, kRequest.size() - sent_,
                              MSG_NOSIGNAL | MSG_DONTWAIT);
   if (count > 0) sent_ += static_cast<std::size_t>(count);
-  return count > 0 || must_wait();
+  return count > 0 || is_worth_retrying(errno);
 }
 
 bool RasQuestion::receive() {
-  while (sent_ == kQuestion.size() && received_.size() < kMaxBytes) {
+  while (sent_ == kRequest.size() && received_.size() < kMaxBytes) {
     char buffer[4096];
-    const std::size_t room = std::min(sizeof buffer, kMaxBytes - received_.size());
-    const ssize_t count = recv(socket_.get(), buffer, room, MSG_DONTWAIT);
-    if (count <= 0) return count < 0 && must_wait();
+    const std::size_t max_bytes = std::min(sizeof buffer, kMaxBytes - received_.size());
+    const ssize_t count = recv(socket_.get(), buffer, max_bytes, MSG_DONTWAIT);
+    if (count <= 0) return count < 0 && is_worth_retrying(errno);
     received_.append(buffer, static_cast<std::size_t>(count));
   }
   return received_.size() < kMaxBytes;
 }
 
 void RasQuestion::await(std::chrono::milliseconds longest) const {
-  const bool has_sent = sent_ == kQuestion.size();
+  const bool has_sent = sent_ == kRequest.size();
   pollfd ready{socket_.get(), static_cast<short>(has_sent ? POLLIN : POLLOUT), 0};
   static_cast<void>(poll(&ready, 1, static_cast<int>(longest.count())));
 }

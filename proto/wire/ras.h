@@ -4,7 +4,7 @@
 // of the job: which of them are silent, and how far each rank is. The protocol is lines of text;
 // the server closes the connection after the answer.
 //
-// Thread: one at a time; only await() blocks. Lifetime: closes its socket.
+// Not thread-safe; only await() blocks. Lifetime: closes its socket.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ class RasQuestion {
   // resolved. The constructor does no I/O.
   RasQuestion(std::string_view address, TimePoint deadline);
 
-  // Progresses as far as possible without blocking. Returns whether the exchange has finished.
+  // Progresses as far as possible without blocking. Returns true when the exchange has finished.
   bool advance(TimePoint now);
   // Blocks until advance() can progress, or for `longest`.
   void await(std::chrono::milliseconds longest) const;
@@ -40,8 +40,9 @@ class RasQuestion {
 
  private:
   void dial(TimePoint now);
-  // Both return false if the connection is no longer usable.
-  bool send_question();
+  // Returns false if the connection is no longer usable.
+  bool send_request();
+  // Returns false if the connection is no longer usable, or the answer is complete.
   bool receive();
 
   SocketAddress address_;
@@ -53,8 +54,8 @@ class RasQuestion {
 };
 
 inline constexpr std::string_view kRasNoError = "no error";
-// Returns the errors and warnings of an answer in one line, kRasNoError if it has none, or "nothing
-// in time" if it ends before them. Pure.
+// Returns the errors and warnings of an answer in one line, kRasNoError if it has none, or "no
+// answer in time" if it ends before them. Pure.
 std::string summary_of_ras(std::string_view answer, std::size_t longest);
 
 }  // namespace ivy

@@ -15,7 +15,7 @@
 // sent only within the bytes that the receiver has granted; all other frames overtake waiting flow
 // frames.
 //
-// Pure: takes bytes and times, returns bytes and frames. Thread: one at a time.
+// Pure: takes bytes and times, returns bytes and frames. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -104,7 +104,7 @@ struct Cell {
     for (std::size_t i = 0; i < kWords; ++i) words[i].store(value[i], std::memory_order_relaxed);
     stamp.store(writing + 1, std::memory_order_release);
   }
-  // Does the same for several concurrent writers: drops the value if another thread is writing.
+  // store() for several concurrent writers: drops the value if another thread is writing.
   void store_among_many(const std::array<std::uint64_t, kWords>& value) {
     std::uint64_t before = stamp.load(std::memory_order_relaxed);
     if (before % 2 != 0 ||
@@ -212,7 +212,9 @@ class SlotView {
   // Called by any process:
   std::uint32_t rank() const { return slot_->rank.load(std::memory_order_acquire); }
   std::int32_t pid() const { return slot_->pid.load(std::memory_order_relaxed); }
+  // Returns an empty text if the row has no name or is being written.
   std::string communicator_name(std::uint32_t row) const;
+  // Returns nothing if there is no operation, or if the record is being written.
   std::optional<OperationRecord> current(std::uint32_t row) const;
   Phase phase(std::uint32_t row) const;
   std::uint32_t tag_above(std::uint32_t row) const;
@@ -250,6 +252,7 @@ class StatusPage {
 
   // Called by any process. Requires that `rank`, `host` and `slot` are within the page's shape.
   RankStatus rank(std::uint32_t rank) const;
+  // Returns an empty text if the host has no name yet.
   std::string host_name(std::uint32_t host) const;
   // Returns the reports after number `after`, oldest first; overwritten ones are missing.
   std::vector<PageReport> reports_after(std::uint64_t after) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends and receives frames on a connected socket until it breaks. Plain POSIX; never blocks.
-// Thread: one at a time. shut_down() may be called by any thread while the socket is open.
+// Sends and receives frames on a connected socket until it breaks. Plain POSIX; never blocks. Not
+// thread-safe, except that shut_down() may be called by any thread while the socket is open.
 #pragma once
 
 #include <cstdint>

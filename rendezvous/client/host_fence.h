@@ -7,8 +7,8 @@
 // removes its key of that round. The store forgets all keys between generations, so each generation
 // starts with its own rounds.
 //
-// Thread: one at a time for each name or group; different groups may run concurrently. Lifetime:
-// the client outlives it.
+// Not thread-safe for one name or group; different groups may run concurrently. Lifetime: the
+// client outlives it.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class HostFence {
   // blob has at most kMaxValueBytes. Waits for a missing host until the client is cancelled
   // (Cancelled) or the store is unreachable (the client's error).
   Result<std::vector<std::string>> gather(std::string_view own);
-  // Does the same for a subset of hosts that all pass the same group. The result is in the order of
+  // gather() among a subset of hosts, which all pass the same group. The result is in the order of
   // `hosts`, which must be the same on all of them and include this host. `group` is a non-empty
   // word without '/'.
   Result<std::vector<std::string>> gather_among(const std::vector<std::uint32_t>& hosts,

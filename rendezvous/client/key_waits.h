@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An asynchronous store client: each wait runs on its own connection and thread. Thread: one.
+// An asynchronous store client: each wait runs on its own connection and thread. Not thread-safe.
 #pragma once
 
 #include <functional>

@@ -7,7 +7,7 @@
 // queue marks the position of missed changes: a caller that reads the keys after it sees everything
 // up to there.
 //
-// Pure. Thread: one at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -43,6 +43,7 @@ class OpenWatches {
   bool take(std::uint32_t id, std::string_view payload);
   // Call when the connection is lost. The connection itself repeats unanswered requests.
   void invalidate();
+  // Returns the oldest change that was not returned yet, or nothing.
   std::optional<Changed> next(std::uint32_t id);
 
  private:

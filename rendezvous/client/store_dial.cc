@@ -111,9 +111,9 @@ class Attempt {
     return bytes;
   }
 
-  Result<std::size_t> receive_some(char* to, std::size_t room) {
+  Result<std::size_t> receive_some(char* to, std::size_t max_bytes) {
     while (true) {
-      const ssize_t count = recv(socket_.get(), to, room, 0);
+      const ssize_t count = recv(socket_.get(), to, max_bytes, 0);
       if (count > 0) return static_cast<std::size_t>(count);
       if (count == 0 || (errno != EAGAIN && errno != EINTR)) return hung_up();
       if (errno == EAGAIN && IVY_TRY(wait(POLLIN)) == 0) return silence();

@@ -15,7 +15,7 @@
 // another one. The Host header must be a numeric address or localhost; otherwise a web page whose
 // name was bound to this address in DNS (rebinding) could send requests here.
 //
-// Pure. Thread: one at a time. Lifetime: the engine outlives it.
+// Pure. Not thread-safe. Lifetime: the engine outlives it.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +65,7 @@ class HttpDialect {
     std::string_view status;
     std::string why;
   };
+  // Parses a complete head into head_. Returns a rejection if it is not acceptable.
   std::optional<Rejection> read_head();
   Result<void> serve(std::string body, Turn turn, std::string& unsent);
   Result<void> finish_member(const std::string& path, Turn turn);

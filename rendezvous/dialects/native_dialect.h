@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The native dialect of the engine: decodes frames (proto/wire/store_wire.h) into engine calls and
-// encodes replies. connection.h performs the handshake before. Pure. Thread: one at a time.
+// encodes replies. connection.h performs the handshake before. Pure. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -18,6 +18,9 @@ namespace {
 constexpr std::string_view kMappingKey = "PMI_process_mapping";
 constexpr std::string_view kReserved = "PMI_";
 constexpr std::string_view kHello = "rank ";
+constexpr const char* kUsesPmi2 =
+    "its MPI library uses PMI-2, but ivyrun supports PMI-1 and PMIx: use a library that was built "
+    "with --with-pmi=pmi1 or with PMIx";
 
 std::string number_text(std::uint64_t number) { return std::to_string(number); }
 
@@ -30,14 +33,15 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-// Neither keys nor values contain line ends, and keys contain no blanks.
+// Returns the data that this host contributes to a fence: a line "KEY VALUE" for each pair. Neither
+// contains line ends, and keys contain no blanks.
 std::string blob_of(const std::map<std::string, std::string>& pairs) {
   std::string blob;
   for (const auto& [key, value] : pairs) blob += key + " " + value + "\n";
   return blob;
 }
 
-// Returns false if the blob is malformed.
+// Adds the pairs of a blob. Returns false if it is malformed.
 bool add_blob(std::string_view blob, std::map<std::string, std::string>& pairs) {
   while (!blob.empty()) {
     const std::size_t end = blob.find('\n');
@@ -106,13 +110,20 @@ void PmiHost::received(Connection connection, std::string_view bytes, Effects& e
   if (rank.state == State::kOpened && !bind(rank, effects)) return;
   while (rank.state != State::kAborted) {
     const Result<std::optional<PmiRequest>> request = rank.reader.next();
-    if (!request.ok()) return reject(rank, request.error().message, effects);
+    if (!request.ok()) {
+      const Error& error = request.error();
+      return reject(
+          rank,
+          error.code == Code::kFailedPrecondition
+              ? kUsesPmi2
+              : "its MPI library sent " + one_line(error.message) + " on PMI's connection",
+          effects);
+    }
     if (!*request) return;
     serve(rank, **request, effects);
   }
 }
 
-// Returns false if the first line is incomplete or was rejected.
 bool PmiHost::bind(Rank& rank, Effects& effects) {
   const auto rejected = [&](const std::string& why) {
     effects.notes.push_back("MPI: " + one_line(why));
@@ -136,16 +147,9 @@ bool PmiHost::bind(Rank& rank, Effects& effects) {
   return true;
 }
 
+// Reports an error, which ends the job, and closes the connection.
 void PmiHost::reject(Rank& rank, const std::string& why, Effects& effects) {
-  const std::string prefix = "rank " + number_text(rank.rank) + ": ";
-  if (why.find("PMI-2") != std::string::npos) {
-    effects.events.push_back("error " + prefix +
-                             "its MPI library uses PMI-2, but ivyrun supports PMI-1 and PMIx: use "
-                             "a library that was built with --with-pmi=pmi1 or with PMIx");
-  } else {
-    effects.events.push_back("error " + prefix + "its MPI library sent " + one_line(why) +
-                             " on PMI's connection");
-  }
+  effects.events.push_back("error rank " + number_text(rank.rank) + ": " + why);
   rank.state = State::kAborted;
   waiting_.erase(rank.connection);
   effects.closed.push_back(rank.connection);
@@ -199,7 +203,7 @@ void PmiHost::serve(Rank& rank, const PmiRequest& request, Effects& effects) {
 void PmiHost::init(Rank& rank, const PmiRequest& request, Effects& effects) {
   if (request.number("pmi_version") != 1) {
     reply(rank, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1", effects);
-    return reject(rank, "PMI-2", effects);
+    return reject(rank, kUsesPmi2, effects);
   }
   if (rank.state != State::kBound) {
     reply(rank, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1", effects);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // PMI-1's server for the ranks of one host: the requests of MPICH, Intel MPI and MVAPICH in
-// MPI_Init and MPI_Finalize. Bytes of connections in; replies, events and fences out. Pure; thread:
-// one.
+// MPI_Init and MPI_Finalize. Bytes of connections in; replies, events and fences out. Pure. Not
+// thread-safe.
 //
 //   connection:  opened ──"rank R"──▶ bound ──cmd=init──▶ joined ──cmd=finalize──▶ left
 //                                                            └──cmd=abort──▶ aborted
@@ -82,6 +82,7 @@ class PmiHost {
   using Handler = void (PmiHost::*)(Rank&, const PmiRequest&, Effects&);
   static const std::map<std::string_view, Handler>& handlers();
 
+  // Returns false if the first line is incomplete or was rejected.
   bool bind(Rank& rank, Effects& effects);
   void serve(Rank& rank, const PmiRequest& request, Effects& effects);
   void reject(Rank& rank, const std::string& why, Effects& effects);

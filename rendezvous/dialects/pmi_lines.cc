@@ -77,7 +77,7 @@ Result<std::optional<std::string>> PmiReader::next_line() {
 
 Result<std::optional<PmiRequest>> PmiReader::next() {
   while (true) {
-    if (!spawn_ && is_pmi2(bytes_)) return not_pmi("PMI-2 framing");
+    if (!spawn_ && is_pmi2(bytes_)) return Error{Code::kFailedPrecondition, "PMI-2 framing"};
     const std::optional<std::string> line = IVY_TRY(next_line());
     if (!line) return std::optional<PmiRequest>();
     if (spawn_) {

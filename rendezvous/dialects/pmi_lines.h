@@ -27,6 +27,7 @@ struct PmiRequest {
 
   // Returns an empty string if the request has no such value.
   std::string_view value(std::string_view name) const;
+  // Returns nothing if the request has no such value, or if it is not a number.
   std::optional<int> number(std::string_view name) const;
 };
 
@@ -42,8 +43,9 @@ class PmiReader {
   // Returns the next line without its end, or nothing if no line is complete. Fails with
   // InvalidArgument if a line is too long.
   Result<std::optional<std::string>> next_line();
-  // Returns the next request. Fails with InvalidArgument if it is not PMI-1; nothing more can be
-  // read then.
+  // Returns the next request, or nothing if none is complete. Fails with FailedPrecondition if the
+  // peer uses PMI-2, and with InvalidArgument if it uses neither version; nothing more can be read
+  // then.
   Result<std::optional<PmiRequest>> next();
 
  private:

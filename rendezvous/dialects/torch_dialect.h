@@ -11,7 +11,7 @@
 // arrive in pieces and pipelined; each is executed once, when its last byte has arrived. Lengths
 // are checked before anything is allocated.
 //
-// Pure. Thread: one at a time. Lifetime: the engine outlives it.
+// Pure. Not thread-safe. Lifetime: the engine outlives it.
 #pragma once
 
 #include <cstdint>
@@ -97,6 +97,7 @@ class TorchDialect {
   };
 
   Result<bool> recognize();
+  // The results of the functions read_*() are false if the bytes received so far are not enough.
   Result<bool> read_request();
   Result<bool> read_op();
   Result<bool> read_count();

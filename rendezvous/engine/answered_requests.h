@@ -12,7 +12,7 @@
 // Sessions without a connection are forgotten early only if there are more than Limits::answers
 // answers; a client that then repeats a request gets an error that its outcome is unknown.
 //
-// Pure. Thread: one at a time. Times may be from any clock that never goes backwards.
+// Pure. Not thread-safe. Times may be from any clock that never goes backwards.
 #pragma once
 
 #include <cstddef>

@@ -53,7 +53,7 @@ Result<void> check_entry(const std::string& key, const std::string& value) {
   return {};
 }
 
-Result<void> Contents::room_for(std::size_t more_keys, std::size_t more_bytes) const {
+Result<void> Contents::check_capacity(std::size_t more_keys, std::size_t more_bytes) const {
   if (keys_ + more_keys > limits_.keys) {
     return Error{Code::kResourceExhausted,
                  "the store is full: it holds " + std::to_string(keys_) + " keys, its limit"};
@@ -73,7 +73,7 @@ Result<void> Contents::put(Space space, const std::string& key, std::string valu
   const bool is_new = found == values.end();
   const std::size_t before = is_new ? 0 : found->second.value.size();
   const std::size_t after = is_new ? cost_of(key, value) : value.size();
-  if (is_new || after > before) IVY_CHECK(room_for(is_new ? 1 : 0, after - before));
+  if (is_new || after > before) IVY_CHECK(check_capacity(is_new ? 1 : 0, after - before));
   bytes_ = bytes_ - before + after;
   keys_ += is_new ? 1 : 0;
   changes_ += 1;
@@ -86,7 +86,8 @@ Result<void> Contents::put(Space space, const std::string& key, std::string valu
 }
 
 // Checks everything before it stores anything. If a key is named twice, the last value wins. The
-// room is computed as if a key that is named twice were two keys, which can only reject too early.
+// capacity is checked as if a key that is named twice were two keys, which can only reject too
+// early.
 Result<void> Contents::put_all(Space space,
                                std::vector<std::pair<std::string, std::string>>& entries) {
   std::size_t more_bytes = 0;
@@ -102,7 +103,7 @@ Result<void> Contents::put_all(Space space,
       more_bytes += value.size() - present->value.size();
     }
   }
-  IVY_CHECK(room_for(more_keys, more_bytes));
+  IVY_CHECK(check_capacity(more_keys, more_bytes));
   for (auto& [key, value] : entries) IVY_ASSERT(put(space, key, std::move(value)).ok());
   return {};
 }
@@ -125,7 +126,7 @@ Result<void> Contents::append(Space space, const std::string& key, const std::st
   Entry& entry = change(space).values.find(key)->second;
   const std::size_t length = entry.value.size() + more.size();
   if (length > kMaxValueBytes) return too_long("a value", length, kMaxValueBytes);
-  IVY_CHECK(room_for(0, more.size()));
+  IVY_CHECK(check_capacity(0, more.size()));
   bytes_ += more.size();
   changes_ += 1;
   entry.value += more;
@@ -146,7 +147,7 @@ bool Contents::erase(Space space, const std::string& key) {
 Result<std::size_t> Contents::push(Space space, const std::string& key, std::string item) {
   IVY_CHECK(check_entry(key, item));
   const std::size_t cost = cost_of(key, item);
-  IVY_CHECK(room_for(1, cost));
+  IVY_CHECK(check_capacity(1, cost));
   bytes_ += cost;
   keys_ += 1;
   changes_ += 1;
@@ -179,7 +180,7 @@ Result<Contents::Barrier*> Contents::barrier_for(Space space, const store::Barri
   const bool is_new = known == nullptr;
   const std::size_t cost = barrier_cost(request.name, request.size);
   const std::size_t before = is_new ? 0 : known->cost_bytes;
-  IVY_CHECK(room_for(is_new ? 1 : 0, cost > before ? cost - before : 0));
+  IVY_CHECK(check_capacity(is_new ? 1 : 0, cost > before ? cost - before : 0));
   bytes_ = bytes_ - before + cost;
   keys_ += is_new ? 1 : 0;
   Barrier& barrier = is_new ? change(space).barriers[request.name] : *known;

@@ -2,7 +2,7 @@
 // The store's data: values, queues and barriers of each space, within the store's limits. A change
 // is either rejected as a whole or made and counted; the counters always match the contents.
 //
-// Pure. Thread: one at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -35,6 +35,8 @@ struct EngineLimits {
   std::size_t torch_waiting_bytes = 256u << 20;
 };
 
+// The functions check_*() fail with InvalidArgument for a key, a value or a number of keys beyond
+// the limits of a request (proto/wire/store_wire.h).
 Result<void> check_key(const std::string& key);
 Result<void> check_key_count(std::size_t count);
 Result<void> check_keys(const std::vector<std::string>& keys);
@@ -92,6 +94,7 @@ class Contents {
   // Returns the barrier of that name; creates it if needed. Its size may change only between
   // rounds.
   Result<Barrier*> barrier_for(Space space, const store::Barrier& request);
+  // Returns null if there is no such barrier.
   Barrier* find_barrier(Space space, std::string_view name);
 
   void clear();
@@ -103,7 +106,7 @@ class Contents {
 
  private:
   KeySpace& change(Space space) { return spaces_[static_cast<std::size_t>(space)]; }
-  Result<void> room_for(std::size_t more_keys, std::size_t more_bytes) const;
+  Result<void> check_capacity(std::size_t more_keys, std::size_t more_bytes) const;
 
   const EngineLimits limits_;
   std::array<KeySpace, kSpaces> spaces_;

@@ -144,7 +144,7 @@ void Engine::serve(const Numbered& numbered, SessionId session, Request request,
 
 // Returns whether this timeout may name the absent clients. Each such text scans all clients, so if
 // thousands of waits end at the same time, only some texts do.
-bool Engine::may_explain(std::uint64_t now_ns) {
+bool Engine::admit_explanation(std::uint64_t now_ns) {
   if (now_ns - explained_since_ns_ >= kExplainEveryNs) {
     explained_since_ns_ = now_ns;
     explained_ = 0;
@@ -173,7 +173,7 @@ std::uint64_t Engine::advance(std::uint64_t now_ns, Replies& out) {
   while (const WaiterId due = waiters_.due(now_ns)) {
     const Waiting overdue = store::describe(due, waiters_, contents_, clients_);
     std::string text = overdue_text(overdue, now_ns);
-    if (may_explain(now_ns)) {
+    if (admit_explanation(now_ns)) {
       if (!before) before = wait_graph();
       text += "; " + explain_absence(*before, overdue, now_ns);
     }

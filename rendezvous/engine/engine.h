@@ -13,7 +13,7 @@
 //
 // Spaces: each dialect has its own keys, so a framework's keys never collide with ivyrun's.
 //
-// Pure. Thread: one at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -82,7 +82,8 @@ class Engine {
  private:
   void serve(const Numbered& numbered, SessionId session, Request request, Serving& here);
   std::string overdue_text(const Waiting& overdue, std::uint64_t now_ns);
-  bool may_explain(std::uint64_t now_ns);
+  // Counts an explanation. Returns false if there were too many lately.
+  bool admit_explanation(std::uint64_t now_ns);
   void note_loss(const Waiter& waiter);
   void answer_lost_barriers(Replies& out);
 

@@ -86,7 +86,7 @@ void Barrier::serve(Serving& here) && {
                                  " of " + std::to_string(size) + "; members are 0 to size - 1"});
   }
   Result<void> valid = check_key(name);
-  if (valid.ok()) valid = here.room_to_wait({name});
+  if (valid.ok()) valid = here.check_wait({name});
   if (!valid.ok()) return here.answer(valid.error());
   // A member whose answer was lost asks again: it must not count for the next round.
   if (const auto* known = here.contents.find_barrier(here.space, name);

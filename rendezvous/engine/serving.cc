@@ -31,7 +31,7 @@ Waiter Serving::waiter(WaitKind kind, std::vector<std::string> keys,
   return made;
 }
 
-Result<void> Serving::room_to_wait(const std::vector<std::string>& keys) const {
+Result<void> Serving::check_wait(const std::vector<std::string>& keys) const {
   if (waiters.find(client, id) != 0)
     return Error{Code::kInvalidArgument, "a request with this number is already waiting"};
   if (waiters.count(client) >= limits.waits_per_client) {
@@ -58,8 +58,8 @@ Result<void> Serving::room_to_wait(const std::vector<std::string>& keys) const {
 }
 
 void Serving::begin_wait(Waiter waiter) {
-  const Result<void> room = room_to_wait(waiter.keys);
-  if (!room.ok()) return answer(room.error());
+  const Result<void> allowed = check_wait(waiter.keys);
+  if (!allowed.ok()) return answer(allowed.error());
   const bool by_existence = waiter.kind == WaitKind::kKeys;
   waiters.add(std::move(waiter),
               [&](const std::string& key) { return by_existence && contents.exists(space, key); });

@@ -34,7 +34,7 @@ struct Serving {
     return [this](const std::string& key) { return contents.exists(space, key); };
   }
   Waiter waiter(WaitKind kind, std::vector<std::string> keys, std::uint64_t deadline_ns) const;
-  Result<void> room_to_wait(const std::vector<std::string>& keys) const;
+  Result<void> check_wait(const std::vector<std::string>& keys) const;
   // Answers with an error if the limits allow no more waits.
   void begin_wait(Waiter waiter);
   // Notifies all clients that wait for the key, or watch it, of a write.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waiting requests, indexed by missing key, client, request and deadline, so that no look-up scans
-// all of them. Part of the engine. Pure. Thread: one at a time.
+// all of them. Part of the engine. Pure. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -49,6 +49,7 @@ class Waiters {
   template <class Exists>
   WaiterId add(Waiter waiter, const Exists& exists);
   void remove(WaiterId id);
+  // Returns null if it no longer waits.
   Waiter* find(WaiterId id);
   // Returns 0 if no such request waits.
   WaiterId find(ClientId client, RequestId request) const;

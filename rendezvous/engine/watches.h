@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches of clients: each reports changes of all keys with a prefix, or of one key. Pure. Thread:
-// one at a time.
+// Watches of clients: each reports changes of all keys with a prefix, or of one key. Pure. Not
+// thread-safe.
 #pragma once
 
 #include <array>

@@ -22,7 +22,7 @@ std::optional<std::string> Admission::reject_torch(int fd, const std::string& ho
   const bool is_listed =
       std::find(torch_peers_.begin(), torch_peers_.end(), host) != torch_peers_.end();
   if (!is_loopback(host) && !is_listed) return "it is not a host of this job";
-  const PeerOwners::Owner owner = owners_.of(fd);
+  const PeerOwners::Owner owner = owners_.owner_of(fd);
   std::array<char, kMinRequestBytes> begin;
   switch (owner.location) {
     case PeerOwners::Location::kOtherHost:

@@ -158,16 +158,17 @@ class PmiProcess {
   bool accept_one(Listener& listener) {
     Descriptor fd(accept4(listener.socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd) return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
-    const bool is_trusted = &listener == &listener_ ? is_unix_peer_of_this_user(fd.get())
-                                                    : is_loopback_peer_of_this_user(fd.get());
+    const bool is_unix = &listener == &listener_;
+    const bool is_trusted =
+        is_unix ? is_unix_peer_of_this_user(fd.get()) : is_loopback_peer_of_this_user(fd.get());
+    // Every message is small and is answered.
+    if (!is_unix) disable_nagle(fd.get());
     if (is_trusted) serve(std::move(fd));
     return true;
   }
 
-  // Also turns off Nagle's algorithm, because every message is small and is answered.
   bool is_loopback_peer_of_this_user(int fd) {
-    const PeerOwners::Owner owner = owners_.of(fd);
-    disable_nagle(fd);
+    const PeerOwners::Owner owner = owners_.owner_of(fd);
     return owner.location == PeerOwners::Location::kThisHost && owner.user == geteuid();
   }
 

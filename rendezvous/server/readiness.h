@@ -3,10 +3,10 @@
 // the loop watches the set's descriptor. Asio would register a socket with the kernel again after
 // every request; this set does so only when the wanted events change. Linux.
 //
-// Thread: one at a time. Lifetime: remove a socket before closing it, because the set keeps
-// watching it if another process also has it (it was received from that process, or a process was
-// forked). Events that take() has returned may still refer to a removed socket, so its owner must
-// live until the next call.
+// Not thread-safe. Lifetime: remove a socket before closing it, because the set keeps watching it
+// if another process also has it (it was received from that process, or a process was forked).
+// Events that take() has returned may still refer to a removed socket, so its owner must live until
+// the next call.
 #pragma once
 
 #include <vector>

@@ -35,6 +35,7 @@
 #include "proto/os/files.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/process.h"
+#include "proto/pages/completions.h"
 #include "proto/wire/handshake.h"
 #include "rendezvous/client/token_file.h"
 #include "rendezvous/engine/explanation.h"

@@ -66,7 +66,6 @@ void SupervisorSocket::wait() {
                      });
 }
 
-// Returns false if no more orders are to be read (see `ended` in the header).
 bool SupervisorSocket::read() {
   std::array<char, kMaxLine> bytes{};
   const ssize_t count = recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);

@@ -1,7 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store's end of the socket to the supervisor that started it. Sends lines about events and
-// receives orders ("generation N", "put KEY VALUE", "complete", "quit"). Without such a socket,
-// events go to standard output. Thread: the loop's.
+// The store's end of the socket to the supervisor that started it
+// (agent/node/supervisor/job_store.h), which carries lines of text in both directions. Without such
+// a socket, the store's lines go to standard output. Thread: the loop's.
+//
+//   the supervisor sends
+//     generation N     forget the values and connections of the previous generation
+//     put KEY VALUE    write a value; the key has no blanks
+//     complete         all ranks have joined: reject further ones
+//     quit             exit
+//   the store sends
+//     generation N     that order has been carried out
+//     log TEXT         a note for people
+//     stall TEXT       all ranks wait for one another, and how
+//     end TEXT         why the store exits
+//     other lines, such as "ready" and "listening on ADDRESS", for people who start it by hand
+//
+// A vertical tab in TEXT stands for a line feed.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -31,8 +45,8 @@ class SupervisorSocket {
   }
 
   void start();
-  // Sends `text` as one line; line feeds become vertical tabs. Drops the line if the socket is
-  // full, because the store must not wait for its reader.
+  // Sends `text` as one line. Drops the line if the socket is full, because the store must not wait
+  // for its reader.
   void send_line(std::string text);
   // Confirms a new generation. Unlike a line for people, the confirmation must arrive, because the
   // next workers wait for it.
@@ -40,7 +54,9 @@ class SupervisorSocket {
 
  private:
   void wait();
+  // Returns false if no more orders are to be read (see `ended` of the constructor).
   bool read();
+  // Returns false after "quit" or a malformed order.
   bool execute(std::string_view line);
 
   boost::asio::posix::stream_descriptor socket_;

@@ -49,21 +49,21 @@ TEST_F(AppChildTest, KeepsThePidUntilItsGroupWasChecked) {
   EXPECT_EQ(child.exit_code(), 7);
   EXPECT_EQ(kill(leader_, 0), 0) << "its number may be another process's already";
   child.kill_group(SIGTERM);
-  EXPECT_FALSE(child.has_group());
+  EXPECT_FALSE(child.reap());
   EXPECT_NE(kill(leader_, 0), 0);
-  EXPECT_FALSE(child.has_group());
+  EXPECT_FALSE(child.reap());
   child.kill_group(SIGTERM);
 }
 
 TEST_F(AppChildTest, KillsProcessesThatOutliveTheGroupLeader) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   AppChild child = run("sleep 600 & exit 0");
-  EXPECT_TRUE(child.has_group());
+  EXPECT_TRUE(child.reap());
   child.kill_group(SIGKILL);
   bool has_group = true;
   for (int tries = 0; tries < 2000 && has_group; ++tries) {
     usleep(5000);
-    has_group = child.has_group();
+    has_group = child.reap();
     waitpid(-1, nullptr, WNOHANG);  // What was left is ours.
   }
   EXPECT_FALSE(has_group);

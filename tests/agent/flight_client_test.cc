@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions to torch's worker server, which the tests play by hand.
+// Requests to torch's worker server, which the tests play by hand.
 #include "agent/node/hang/flight_client.h"
 
 #include <fcntl.h>
@@ -137,6 +137,25 @@ TEST_F(FlightServerTest, AFullBacklogDoesNotHoldUsUp) {
   for (FlightClient& server : servers) EXPECT_FALSE(server.advance(kBegin));
   for (FlightClient& server : servers)
     EXPECT_TRUE(server.advance(kBegin + FlightClient::kTimeoutNs));
+}
+
+TEST_F(FlightServerTest, ReadsAHeadWithAnySpellingOfContentLength) {
+  for (const char* const header : {"content-length:", "CONTENT-LENGTH: \t", "Content-Length:  "}) {
+    std::filesystem::remove(path_);
+    listen();
+    const std::string body = record("gloo:all_reduce");
+    const std::string printed = std::string("HTTP/1.1 200 OK\r\nX-Content-Length: 1\r\n") + header +
+                                std::to_string(body.size()) + " \r\n\r\n" + body;
+    FlightClient server(path_, kRoom);
+    for (int i = 0; i < 100 && !server.advance(kBegin); ++i) {
+      const Descriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      char text[4096];
+      if (!peer || read(peer.get(), text, sizeof text) <= 0) continue;
+      EXPECT_EQ(write(peer.get(), printed.data(), printed.size()),
+                static_cast<ssize_t>(printed.size()));
+    }
+    EXPECT_EQ(server.take(note_).size(), 1u) << header;
+  }
 }
 
 TEST_F(FlightServerTest, OmitsAHugeRecordAndReportsIt) {

@@ -49,7 +49,7 @@ TEST(MpiRanksTest, ClassifiesExits) {
     const std::string what = one.lines.empty() ? "no line" : one.lines.back();
     EXPECT_EQ(end.code.value_or(-1), one.code) << what;
     EXPECT_NE(end.cause.find(one.words), std::string::npos) << end.cause;
-    EXPECT_EQ(end.is_absent, one.lines.empty() && !one.required && one.status.success()) << what;
+    EXPECT_EQ(end.is_absent, one.lines.empty() && !one.required && one.status.is_success()) << what;
   }
 }
 

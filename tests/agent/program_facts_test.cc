@@ -176,19 +176,19 @@ TEST_F(ProgramFactsTest, CountsTheDirectoriesOfALongPath) {
 
 // A library's name at the place where the dynamic section has it, and what may be wrong on the way.
 TEST_F(ProgramFactsTest, NamesALibraryOfAWorldThatIsNotServed) {
-  EXPECT_EQ(check("/bin/sh").library, "");
+  EXPECT_EQ(check("/bin/sh").mpi_libraries, "");
   write("broken",
         std::string("\x7f"
                     "ELF\2\1\1",
                     7) +
             std::string(57, '\xff'),
         0755);
-  EXPECT_EQ(check("./broken").library, "");
+  EXPECT_EQ(check("./broken").mpi_libraries, "");
   write("short",
         "\x7f"
         "ELF",
         0755);
-  EXPECT_EQ(check("./short").library, "");
+  EXPECT_EQ(check("./short").mpi_libraries, "");
   const std::vector<std::string> own = needed_libraries("/proc/self/exe");
   EXPECT_TRUE(std::any_of(own.begin(), own.end(),
                           [](const std::string& name) { return name.starts_with("libc.so"); }));
@@ -258,7 +258,7 @@ class LateFilesTest : public ProgramFactsTest {
     request.search_path = root_ + "/bin";
     request.working_directory = root_ + folder;
     request.retry_time = std::chrono::milliseconds(1'000);
-    request.awaits = [this, awaits = std::move(awaits)](const std::string& path) {
+    request.on_wait = [this, awaits = std::move(awaits)](const std::string& path) {
       awaited_.push_back(path);
       if (awaits) awaits(path);
     };

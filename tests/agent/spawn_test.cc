@@ -235,7 +235,7 @@ TEST_F(SpawnTest, PlacesDescriptorsThatAreStandardDescriptorsThemselves) {
   first.close_end(1);
   second.close_end(1);
   ASSERT_TRUE(spawned.ok());
-  EXPECT_TRUE(wait_exit(spawned.process).success());
+  EXPECT_TRUE(wait_exit(spawned.process).is_success());
   EXPECT_EQ(read_text(first.reader(), ReadUntil::kEnd).size(), 0u);
   EXPECT_EQ(read_text(second.reader(), ReadUntil::kEnd).size(), 64u);
 }

@@ -33,7 +33,7 @@ TEST(LineChildTest, ReportsEachLineAndThenTheEnd) {
   ASSERT_TRUE(run_until(loop, [&] { return events.end.has_value(); }));
   EXPECT_EQ(events.output, (std::vector<std::string>{"one", "two"}));
   EXPECT_EQ(events.errors, std::vector<std::string>{"oops"});
-  EXPECT_FALSE(events.end->success());
+  EXPECT_FALSE(events.end->is_success());
 }
 
 // One is asked for each host of a job, so what stayed of it would add up.

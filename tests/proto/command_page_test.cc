@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "proto/pages/completions.h"
+
 namespace ivy {
 namespace {
 
@@ -74,8 +76,24 @@ TEST(Completions, FlagsAndValuesOfALauncher) {
   EXPECT_EQ(completions(launcher, {"--kind", "x"}), "@files\n");
   EXPECT_EQ(completions(launcher, {"--kind=n"}), "--kind=none\n");
   EXPECT_EQ(completions(launcher, {"--kind", "=", "n"}), "none\n");
+  EXPECT_EQ(completions(launcher, {"--kind", "="}), "auto\nnone\n");
   EXPECT_EQ(completions(launcher, {"--np", "2", "py"}), "@program 3\n");
   EXPECT_EQ(completions(launcher, {"-n", "2", "x.py", "--ki"}), "@program 3\n");
+}
+
+TEST(Completions, ASwitchWithAValueThatBashSplitsIsNotTheProgram) {
+  CommandPage launcher = page();
+  launcher.sections[0].options.push_back({{"--fast"}, "", "quickly"});
+  EXPECT_EQ(completions(launcher, {"--fast", "=", "f"}), "");
+  EXPECT_EQ(completions(launcher, {"--fast", "=", "false", "py"}), "@program 4\n");
+  EXPECT_EQ(completions(launcher, {"--fast", "py"}), "@program 2\n");
+}
+
+TEST(Completions, ScriptsAcceptAnyNameOfAProgram) {
+  CommandPage page = page_with_verbs();
+  page.name = "PROGRAM-FUNCTION";
+  EXPECT_NE(generated_page(page, "bash")->find("-F _PROGRAM_FUNCTION PROGRAM-FUNCTION\n"),
+            std::string::npos);
 }
 
 TEST(Completions, VerbsJobsAndFlags) {
@@ -87,6 +105,7 @@ TEST(Completions, VerbsJobsAndFlags) {
   EXPECT_EQ(completions(ctl, {"l"}), "logs\tshow output\n");
   EXPECT_EQ(completions(ctl, {"ps", "--j"}), "--json\tfor programs\n");
   EXPECT_EQ(completions(ctl, {"logs", "b"}, jobs), "bert\n");
+  EXPECT_EQ(completions(ctl, {"ps", "b"}, jobs), "");
   EXPECT_EQ(completions(ctl, {"nothing", "b"}, jobs), "");
 }
 

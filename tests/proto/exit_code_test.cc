@@ -14,7 +14,7 @@ TEST(ExitCodeTest, EveryCodeOfAnExitIsKept) {
     EXPECT_EQ(status.code, code);
     EXPECT_EQ(status.signal, 0);
     EXPECT_EQ(status.shell_code(), code);
-    EXPECT_EQ(status.success(), code == 0);
+    EXPECT_EQ(status.is_success(), code == 0);
     EXPECT_EQ(describe(status), "exit " + std::to_string(code));
   }
 }
@@ -25,7 +25,7 @@ TEST(ExitCodeTest, ASignalIs128MoreInAShell) {
       const ExitStatus status = exit_status_from_wait(how, signal);
       EXPECT_EQ(status.signal, signal);
       EXPECT_EQ(status.shell_code(), 128 + signal);
-      EXPECT_FALSE(status.success());
+      EXPECT_FALSE(status.is_success());
     }
   }
 }

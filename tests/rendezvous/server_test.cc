@@ -478,17 +478,31 @@ TEST(PeerOwnersTest, FindsTheUserOfALocalSocket) {
     const int accepted = ::accept(*listener, nullptr, nullptr);
     ASSERT_GE(accepted, 0);
     PeerOwners owners;
-    const PeerOwners::Owner owner = owners.of(accepted);
+    const PeerOwners::Owner owner = owners.owner_of(accepted);
     EXPECT_EQ(owner.location, PeerOwners::Location::kThisHost) << owners.why_unknown();
     EXPECT_EQ(owner.user, geteuid());
-    EXPECT_EQ(owners.of(client).location, PeerOwners::Location::kThisHost);
+    EXPECT_EQ(owners.owner_of(client).location, PeerOwners::Location::kThisHost);
     // The kernel calls it root's from now on.
     ::close(client);
-    EXPECT_TRUE(
-        eventually([&] { return owners.of(accepted).location == PeerOwners::Location::kClosed; }));
+    EXPECT_TRUE(eventually(
+        [&] { return owners.owner_of(accepted).location == PeerOwners::Location::kClosed; }));
     ::close(accepted);
     ::close(*listener);
   }
+}
+
+// As on a kernel without tcp_diag: it lists neither end.
+TEST(PeerOwnersTest, SaysWhyAnUnlistedConnectionHasNoOwner) {
+  const int udp = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in loopback{};
+  loopback.sin_family = AF_INET;
+  loopback.sin_port = htons(9);
+  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::connect(udp, reinterpret_cast<sockaddr*>(&loopback), sizeof loopback), 0);
+  PeerOwners owners;
+  EXPECT_EQ(owners.owner_of(udp).location, PeerOwners::Location::kUnknown);
+  EXPECT_EQ(owners.why_unknown(), "the kernel does not list this connection");
+  ::close(udp);
 }
 
 }  // namespace

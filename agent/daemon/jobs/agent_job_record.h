@@ -43,6 +43,7 @@ std::string outcome_of(int exit_code);
 // Writes blanks, quotes, commas, backslashes and all but printable ASCII as \xNN. A user's bytes
 // can then neither end a value nor begin another.
 std::string escape_value(std::string_view bytes);
+// Fails with DataLoss if an escape is malformed.
 Result<std::string> unescape_value(std::string_view text);
 
 }  // namespace ivy

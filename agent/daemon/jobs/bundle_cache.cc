@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// find() searches for a bundle. An upload is an Arrival: accept() reserves room, take() receives
-// the bytes, and put() checks the hash, unpacks, tries the program and moves the result into place.
+// find() searches for a bundle. An upload is an Arrival: accept() reserves disk space, take()
+// receives the bytes, and put() checks the hash, unpacks, tries the program and moves the result
+// into place.
 #include "agent/daemon/jobs/bundle_cache.h"
 
 #include <fcntl.h>
@@ -200,7 +201,7 @@ Result<void> BundleCache::Arrival::open_in(const std::string& parent) {
   const int error = reserve_space(fd_.get(), 0, offer_.bytes);
   if (error == 0) return {};
   fd_.reset();
-  return write_error("room for " + std::to_string(offer_.bytes) + " bytes in " + parent, error);
+  return write_error("reserve " + std::to_string(offer_.bytes) + " bytes in " + parent, error);
 }
 
 Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::accept(const BundleOffer& offer) const {

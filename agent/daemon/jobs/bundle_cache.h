@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bundles of this host's user: ivy-node and its companions, one directory per build, shared
 // with the SSH transport (launcher/links/README.md, "Remote command"). A directory is used if it
-// belongs to our user, is not a link, has room, and allows execution.
+// belongs to our user, is not a link, has enough free space, and allows execution.
 //
-// Everything here may block on a file system: call it on a thread that may wait. Thread: any, one
-// at a time per object.
+// Everything here may block on a file system: call it on a thread that may wait. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ namespace ivy {
 inline constexpr std::size_t kMaxBundleFiles = 64;
 inline constexpr std::uint64_t kMaxBundleBytes = 256u << 20;
 
-// Writes the files of an archive into an existing directory, 0700 or 0600. ResourceExhausted when
-// there is no room, DataLoss when the archive is invalid.
+// Writes the files of an archive into an existing directory, 0700 or 0600. Fails with
+// ResourceExhausted if the disk is full, and with DataLoss if the archive is invalid.
 Result<void> unpack_bundle(int tar_fd, const std::string& directory);
 
 }  // namespace ivy

@@ -3,8 +3,8 @@
 // directory keeps the facts that the next agent needs.
 //
 // A job runs as long as its warden, or as long as any process holds the lock of its directory.
-// Thread: the loop's. Lifetime: outlived by the loop and `reports`. Wardens keep running without
-// it.
+// Thread: the loop's. Lifetime: the loop and `reports` must outlive it. Wardens keep running
+// without it.
 #pragma once
 
 #include <sys/types.h>
@@ -89,6 +89,7 @@ class JobRegistry {
   // Writes the audit line and the tombstone, and no longer lists the job. Ends no process.
   void end(const JobPointer& job, const std::string& outcome);
   void report_status();
+  // Sends SIGTERM. Returns false if the supervisor is not (yet) found.
   static bool signal_supervisor(const Job& job);
   void stop_soon(const JobPointer& job, int checks);
   void schedule_cleanup();

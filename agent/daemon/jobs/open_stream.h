@@ -51,7 +51,7 @@ class OpenStream final
   bool is_over() const { return is_cancelled_ || is_finished_; }
   // Finishes after the write that is under way. Start no operation afterwards.
   void finish(grpc::Status status);
-  // Does the same as finish(), but cancels a write that is under way instead of waiting for it.
+  // Finishes immediately: cancels a write that is under way. Start no operation afterwards.
   void abort(grpc::Status status);
   // Adds metadata to the end of the call. Has no effect after finish().
   void add_trailer(const std::string& name, const std::string& value);

@@ -13,8 +13,8 @@
 // written by one thread, in order. Another thread makes records durable, since an fsync may take a
 // fifth of a second on a busy disk.
 //
-// Thread: the loop's. Lifetime: outlived by `reports`. The destructor waits for queued writes, at
-// most kLastWrites, and for the fsync that is under way.
+// Thread: the loop's. Lifetime: `reports` must outlive it. The destructor waits for queued
+// writes, at most kLastWrites, and for the fsync that is under way.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -85,6 +85,7 @@ class StateDirectory {
   bool is_draining() const { return is_draining_; }
 
  private:
+  // Returns the record in this file, or nothing, and then `reason` says why.
   std::optional<JobRecord> read_job(std::string_view name, std::string& reason) const;
   std::string path_of(const JobKey& key, const char* suffix) const;
   void sync_soon(const std::string& path);

@@ -60,6 +60,7 @@ std::string line(Level level, std::string_view text, bool journal);
 class RateLimit {
  public:
   RateLimit(double burst, double per_second) : burst_(burst), per_second_(per_second) {}
+  // Returns false for a line that is to be suppressed.
   bool admit(std::int64_t now_ms);
   // Returns the number of suppressed lines since the last call.
   std::uint64_t take_suppressed();

@@ -3,8 +3,8 @@
 // opens no socket of its own.
 //
 // Thread: start, stop_accepting and destruction on the loop's. shut_down blocks: call it on another
-// thread while the loop runs on, because calls end there. Lifetime: outlived by loop, service,
-// credentials and HandshakeLimiter.
+// thread while the loop runs on, because calls end there. Lifetime: loop, service, credentials and
+// HandshakeLimiter must outlive it.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>

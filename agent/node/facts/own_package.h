@@ -13,13 +13,14 @@ namespace ivy {
 // sent here). Empty if neither exists.
 std::string own_package(const std::string& program_directory);
 
-// Likewise for the folder of this build's sitecustomize.py (agent/node/workers/python_hook.h):
-// DIR/../lib/ivyrun/hook, or DIR itself in a bundle. Empty if there is none.
+// Returns the folder of this build's sitecustomize.py (agent/node/workers/python_hook.h) for an
+// ivy-node in this directory: DIR/../lib/ivyrun/hook, or DIR itself in a bundle. Empty if neither
+// has the file.
 std::string own_hook(const std::string& program_directory);
 
-// Likewise for this build's NCCL profiler plug-in (comm/nccl_profiler):
-// DIR/../lib/ivyrun/libivy_nccl_profiler.so, or DIR/libivy_nccl_profiler.so in a bundle. Empty if
-// there is none.
+// Returns this build's NCCL profiler plug-in (comm/nccl_profiler) for an ivy-node in this
+// directory: DIR/../lib/ivyrun/libivy_nccl_profiler.so, or DIR/libivy_nccl_profiler.so in a bundle.
+// Empty if neither exists.
 std::string own_nccl_profiler(const std::string& program_directory);
 
 // Appends `package` to PYTHONPATH, after the user's entries. Does nothing if `package` is empty or

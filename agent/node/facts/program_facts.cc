@@ -112,6 +112,11 @@ void set_error(ProgramFacts& facts, int error, const std::string& message) {
   facts.error_number = error;
 }
 
+void set_error_with_advice(ProgramFacts& facts, const std::string& message) {
+  set_error(facts, ENOENT, message);
+  facts.error_has_advice = true;
+}
+
 // Returns the SHA-256 of a file in hexadecimal digits. Sets errno if the file cannot be read
 // completely.
 std::optional<std::string> file_sha256(int fd) {
@@ -141,11 +146,10 @@ void check_script(const std::string& typed, ProgramFacts& facts) {
   if (!fd) {
     const int error = errno;
     const std::string near = error == ENOENT ? nearest_program(typed, facts.path) : "";
-    return set_error(
-        facts, error,
-        "script " + facts.path + ": " +
-            (near.empty() ? errno_text(error)
-                          : "it does not exist, but " + near + " does: write " + near));
+    if (near.empty())
+      return set_error(facts, error, "script " + facts.path + ": " + errno_text(error));
+    return set_error_with_advice(facts, "script " + facts.path + ": it does not exist, but " +
+                                            near + " does: write " + near);
   }
   struct stat info {};
   if (fstat(fd.get(), &info) == 0 && S_ISDIR(info.st_mode)) {
@@ -155,8 +159,7 @@ void check_script(const std::string& typed, ProgramFacts& facts) {
     if (!sha256) set_error(facts, errno, "script " + facts.path + ": " + errno_text(errno));
     facts.sha256 = sha256.value_or("");
     const std::string beginning = first_bytes(facts.path);
-    if (beginning.starts_with("#!"))
-      facts.first_line = beginning.substr(2, beginning.find('\n') - 2);
+    if (beginning.starts_with("#!")) facts.shebang = beginning.substr(2, beginning.find('\n') - 2);
   }
 }
 
@@ -171,7 +174,7 @@ bool is_program_file(std::string_view beginning) {
 void find_mpi_libraries(ProgramFacts& facts) {
   for (const std::string& library : needed_libraries(facts.path))
     if (mpi_family(library) != MpiFamily::kNone)
-      facts.library += (facts.library.empty() ? "" : " ") + library;
+      facts.mpi_libraries += (facts.mpi_libraries.empty() ? "" : " ") + library;
 }
 
 // Returns true if the kernel will not run this file, a text without "#!". Leaves binary files to
@@ -253,7 +256,7 @@ void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
                                                            : nearest_program(request.program, here);
     if (!near.empty()) meant = " does not exist, but " + near + " does: write " + near;
   }
-  if (!meant.empty()) return set_error(facts, ENOENT, "program " + request.program + meant);
+  if (!meant.empty()) return set_error_with_advice(facts, "program " + request.program + meant);
   if (named_by_path) facts.path = here;
   set_error(facts, error,
             "program " + (named_by_path ? here : request.program) + ": " +
@@ -428,19 +431,22 @@ ProgramFacts check_program(const ProgramRequest& request) {
   ProgramFacts facts = inspect_program(request);
   const Clock::time_point until = Clock::now() + request.retry_time;
   bool has_waited = false;
-  for (std::string missing; Clock::now() < until; facts = inspect_program(request)) {
-    missing = missing_path(request, facts);
+  for (; Clock::now() < until; facts = inspect_program(request)) {
+    const std::string missing = missing_path(request, facts);
     if (missing.empty() || !request.is_on_network(existing_folder(missing))) return facts;
-    if (!std::exchange(has_waited, true) && request.awaits) request.awaits(missing);
+    if (!std::exchange(has_waited, true) && request.on_wait) request.on_wait(missing);
     std::this_thread::sleep_for(kPause);
     list_folder(existing_folder(missing));
   }
-  if (!has_waited || missing_path(request, facts).empty()) return facts;
+  const std::string missing = missing_path(request, facts);
+  if (!has_waited || missing.empty()) return facts;
   const std::string waited = " (retried for " + std::to_string(request.retry_time.count() / 1000) +
                              " s: a network file system may show new files late)";
-  for (std::string* error : {&facts.working_directory_error, &facts.error})
-    // Not appended to an error with advice, which must end with the text to type.
-    if (error->ends_with(errno_text(ENOENT))) *error += waited;
+  if (missing == request.working_directory && !facts.working_directory_error.empty())
+    facts.working_directory_error += waited;
+  // Advice remains at the end, where the launcher expects it.
+  if (facts.error_number == ENOENT && !facts.path.empty() && !facts.error_has_advice)
+    facts.error += waited;
   return facts;
 }
 

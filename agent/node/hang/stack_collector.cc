@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the inside out: HookAnswer queries the Python hook in one worker; WorkerInspection
-// collects everything about one worker, trying one tool after the other; Question is one request,
-// with a WorkerInspection per worker; and StackCollector has the open requests and advances them at
-// each tick.
+// collects everything about one worker, trying one tool after the other; Collection serves one
+// request of the launcher, with a WorkerInspection per worker; and StackCollector has the open
+// collections and advances them at each tick.
 #include "agent/node/hang/stack_collector.h"
 
 #include <fcntl.h>
@@ -116,7 +116,7 @@ class HookAnswer {
 
   // Returns true when nothing more will arrive.
   bool advance(std::uint64_t now_ns) {
-    if (waits_for_sleep_) return ask_for_others(now_ns);
+    if (waits_for_sleep_) return request_others(now_ns);
     struct stat status {};
     const off_t size = lstat(file_.c_str(), &status) == 0 ? status.st_size : offset_;
     if (size != size_) changed_at_ns_ = now_ns;
@@ -137,7 +137,7 @@ class HookAnswer {
 
  private:
   // Returns true when the wait for a moment of sleep is given up.
-  bool ask_for_others(std::uint64_t now_ns) {
+  bool request_others(std::uint64_t now_ns) {
     const std::optional<std::uint64_t> before =
         std::exchange(switches_, switches_of_sleeping_threads(process_.pid));
     if (!before || before != switches_) return now_ns - signalled_at_ns_ >= kSleepTimeoutNs;
@@ -159,12 +159,12 @@ class HookAnswer {
   void read_answer() {
     const Descriptor fd(open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (!fd) return;
-    const std::size_t room = ToolRun::kMaxOutputBytes - text_.size();
+    const std::size_t remaining = ToolRun::kMaxOutputBytes - text_.size();
     const auto available = static_cast<std::size_t>(size_ - offset_);
-    std::string text(std::min(room, available), '\0');
+    std::string text(std::min(remaining, available), '\0');
     const ssize_t count = pread(fd.get(), text.data(), text.size(), offset_);
     if (count > 0) text_.append(text, 0, static_cast<std::size_t>(count));
-    is_cut_ |= available > room;
+    is_cut_ |= available > remaining;
   }
 
   const ProcessStat process_;
@@ -249,14 +249,14 @@ class WorkerInspection {
     return is_over_ && (!flight_client_ || flight_is_over_);
   }
 
-  RankEvidence take(std::uint64_t& flight_room) {
+  RankEvidence take(std::uint64_t& flight_bytes_left) {
     if (!is_over_) {
       tool_.reset();
       // At the deadline, an incomplete stack is better than none.
       if (hook_) take_hook_answer();
       end("no answer in time");
     }
-    if (flight_client_) take_flight(flight_room);
+    if (flight_client_) take_flight(flight_bytes_left);
     return std::move(evidence_);
   }
 
@@ -268,11 +268,11 @@ class WorkerInspection {
       flight_client_.emplace(socket, request_.flight_bytes);
   }
 
-  void take_flight(std::uint64_t& flight_room) {
+  void take_flight(std::uint64_t& flight_bytes_left) {
     std::string note;
     for (FlightClient::Record& record : flight_client_->take(note)) {
-      if (record.json.size() > flight_room) continue;
-      flight_room -= record.json.size();
+      if (record.json.size() > flight_bytes_left) continue;
+      flight_bytes_left -= record.json.size();
       FlightJson& added = *evidence_.add_flight_json();
       added.set_backend(std::move(record.backend));
       added.set_complete(record.is_complete);
@@ -379,14 +379,14 @@ class WorkerInspection {
 
 }  // namespace
 
-class StackCollector::Question {
+class StackCollector::Collection {
  public:
-  Question(const CollectStacks& request, const std::vector<Subject>& subjects, Group group,
-           BlockingPool& blocking)
+  Collection(const CollectStacks& request, const std::vector<Subject>& subjects, Group group,
+             BlockingPool& blocking)
       : number_(request.number()),
         group_(std::move(group)),
         wants_records_(request.max_flight_bytes() > 0),
-        flight_room_(request.max_flight_bytes()) {
+        flight_bytes_left_(request.max_flight_bytes()) {
     const std::uint64_t now_ns = monotonic_ns();
     const std::uint32_t requested_ms =
         request.patience_ms() == 0 ? kDefaultStackTimeoutMs : request.patience_ms();
@@ -405,7 +405,7 @@ class StackCollector::Question {
       const std::chrono::nanoseconds timeout(deadline_ns_ - now_ns);
       health_.emplace(*health, steady_now() + timeout);
     }
-    const std::size_t share = flight_room_ / std::max<std::size_t>(subjects.size(), 1);
+    const std::size_t share = flight_bytes_left_ / std::max<std::size_t>(subjects.size(), 1);
     const WorkerInspection::Request how{request.native(), request.light(), deadline_ns_, share};
     const std::vector<ProcessStat> all = read_all_processes();
     for (const Subject& subject : subjects)
@@ -416,8 +416,8 @@ class StackCollector::Question {
 
   // Returns true when the whole answer has been sent.
   bool advance(StackCollectorOwner& owner) {
-    if (!is_answered_) advance_inspections(owner);
-    if (!is_answered_) return false;
+    if (!is_collected_) advance_inspections(owner);
+    if (!is_collected_) return false;
     while (sent_ < answer_.size() || !last_was_sent_) {
       if (owner.waiting_bytes() > kMaxWaitingBytes) return false;
       Event event;
@@ -451,11 +451,11 @@ class StackCollector::Question {
       }
     }
     if (!all_over && now_ns < deadline_ns_) return;
-    is_answered_ = true;
+    is_collected_ = true;
     HostEvidence evidence;
     evidence.set_generation(group_.generation);
     for (const std::unique_ptr<WorkerInspection>& inspection : inspections_)
-      *evidence.add_ranks() = inspection->take(flight_room_);
+      *evidence.add_ranks() = inspection->take(flight_bytes_left_);
     if (wants_records_) owner.add_nccl_positions(evidence);
     if (health_) evidence.set_nccl_health(health_->answer());
     health_.reset();
@@ -466,14 +466,14 @@ class StackCollector::Question {
   const std::uint32_t number_;
   const Group group_;
   const bool wants_records_;
-  std::uint64_t flight_room_;
+  std::uint64_t flight_bytes_left_;
   std::uint64_t deadline_ns_ = 0;
   // Set when the search has finished. Shared with the search, which may outlive this object.
   const std::shared_ptr<std::optional<StackTools>> tools_ =
       std::make_shared<std::optional<StackTools>>();
   std::vector<std::unique_ptr<WorkerInspection>> inspections_;
   std::optional<RasQuestion> health_;
-  bool is_answered_ = false;
+  bool is_collected_ = false;
   std::string answer_;
   std::size_t sent_ = 0;
   bool last_was_sent_ = false;
@@ -491,21 +491,22 @@ void StackCollector::collect(const CollectStacks& request,
   std::vector<Subject> subjects;
   const auto& wanted = request.ranks();
   for (const std::unique_ptr<Worker>& worker : workers) {
-    const bool is_asked =
+    const bool is_requested =
         wanted.empty() || std::find(wanted.begin(), wanted.end(), worker->rank()) != wanted.end();
-    if (is_asked) subjects.push_back({worker->rank(), worker->pid(), is_alive(worker->state())});
+    if (is_requested)
+      subjects.push_back({worker->rank(), worker->pid(), is_alive(worker->state())});
   }
   // Requests beyond the limit get an empty answer.
-  if (questions_.size() >= kMaxQuestions) subjects.clear();
-  questions_.push_back(std::make_unique<Question>(request, subjects, group, blocking_));
+  if (collections_.size() >= kMaxRequests) subjects.clear();
+  collections_.push_back(std::make_unique<Collection>(request, subjects, group, blocking_));
   tick();
 }
 
 void StackCollector::tick() {
-  std::erase_if(questions_, [this](const std::unique_ptr<Question>& question) {
-    return question->advance(owner_);
+  std::erase_if(collections_, [this](const std::unique_ptr<Collection>& collection) {
+    return collection->advance(owner_);
   });
-  if (!questions_.empty() && !is_ticking_) wait_tick();
+  if (!collections_.empty() && !is_ticking_) wait_tick();
 }
 
 void StackCollector::wait_tick() {

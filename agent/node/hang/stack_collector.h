@@ -41,7 +41,7 @@ class StackCollectorOwner {
 
 class StackCollector {
  public:
-  static constexpr std::size_t kMaxQuestions = 4;
+  static constexpr std::size_t kMaxRequests = 4;
   static constexpr std::size_t kMaxTools = 4;
 
   struct Subject {
@@ -66,7 +66,7 @@ class StackCollector {
                const Group& group);
 
  private:
-  class Question;
+  class Collection;
   void wait_tick();
   void tick();
 
@@ -74,7 +74,7 @@ class StackCollector {
   StackCollectorOwner& owner_;
   boost::asio::steady_timer timer_;
   bool is_ticking_ = false;
-  std::vector<std::unique_ptr<Question>> questions_;
+  std::vector<std::unique_ptr<Collection>> collections_;
 };
 
 }  // namespace ivy

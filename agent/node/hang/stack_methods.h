@@ -26,6 +26,7 @@ struct StackFacts {
 // process in uninterruptible sleep reacts to neither signals nor debuggers, a stopped one not to
 // signals.
 std::vector<StackMethod> stack_methods(const StackFacts& facts);
+// Returns why stack_methods() is empty, for people.
 std::string why_no_stack(const StackFacts& facts);
 
 // Returns true if this tool's output contains a stack.

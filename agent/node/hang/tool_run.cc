@@ -51,10 +51,10 @@ bool ToolRun::read_output() {
     const ssize_t count = read(output_fd_.get(), buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return count == 0;
-    const std::size_t room = kMaxOutputBytes - output_.size();
+    const std::size_t remaining = kMaxOutputBytes - output_.size();
     const auto bytes = static_cast<std::size_t>(count);
-    output_.append(buffer.data(), std::min(room, bytes));
-    output_was_cut_ |= bytes > room;
+    output_.append(buffer.data(), std::min(remaining, bytes));
+    output_was_cut_ |= bytes > remaining;
   }
 }
 

@@ -41,7 +41,7 @@ class ToolRun {
 
  private:
   ToolRun() = default;
-  bool read_output();
+  bool read_output();  // Returns true when all output has been read.
 
   pid_t pid_ = -1;
   Descriptor pidfd_;

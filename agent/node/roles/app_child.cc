@@ -105,14 +105,14 @@ void AppChild::collect() {
   if (ended_) status_ = exit_status_from_wait(info.si_code, info.si_status);
 }
 
-bool AppChild::has_group() {
+bool AppChild::reap() {
   if (pid_ == 0 || has_group_exited_) return false;
   if (ended_) waitpid(pid_, nullptr, WNOHANG);
   has_group_exited_ = kill(-pid_, 0) != 0 && errno == ESRCH;
   return !has_group_exited_;
 }
 
-bool AppChild::is_ready() {
+bool AppChild::check_ready() {
   if (was_ready_ || server_.ready_address().empty()) return true;
   SocketAddress address = parse_with_port(server_.ready_address());
   const Descriptor fd(address.open_socket());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that app-run has started: a server, the client, or a check. Thread: one. Lifetime: the
-// owner must kill its process group.
+// A process that app-run has started: a server, the client, or a check. Not thread-safe. Lifetime:
+// the owner must kill its process group.
 #pragma once
 
 #include <sys/types.h>
@@ -27,10 +27,12 @@ class AppChild {
   // Starts the process from `path`, or from PATH if empty. Returns false, after printing the
   // reason, if it cannot be started.
   bool start(const Environment& environment, const std::string& path = {});
-  // Records the exit if the process has exited. The process remains a zombie until has_group() is
+  // Records the exit if the process has exited. The process remains a zombie until reap() is
   // called, so that its pid still belongs to its process group.
   void collect();
-  bool is_ready();
+  // Checks whether a server accepts connections and, if it has a path for that, responds with 200.
+  // Blocks for at most a few seconds. Once ready, it remains ready.
+  bool check_ready();
 
   bool has_ended() const { return ended_; }
   bool has_succeeded() const { return ended_ && exit_code() == 0; }
@@ -39,13 +41,14 @@ class AppChild {
   int signal() const { return status_.signal; }  // The signal that killed it; 0 if none.
   void send(int signal) const;
   void kill_group(int signal) const;
-  // Returns true if the process or another one in its group exists. Reaps the process; once the
-  // group is empty, kill_group() does nothing.
-  bool has_group();
+  // Reaps the process if it has exited. Returns true while any process of its group exists; once
+  // the group is empty, kill_group() does nothing.
+  bool reap();
 
   // Prints how the process exited, with the last lines of its output.
   void print_exit(const std::string& app) const;
   void show_last_lines() const;
+  // Returns the last line of its output; empty if it has printed nothing or its output is shown.
   std::string last_line() const;
 
  private:

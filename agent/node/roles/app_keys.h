@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of the job's store with which the ranks of an app notify each other that they are ready or
-// have exited. descriptor() becomes readable when a wait has finished. Thread: one; the store
+// have exited. descriptor() becomes readable when a wait has finished. Not thread-safe; the store
 // finishes waits on its own threads. Lifetime: call leave() before destruction.
 #pragma once
 

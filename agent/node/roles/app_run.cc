@@ -126,12 +126,14 @@ class AppRun {
     if (client_) client_->send(signal);
   }
 
-  bool is_interrupted() {
+  // Returns true if the app must end, and then sets failure_.
+  bool check_interrupted() {
     if (stopped_by_ != 0) failure_ = 128 + stopped_by_;
-    return stopped_by_ != 0 || keys_.is_lost() || has_lost_server();
+    return stopped_by_ != 0 || keys_.is_lost() || check_lost_server();
   }
 
-  bool has_lost_server() {
+  // Returns true if a server has failed. Reports it, unless it was stopped.
+  bool check_lost_server() {
     for (const AppChild& server : servers_) {
       if (!server.has_failed()) continue;
       // A stop, or the app's end, may reach the servers before or after this process.
@@ -175,7 +177,7 @@ class AppRun {
     keys_.watch_ready();
     while (!keys_.first_is_ready()) {
       pump(kIdleMs);
-      if (is_interrupted()) return false;
+      if (check_interrupted()) return false;
       // The first rank gives up earlier and reports the reason, unless it is stopped.
       if (monotonic_ns() > deadline_ns_ + kFirstMarginNs)
         return give_up("the servers of rank 0 did not become ready");
@@ -189,9 +191,9 @@ class AppRun {
       failure_ = kExitFailed;
       return false;
     }
-    while (!servers_.back().is_ready()) {
+    while (!servers_.back().check_ready()) {
       pump(kProbeMs);
-      if (is_interrupted()) return false;
+      if (check_interrupted()) return false;
       if (monotonic_ns() > deadline_ns_)
         return give_up(server.role() + " did not become ready at " + server.ready_address());
     }
@@ -209,7 +211,7 @@ class AppRun {
       while (!check.has_ended()) {
         pump(kIdleMs);
         check.collect();
-        if (is_interrupted()) {
+        if (check_interrupted()) {
           check.kill_group(SIGKILL);
           return false;
         }
@@ -218,7 +220,7 @@ class AppRun {
           return give_up("the readiness command did not exit");
         }
       }
-      check.has_group();  // Reaps it, since there may be many.
+      check.reap();  // There may be many.
       if (check.has_succeeded()) return true;
       if (monotonic_ns() > deadline_ns_)
         return give_up("not all processes joined: " + check.last_line());
@@ -244,7 +246,7 @@ class AppRun {
       if (client_ && client_->has_ended()) return end_of_client();
       if (!client_ && keys_.is_first() && !servers_.empty() && servers_.front().has_ended())
         return end_of_first_server();
-      const bool is_over = is_interrupted();
+      const bool is_over = check_interrupted();
       if (keys_.has_ended()) return 0;
       if (is_over) return wait_for_stopped_client();
       pump(kIdleMs);
@@ -311,8 +313,8 @@ class AppRun {
     }
     // Processes left in their groups may still clean up after the servers have exited, such as
     // Python's process that unlinks multiprocessing semaphores.
-    const auto has_group = [](AppChild& server) { return server.has_group(); };
-    while (std::ranges::any_of(servers_, has_group) && monotonic_ns() < end) pump(kProbeMs);
+    const auto is_left = [](AppChild& server) { return server.reap(); };
+    while (std::ranges::any_of(servers_, is_left) && monotonic_ns() < end) pump(kProbeMs);
     for (AppChild& server : servers_) server.kill_group(SIGKILL);
     for (const AppServer& server : plan_.servers())
       for (const Variable& variable : server.environment())

@@ -10,7 +10,7 @@
 // containment includes them.
 //
 // The ranks synchronize through the keys app/ready, app/end and app/done/RANK of the job's store.
-// Thread: one, besides the threads of AppStore.
+// Not thread-safe; AppStore has its own threads.
 #pragma once
 
 #include "agent/node/roles/app_keys.h"

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// An MPI library finds its rank and its peers through a descriptor (PMI) or variables (PMIx) that
+// it inherits. This program gets them from the servers of its host before it executes the worker's
+// program.
 #include "agent/node/roles/mpi_exec.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -13,9 +15,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "proto/contract/exit_code.h"
 #include "proto/contract/status.h"
+#include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"
@@ -25,53 +29,60 @@ namespace ivy {
 namespace {
 
 // PMIx's variables take a few kilobytes.
-constexpr std::size_t kMaxAnswer = 1u << 20;
-// Above the descriptors that programs may expect to be free.
-constexpr int kLowestFd = 100;
+constexpr std::size_t kMaxVariableBytes = 1u << 20;
+// The PMI descriptor is above those that programs may expect to be free.
+constexpr int kLowestPmiFd = 100;
 
-struct MpiExec {
-  std::string directory;
-  std::string path;
-  bool pmi = false;
-  bool pmix = false;
-  char** arguments = nullptr;
+struct Arguments {
+  std::string directory;  // The job's directory, in which this host's servers have their sockets.
+  std::string path;       // The program to execute.
+  bool use_pmi = false;
+  bool use_pmix = false;
+  char** program_arguments = nullptr;  // Starts with the program's name; null-terminated.
 };
 
 void set_variable(const std::string& name, const std::string& value) {
   setenv(name.c_str(), value.c_str(), 1);
 }
 
-bool parse(int argc, char** argv, MpiExec& exec) {
+// Returns nothing if an argument is unknown or one that is required is missing.
+std::optional<Arguments> parse(int argc, char** argv) {
+  Arguments arguments;
   int i = 0;
   for (; i < argc && std::string_view(argv[i]) != "--"; ++i) {
     const std::string_view word = argv[i];
     const bool has_value = i + 1 < argc;
     if (word == "--pmi") {
-      exec.pmi = true;
+      arguments.use_pmi = true;
     } else if (word == "--pmix") {
-      exec.pmix = true;
+      arguments.use_pmix = true;
     } else if (word == "--directory" && has_value) {
-      exec.directory = argv[++i];
+      arguments.directory = argv[++i];
     } else if (word == "--path" && has_value) {
-      exec.path = argv[++i];
+      arguments.path = argv[++i];
     } else {
-      return false;
+      return std::nullopt;
     }
   }
-  exec.arguments = argv + i + 1;
-  return i + 1 < argc && !exec.directory.empty() && !exec.path.empty();
+  const bool has_program = i + 1 < argc && !arguments.path.empty();
+  const bool has_server = arguments.use_pmi || arguments.use_pmix;
+  if (!has_program || !has_server || arguments.directory.empty()) return std::nullopt;
+  arguments.program_arguments = argv + i + 1;
+  return arguments;
 }
 
-// Connects and tells the server which rank this is.
+// Connects and tells the server which rank this is. Fails with kNotFound if there is no socket.
 Result<Descriptor> connect_as_rank(const std::string& path) {
   SocketAddress address = unix_address(path);
+  if (!address.is_valid()) return Error{Code::kInvalidArgument, path + " is too long for a socket"};
   Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const bool is_connected =
-      fd && address.is_valid() && connect(fd.get(), address.get(), address.size) == 0;
-  if (!is_connected && errno == ENOENT)
-    return Error{Code::kNotFound, "this host has no socket " + path.substr(path.rfind('/') + 1) +
-                                      " (Open MPI needs ivy-pmix next to ivy-node)"};
-  if (!is_connected) return errno_error(Code::kUnavailable, "connect to " + path, errno);
+  if (!fd) return errno_error(Code::kResourceExhausted, "create a socket", errno);
+  if (connect(fd.get(), address.get(), address.size) != 0) {
+    const int error = errno;
+    if (error == ENOENT)
+      return Error{Code::kNotFound, "this host has no socket " + path.substr(path.rfind('/') + 1)};
+    return errno_error(Code::kUnavailable, "connect to " + path, error);
+  }
   if (!write_all(fd.get(), "rank " + own_variable("IVY_RANK") + "\n"))
     return errno_error(Code::kUnavailable, "write to " + path, errno);
   return fd;
@@ -79,66 +90,80 @@ Result<Descriptor> connect_as_rank(const std::string& path) {
 
 Result<void> join_pmi(const std::string& directory) {
   const Descriptor fd = IVY_TRY(connect_as_rank(directory + "/pmi.sock"));
-  const int kept = fcntl(fd.get(), F_DUPFD, kLowestFd);
-  if (kept < 0)
+  // The program inherits this duplicate, so it stays open across the exec.
+  const int inherited_fd = fcntl(fd.get(), F_DUPFD, kLowestPmiFd);
+  if (inherited_fd < 0)
     return errno_error(Code::kResourceExhausted, "duplicate the descriptor for PMI", errno);
-  set_variable("PMI_FD", std::to_string(kept));
+  set_variable("PMI_FD", std::to_string(inherited_fd));
   set_variable("PMI_RANK", own_variable("IVY_RANK"));
   set_variable("PMI_SIZE", own_variable("IVY_WORLD_SIZE"));
   set_variable("MPI_LOCALRANKID", own_variable("IVY_LOCAL_RANK"));
   set_variable("MPI_LOCALNRANKS", own_variable("IVY_LOCAL_WORLD_SIZE"));
-  // With the variables of PMIx next to these, MPICH 5 would not know which to use.
+  // MPICH 5 cannot choose if PMIx variables are also set.
   set_variable("MPIR_CVAR_PMI_VERSION", "1");
   return {};
 }
 
+// Sets the variables that the server returns (agent/pmix/rank_socket.h describes the response).
 Result<void> join_pmix(const std::string& directory) {
-  const Descriptor fd = IVY_TRY(connect_as_rank(directory + "/pmix.sock"));
-  const std::optional<std::string> answer = read_from(fd.get(), kMaxAnswer);
-  if (!answer) return errno_error(Code::kUnavailable, "read from the PMIx server", errno);
-  if (answer->empty()) return Error{Code::kUnavailable, "the PMIx server does not answer"};
+  const Result<Descriptor> fd = connect_as_rank(directory + "/pmix.sock");
+  if (!fd.ok() && fd.error().code == Code::kNotFound)
+    return Error{Code::kNotFound,
+                 fd.error().message + " (Open MPI needs ivy-pmix next to ivy-node)"};
+  if (!fd.ok()) return fd.error();
+  const std::optional<std::string> response = read_from(fd->get(), kMaxVariableBytes);
+  if (!response) return errno_error(Code::kUnavailable, "read from the PMIx server", errno);
+  if (response->empty()) return Error{Code::kUnavailable, "the PMIx server does not answer"};
+  std::string_view rest = *response;
   constexpr std::string_view kError = "error: ";
-  if (answer->starts_with(kError))
-    return Error{Code::kUnavailable,
-                 answer->substr(kError.size(), answer->find('\0') - kError.size())};
-  std::string_view rest = *answer;
+  if (rest.starts_with(kError))
+    return Error{Code::kUnavailable, std::string(take_part(rest, '\0').substr(kError.size()))};
   while (!rest.empty()) {
-    const std::string_view one = rest.substr(0, rest.find('\0'));
-    rest.remove_prefix(std::min(one.size() + 1, rest.size()));
-    const std::size_t equals = one.find('=');
+    const std::string_view entry = take_part(rest, '\0');
+    const std::size_t equals = entry.find('=');
     if (equals != std::string_view::npos)
-      set_variable(std::string(one.substr(0, equals)), std::string(one.substr(equals + 1)));
+      set_variable(std::string(entry.substr(0, equals)), std::string(entry.substr(equals + 1)));
   }
   return {};
 }
 
-int reject(const std::string& why) {
-  std::fprintf(stderr,
-               "ivyrun: error[IVY-R014]: rank %s: cannot join the MPI world: %s\n"
-               "  fix:   --allow-singletons, if each worker should run alone\n",
-               own_variable("IVY_RANK").c_str(), why.c_str());
-  return kExitRejected;
+// Joins through each server that is wanted. It is not known which one the program's library uses,
+// so this fails only if all of them failed, and gives each reason.
+Result<void> join_world(const Arguments& arguments) {
+  std::vector<Result<void>> attempts;
+  if (arguments.use_pmi) attempts.push_back(join_pmi(arguments.directory));
+  if (arguments.use_pmix) attempts.push_back(join_pmix(arguments.directory));
+  std::vector<std::string> reasons;
+  for (const Result<void>& attempt : attempts)
+    if (!attempt.ok()) reasons.push_back(attempt.error().message);
+  if (reasons.size() < attempts.size()) return {};
+  return Error{Code::kUnavailable, "cannot join the MPI world: " + joined(reasons, "; ")};
+}
+
+void print_error(const std::string& message) {
+  std::fprintf(stderr, "ivyrun: error[IVY-R014]: rank %s: %s\n", own_variable("IVY_RANK").c_str(),
+               message.c_str());
 }
 
 }  // namespace
 
 int run_mpi_exec(int argc, char** argv) {
-  MpiExec exec;
-  if (!parse(argc, argv, exec)) {
+  const std::optional<Arguments> arguments = parse(argc, argv);
+  if (!arguments) {
     std::fprintf(stderr, "ivy-node mpi-exec: wrong arguments\n");
     return kExitUsage;
   }
-  const Result<void> pmi = exec.pmi ? join_pmi(exec.directory) : Result<void>();
-  const Result<void> pmix = exec.pmix ? join_pmix(exec.directory) : Result<void>();
-  const bool has_pmi = exec.pmi && pmi.ok();
-  const bool has_pmix = exec.pmix && pmix.ok();
-  if (!has_pmi && !has_pmix) return reject(exec.pmi ? pmi.error().message : pmix.error().message);
-  // Tells the Python hook that this process itself has its place in the MPI world.
+  const Result<void> world = join_world(*arguments);
+  if (!world.ok()) {
+    print_error(world.error().message);
+    std::fputs("  fix:   --allow-singletons, if each worker should run alone\n", stderr);
+    return kExitRejected;
+  }
+  // The Python hook must not join again in this process: its id says so.
   set_variable("IVY_MPI", std::to_string(getpid()));
-  execv(exec.path.c_str(), exec.arguments);
+  execv(arguments->path.c_str(), arguments->program_arguments);
   const int error = errno;
-  std::fprintf(stderr, "ivyrun: error[IVY-R014]: rank %s: execute %s: %s\n",
-               own_variable("IVY_RANK").c_str(), exec.path.c_str(), std::strerror(error));
+  print_error("execute " + arguments->path + ": " + std::strerror(error));
   return error == ENOENT ? kExitNotFound : kExitNotExecutable;
 }
 

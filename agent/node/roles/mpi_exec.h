@@ -5,8 +5,9 @@
 //   ivy-node mpi-exec --directory JOBDIR [--pmi] [--pmix] --path FILE -- ARGUMENTS...
 //
 // --pmi: connects to JOBDIR/pmi.sock and sets PMI_FD to the descriptor. --pmix: sets the variables
-// that JOBDIR/pmix.sock returns. With both, one of them may fail, because it is not known which one
-// the program's library uses. Rank and world size are taken from the worker's variables.
+// that JOBDIR/pmix.sock returns. At least one of them is required. With both, one may fail, because
+// it is not known which one the program's library uses. Rank and world size are taken from the
+// worker's variables.
 #pragma once
 
 namespace ivy {

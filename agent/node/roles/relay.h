@@ -59,8 +59,8 @@ int run_relay();
 // running here.
 Result<int> open_job(const OpenLine& request);
 
-// Copies in both directions until one end closes (see above). `pending` was already read from the
-// input and is sent to the socket first. Sets O_NONBLOCK on all three. Returns 0.
+// Copies in both directions until one end closes, as described at the top. `pending` was already
+// read from the input and is sent to the socket first. Sets O_NONBLOCK on all three. Returns 0.
 int copy_both_directions(int input_fd, int output_fd, int socket_fd, std::string pending);
 
 }  // namespace ivy

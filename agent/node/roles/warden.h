@@ -52,8 +52,9 @@ struct WardenRecord {
   std::uint64_t start_time = 0;  // From /proc/PID/stat; with the pid it identifies the process.
   std::optional<int> exit_code;  // The supervisor's (kSupervisor*, or 128 + signal), kWardenFailed.
 };
-// Converts a record to text and back. Returns std::nullopt if the text is not a record. Pure.
+// Returns the lines "warden PID START_TIME" and, once there is an exit code, "exit CODE". Pure.
 std::string encode_warden_record(const WardenRecord& record);
+// Returns nothing if the text does not start with such lines. Pure.
 std::optional<WardenRecord> parse_warden_record(std::string_view text);
 
 // Becomes the warden and forks the supervisor. Returns the supervisor's exit code (or 128 + signal)

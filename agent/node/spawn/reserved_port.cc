@@ -15,12 +15,13 @@
 namespace ivy {
 namespace {
 
-// Returns the errno of the failure, or 0, as the next two do.
+// Returns 0 or an errno.
 int allow_reuse(int fd) {
   const int on = 1;
   return setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 ? 0 : errno;
 }
 
+// Returns 0 or an errno.
 int bind_wildcard_v6(int fd, std::uint16_t port) {
   const int off = 0;
   // One socket for both families: torch binds [::] first, and 0.0.0.0 if there is no IPv6.
@@ -32,6 +33,7 @@ int bind_wildcard_v6(int fd, std::uint16_t port) {
   return bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
 }
 
+// Returns 0 or an errno.
 int bind_wildcard_v4(int fd, std::uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

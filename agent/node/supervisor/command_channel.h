@@ -6,7 +6,7 @@
 //   accepted --preamble, Attach within 5 s--> attached --newer transport, or end of file--> closed
 //
 // A transport that sends invalid bytes is closed; the others are not affected.
-// Thread: the loop's, except for send_alive(). Lifetime: outlived by owner and lease.
+// Thread: the loop's, except for send_alive(). Lifetime: owner and lease must outlive it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -96,10 +96,10 @@ class CommandChannel {
   void lose(const TransportPointer& transport, TransportLoss loss);
   void close(const TransportPointer& transport);
   void write_some();
-  // Call both with write_mutex_ held. refill() moves the next frames into `out` after its contents
-  // were written, and returns false if no frame is due.
+  // Moves the next frames into `out` after its contents were written. Returns false if no frame is
+  // due. Requires write_mutex_.
   bool refill(Transport& transport);
-  ssize_t write_out(Transport& transport);
+  ssize_t write_out(Transport& transport);  // Requires write_mutex_.
 
   boost::asio::io_context& loop_;
   boost::asio::posix::stream_descriptor listener_;

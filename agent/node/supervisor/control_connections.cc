@@ -107,8 +107,8 @@ bool ControlConnections::accept_one() {
   return true;
 }
 
-// Makes room if kMaxUnattached peers have connected without attaching as a rank. Processes that
-// only observe never attach, and others may be idle or hostile.
+// Closes the oldest connection that has not attached as a rank if there are kMaxUnattached of them.
+// Processes that only observe never attach, and others may be idle or hostile.
 void ControlConnections::close_oldest_unattached() {
   std::vector<Pointer> unattached;
   for (const Pointer& connection : connections_)
@@ -125,11 +125,11 @@ void ControlConnections::read(const Pointer& connection) {
                                 });
 }
 
-// Returns false if the connection has ended or must be closed.
 bool ControlConnections::take_packets(const Pointer& connection) {
   std::array<char, control::kMaxPacketBytes + 1> buffer;
   for (int i = 0; i < kPacketsPerTurn; ++i) {
-    // The kernel discards descriptors that a worker sends, because this call offers no room.
+    // The kernel discards descriptors that a worker sends, because this call has no buffer for
+    // them.
     const ssize_t count =
         recv(connection->socket.native_handle(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The connections of the control socket (proto/wire/control_wire.h): accepts them, reads whole
 // packets, and sends answers. Accepts only our own user. A peer that sends garbage, nothing, or too
-// much loses its connection; other peers are not affected. Thread: the loop's. Lifetime: outlived
-// by its owner; destroy it outside its owner's functions.
+// much loses its connection; other peers are not affected. Thread: the loop's. Lifetime: its owner
+// must outlive it; destroy it outside the owner's functions.
 #pragma once
 
 #include <sys/types.h>
@@ -69,9 +69,11 @@ class ControlConnections {
 
  private:
   void accept();
-  bool accept_one();  // Returns false if no descriptor is left.
+  // Returns false if no descriptor is left.
+  bool accept_one();
   void close_oldest_unattached();
   void read(const Pointer& connection);
+  // Returns false if the connection has ended or must be closed.
   bool take_packets(const Pointer& connection);
 
   boost::asio::io_context& loop_;

@@ -325,7 +325,7 @@ void ControlServer::worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus
   if (attached->is_our_child()) return process_ended(*attached, status);
   // The child is a shell above the attached process and exits with that process's status, 128 + N
   // for a signal. 0 shows nothing.
-  if (status_.status(rank).state != RankState::kDied || exit.success()) return;
+  if (status_.status(rank).state != RankState::kDied || exit.is_success()) return;
   process_ended(*attached,
                 ended_status(exit.code > 128 ? ExitStatus{.signal = exit.code - 128} : exit,
                              attached->pid()));

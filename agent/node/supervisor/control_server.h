@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The supervisor's side of the control socket (proto/wire/control_wire.h): attaches workers, gives
 // them the status page and shared memory, detects how attached processes exit, also below a shell,
-// and informs the workers of this host and the launcher. Thread: the loop's. Lifetime: outlived by
-// the event sink; destroy it outside its own functions.
+// and informs the workers of this host and the launcher. Thread: the loop's. Lifetime: the event
+// sink must outlive it; destroy it outside its own functions.
 #pragma once
 
 #include <sys/types.h>
@@ -83,9 +83,9 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   // Adds the state of this rank unless Exited contains it. Returns true if it was added.
   bool known(std::uint32_t rank, RankUpdates& updates) const;
 
-  // Return true if the worker of this rank, or any worker, knows about a failure that has just
-  // happened.
+  // Returns true if the worker of this rank knows about a failure that has just happened.
   bool is_informed(std::uint32_t rank) const;
+  // Returns true if any worker does.
   bool has_informed() const;
   // Sends the operations of every local rank, added to `answer`.
   void send_operations(std::uint32_t number, Operations answer = {});
@@ -114,6 +114,7 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
 
   void send_due_reports();
   void send_rank(std::uint32_t rank);
+  // Returns true if the state was added.
   bool add_known(const AttachedProcess* attached, RankUpdates& updates) const;
   void send_updates(const RankUpdates& updates);
   AttachedPointer attached_of(std::uint32_t rank) const;
@@ -123,7 +124,7 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   ControlConnections connections_;
   JobStatus status_;
   SegmentTable segments_;
-  // The next three have one entry for each local rank.
+  // workers_, attached_ and reports_ have one entry for each local rank.
   std::vector<pid_t> workers_;  // The ranks' own processes, our children; 0 if not started.
   std::vector<AttachedPointer> attached_;
   std::vector<ReportQueue> reports_;

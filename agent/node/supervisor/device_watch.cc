@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The probe answers one question at a time, in lines on its standard output: query() sends a
-// question and starts its deadline, read_more() and take_text() read the answer, and answered()
-// continues. There are two questions: how the devices have changed, after a failure (settle(),
+// The probe answers one request at a time, in lines on its standard output: query() sends a request
+// and starts its deadline, read_more() and take_text() read the answer, and end_request()
+// continues. There are two requests: how the devices have changed, after a failure (settle(),
 // send_findings()); and which processes hold memory of the devices, before a restart
 // (await_memory(), check_memory(), query_later()).
 #include "agent/node/supervisor/device_watch.h"
@@ -113,19 +113,18 @@ void DeviceWatch::begin(std::uint32_t generation) {
 
 void DeviceWatch::launch() {
   DescriptorPair answers = make_pipe();
-  DescriptorPair questions = make_pipe();
-  if (!answers || !questions) return;
+  DescriptorPair requests = make_pipe();
+  if (!answers || !requests) return;
   ServerChild child;
   child.program = context_.start.program_directory + "/ivy-probe";
   child.arguments = {child.program, "watch"};
-  child.descriptors = {{questions.first.get(), STDIN_FILENO},
-                       {answers.second.get(), STDOUT_FILENO}};
+  child.descriptors = {{requests.first.get(), STDIN_FILENO}, {answers.second.get(), STDOUT_FILENO}};
   child.in_step = context_.is_in_step();
   const pid_t pid = start_server(std::move(child));
   if (pid <= 0) return;
   pid_ = pid;
   context_.containment->spare(pid_);
-  requests_ = std::move(questions.second);
+  requests_ = std::move(requests.second);
   output_.assign(answers.first.release());
   read_more();
 }
@@ -149,41 +148,41 @@ void DeviceWatch::take_text() {
     begin = stop + 1;
   }
   text_.erase(0, begin);
-  if (answer_.is_complete && question_ != Question::kNone) answered(true);
+  if (answer_.is_complete && pending_ != Request::kNone) end_request(true);
 }
 
-void DeviceWatch::query(Question question) {
-  question_ = question;
+void DeviceWatch::query(Request request) {
+  pending_ = request;
   const bool is_ready = answer_.is_ready;
   answer_ = {};
   answer_.is_ready = is_ready;
-  write_all(requests_.get(), question == Question::kHealth ? "look\n" : "memory\n");
-  timer_.expires_after(is_ready                        ? kAnswerLimit
-                       : question == Question::kHealth ? kEarlyReportLimit
-                                                       : kEarlyStartLimit);
+  write_all(requests_.get(), request == Request::kHealth ? "look\n" : "memory\n");
+  timer_.expires_after(is_ready                      ? kAnswerLimit
+                       : request == Request::kHealth ? kEarlyReportLimit
+                                                     : kEarlyStartLimit);
   timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) answered(false);
+    if (!error) end_request(false);
   });
 }
 
-void DeviceWatch::answered(bool in_time) {
+void DeviceWatch::end_request(bool in_time) {
   timer_.cancel();
-  const Question question = std::exchange(question_, Question::kNone);
-  if (question == Question::kHealth) send_findings(in_time);
-  // A late answer would be mistaken for the answer to the next question.
+  const Request request = std::exchange(pending_, Request::kNone);
+  if (request == Request::kHealth) send_findings(in_time);
+  // A late answer would be mistaken for the answer to the next request.
   if (!in_time) return lost();
-  if (question == Question::kMemory) {
+  if (request == Request::kMemory) {
     held_ = answer_.held;
     check_memory();
   }
-  if (on_first_health_ && question_ == Question::kNone) query(Question::kHealth);
+  if (on_first_health_ && pending_ == Request::kNone) query(Request::kHealth);
 }
 
 void DeviceWatch::settle(std::function<void()> then) {
-  if (!must_check_ || !is_running() || question_ == Question::kHealth) return then();
+  if (!must_check_ || !is_running() || pending_ == Request::kHealth) return then();
   on_first_health_ = std::move(then);
-  if (question_ == Question::kMemory) return;  // That answer comes first.
-  query(Question::kHealth);
+  if (pending_ == Request::kMemory) return;  // That answer comes first.
+  query(Request::kHealth);
 }
 
 void DeviceWatch::send_findings(bool in_time) {
@@ -205,19 +204,19 @@ void DeviceWatch::send_findings(bool in_time) {
 
 void DeviceWatch::sample() {
   // Not before the probe is ready: a slow driver would be taken for a hung one.
-  if (is_running() && answer_.is_ready && question_ == Question::kNone && waiting_.empty())
-    query(Question::kMemory);
+  if (is_running() && answer_.is_ready && pending_ == Request::kNone && waiting_.empty())
+    query(Request::kMemory);
 }
 
 void DeviceWatch::await_memory(Start next) {
-  if (used_before_.empty() || question_ == Question::kHealth) return next.start();
+  if (used_before_.empty() || pending_ == Request::kHealth) return next.start();
   // The workers failed before the probe was due to start.
   if (!is_running() && !was_lost_) launch();
   if (!is_running()) return next.start();
   context_.containment->spare(pid_);
   waiting_.push_back({std::move(next)});
   // Otherwise the pending answer serves this start too.
-  if (waiting_.size() == 1 && question_ == Question::kNone) query(Question::kMemory);
+  if (waiting_.size() == 1 && pending_ == Request::kNone) query(Request::kMemory);
 }
 
 void DeviceWatch::start_all() {
@@ -228,7 +227,7 @@ void DeviceWatch::start_all() {
 void DeviceWatch::give_up() {
   if (waiting_.empty()) return;
   const std::vector<Waiting> given_up = std::exchange(waiting_, {});
-  question_ = Question::kNone;
+  pending_ = Request::kNone;
   close();
   for (const Waiting& waiting : given_up) waiting.next.reject();
   if (const auto then = std::exchange(on_first_health_, nullptr)) then();
@@ -246,14 +245,14 @@ void DeviceWatch::check_memory() {
   const std::int64_t now_ns = monotonic_ns();
   std::vector<Waiting> still, free;
   for (Waiting& waiting : std::exchange(waiting_, {}))
-    (must_wait(waiting, held, now_ns) ? still : free).push_back(std::move(waiting));
+    (keep_waiting(waiting, held, now_ns) ? still : free).push_back(std::move(waiting));
   waiting_ = std::move(still);
   if (!waiting_.empty()) query_later();
   for (const Waiting& waiting : free) waiting.next.start();
 }
 
-bool DeviceWatch::must_wait(Waiting& waiting, const std::vector<HeldMemory>& held,
-                            std::int64_t now_ns) {
+bool DeviceWatch::keep_waiting(Waiting& waiting, const std::vector<HeldMemory>& held,
+                               std::int64_t now_ns) {
   const HeldMemory* most = nullptr;
   std::size_t count = 0;
   for (const HeldMemory& one : held) {
@@ -295,7 +294,7 @@ void DeviceWatch::query_later() {
   }
   timer_.expires_after(pause);
   timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && !waiting_.empty() && is_running()) query(Question::kMemory);
+    if (!error && !waiting_.empty() && is_running()) query(Request::kMemory);
   });
 }
 
@@ -315,16 +314,16 @@ void DeviceWatch::reaped(pid_t pid) {
 // Handles the loss of the probe: callers that wait for an answer get the findings so far.
 void DeviceWatch::lost() {
   was_lost_ = true;
-  const Question question = std::exchange(question_, Question::kNone);
+  const Request request = std::exchange(pending_, Request::kNone);
   close();
-  if (question == Question::kHealth || on_first_health_) send_findings(true);
+  if (request == Request::kHealth || on_first_health_) send_findings(true);
   if (!waiting_.empty()) start_all();
 }
 
 void DeviceWatch::end() {
   on_first_health_ = nullptr;
   waiting_.clear();
-  question_ = Question::kNone;
+  pending_ = Request::kNone;
   close();
 }
 

@@ -68,20 +68,21 @@ class DeviceWatch {
   void end();
 
  private:
-  enum class Question { kNone, kHealth, kMemory };
+  enum class Request { kNone, kHealth, kMemory };
   struct Waiting {
     Start next;
     std::int64_t since_ns = 0;  // 0 if the user has not been notified yet.
   };
   void launch();
   bool is_running() const { return pid_ != 0; }
-  void query(Question question);
+  void query(Request request);
   void read_more();
   void take_text();
-  void answered(bool in_time);
+  void end_request(bool in_time);
   void send_findings(bool in_time);
   void check_memory();
-  bool must_wait(Waiting& waiting, const std::vector<HeldMemory>& held, std::int64_t now_ns);
+  // Notifies the user of the wait. Returns false if the start need not wait any longer.
+  bool keep_waiting(Waiting& waiting, const std::vector<HeldMemory>& held, std::int64_t now_ns);
   void query_later();
   void send_note(const std::string& text, bool is_warning);
   void start_all();
@@ -89,13 +90,13 @@ class DeviceWatch {
   void close();
 
   SupervisorContext& context_;
-  boost::asio::steady_timer timer_;  // The probe's start, its answer's limit, the next question.
+  boost::asio::steady_timer timer_;  // The probe's start, its answer's limit, the next request.
   boost::asio::posix::stream_descriptor output_;
   Descriptor requests_;  // The process's standard input.
   pid_t pid_ = 0;
   std::string buffer_, text_;
   WatchAnswer answer_;
-  Question question_ = Question::kNone;
+  Request pending_ = Request::kNone;
   std::map<std::string, std::uint64_t> used_before_;  // Bytes by UUID of the device.
   bool has_devices_ = false;
   bool must_check_ = false;

@@ -260,7 +260,7 @@ void Generation::tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
 }
 
 void Generation::worker_exited(const Worker& worker) {
-  const bool has_failed = !worker.exit_status().success();
+  const bool has_failed = !worker.exit_status().is_success();
   if (has_failed) devices_.something_failed();
   if (ending_.stopping() || !continues_without_rank_) return;
   store_.rank_exited(worker.rank(), worker.rejoins());

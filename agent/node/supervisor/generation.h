@@ -66,7 +66,7 @@ class Generation final : private HostWorkersEvents {
 
   // Orders a stop. The first reason is reported to the launcher. 0 ns means KILL immediately.
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
-  // Likewise for SIGTERM, whose sender waits for the supervisor's exit.
+  // Orders a stop because of SIGTERM, whose sender waits for the supervisor's exit.
   void order_exit(std::uint64_t grace_ns, const std::string& reason);
   // Exits without a report.
   void finish();

@@ -27,7 +27,7 @@ void add_program(const Hello& hello, TransportKind transport, const BlockingPool
   ProgramRequest request;
   // A file that is missing on the launcher's own host was never saved.
   if (transport != TransportKind::kLocal) request.retry_time = kRetryTime;
-  request.awaits = [&label](const std::string& path) {
+  request.on_wait = [&label](const std::string& path) {
     label.set(path + " to appear on its network file system");
   };
   request.program = hello.program();
@@ -40,9 +40,9 @@ void add_program(const Hello& hello, TransportKind transport, const BlockingPool
   facts.set_program_path(program.path);
   facts.set_program_error(program.error);
   facts.set_program_errno(program.error_number);
-  facts.set_program_library(program.library);
+  facts.set_program_library(program.mpi_libraries);
   facts.set_program_sha256(program.sha256);
-  facts.set_program_first_line(program.first_line);
+  facts.set_program_first_line(program.shebang);
   facts.set_program_is_script(program.is_script);
   facts.set_interpreter(program.interpreter);
   facts.set_interpreter_version(program.interpreter_version);

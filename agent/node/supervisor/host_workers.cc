@@ -77,7 +77,7 @@ struct HostWorkers::Start {
   std::vector<std::uint32_t> indexes;  // Indexes into workers_; used by the loop only.
   std::vector<std::unique_ptr<WorkerLaunch>> launches;
 
-  std::mutex mutex;  // Guards the next two and begin() of the launches.
+  std::mutex mutex;  // Guards is_cancelled, has_begun and begin() of the launches.
   bool is_cancelled = false;
   bool has_begun = false;  // A process has been created.
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/devices/watch_answer.h"
 #include "agent/node/hang/stack_collector.h"
 #include "agent/node/spawn/containment.h"
 #include "agent/node/spawn/processor_share.h"

@@ -4,7 +4,8 @@
 // provided the service, rank 0 could not be restarted alone. Each generation has a separate
 // service.
 //
-// Thread: the supervisor's loop. Lifetime: outlived by the context; kills the process.
+// Thread: the supervisor's loop. Lifetime: the context must outlive it; the
+// destructor kills the process.
 #pragma once
 
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // begin() starts a generation, make_page() creates the status page on the first request. set() and
-// mark_alive() change the state of a rank, in the map here and in the page; take() does the same
-// with updates from other hosts. publish() wakes the workers. operations() and find_stall() read
+// mark_alive() change the state of a rank, in the map here and in the page; take() applies updates
+// from other hosts to both. publish() wakes the workers. operations() and find_stall() read
 // the slots that workers write.
 #include "agent/node/supervisor/job_status.h"
 

@@ -67,6 +67,7 @@ class JobStatus {
   void publish();
 
   const RankLayout& layout() const { return layout_; }
+  // Returns nothing for a rank of another host.
   std::optional<std::uint32_t> slot_of(std::uint32_t rank) const;
 
   // Returns the operations of every local rank with a slot in use, including dead ranks.

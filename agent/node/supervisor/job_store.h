@@ -10,7 +10,8 @@
 // The process is `ivy-node rendezvous`, a child of the supervisor outside the workers' containment,
 // so that the last worker can still use it during a stop. It exits with the supervisor.
 //
-// Thread: the supervisor's loop. Lifetime: outlived by the context; kills the process.
+// Thread: the supervisor's loop. Lifetime: the context must outlive it; the
+// destructor kills the process.
 #pragma once
 
 #include <sys/types.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Identifies the MPI libraries that this host's workers have loaded, by the contents of their
-// files. All ranks of a world must have the same one. Thread: any, one at a time; reads users'
-// files.
+// files. All ranks of a world must have the same one. Not thread-safe; reads users' files.
 #pragma once
 
 #include <sys/types.h>

@@ -9,7 +9,8 @@
 // starts. The process is a child of the supervisor outside the workers' containment, and exits with
 // the supervisor.
 //
-// Thread: the supervisor's loop. Lifetime: outlived by context and workers; kills the servers.
+// Thread: the supervisor's loop. Lifetime: context and workers must outlive it; the
+// destructor kills the servers.
 #pragma once
 
 #include <sys/types.h>

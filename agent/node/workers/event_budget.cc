@@ -45,9 +45,9 @@ bool EventBudget::take_held_updates(std::uint64_t waiting_bytes) {
 }
 
 void EventBudget::keep(const Event& event, std::string bytes) {
-  const bool has_room = kept_text_bytes_ + text_bytes(event) <= kMaxTextBytes;
-  if (has_room) kept_text_bytes_ += text_bytes(event);
-  kept_.push_back(has_room ? std::move(bytes) : bare_event(event));
+  const bool fits = kept_text_bytes_ + text_bytes(event) <= kMaxTextBytes;
+  if (fits) kept_text_bytes_ += text_bytes(event);
+  kept_.push_back(fits ? std::move(bytes) : bare_event(event));
 }
 
 void EventBudget::forget_kept() {

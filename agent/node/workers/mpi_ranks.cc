@@ -66,14 +66,14 @@ MpiEnd MpiRanks::classify(std::uint32_t number, const ExitStatus& status) const 
                                                (rank.text.empty() ? "" : ": " + rank.text)};
     case State::kJoined:
     case State::kVanished:
-      if (status.success())
+      if (status.is_success())
         return MpiEnd{1, "with exit 0 before MPI_Finalize: the other ranks wait for it there"};
       if (status.signal == SIGKILL && rank.kill_at_ns == kKilled)
         return MpiEnd{
             1, "with SIGKILL: its MPI process had exited before MPI_Finalize, so ivyrun killed it"};
       return {};
     case State::kAbsent:
-      if (status.success()) return classify_absent();
+      if (status.is_success()) return classify_absent();
       return {};
     case State::kLeft:
       return {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The MPI state of this host's ranks, as reported by its MPI servers, and the meaning of their
 // exits. A process that leaves its world without MPI_Finalize makes the others wait forever, so it
-// counts as failed whatever its exit code. Pure; thread: any, one at a time.
+// counts as failed whatever its exit code. Pure. Not thread-safe.
 //
 //   absent ──joined──▶ joined ──left──▶ left
 //                        ├──abort──▶ aborted       killed after kAbortNs; its code is MPI_Abort's

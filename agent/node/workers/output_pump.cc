@@ -80,12 +80,12 @@ void OutputPump::wait(Stream& stream) {
                          });
 }
 
-bool OutputPump::has_room() const {
+bool OutputPump::has_credit() const {
   return discarding_ || session_.flow_room() >= session::kOutputHeaderBytes + kMinFreeBytes;
 }
 
 void OutputPump::pump() {
-  for (int chunk = 0; chunk < kChunksPerTurn && !ready_.empty() && has_room(); ++chunk) {
+  for (int chunk = 0; chunk < kChunksPerTurn && !ready_.empty() && has_credit(); ++chunk) {
     Stream& stream = *ready_.front();
     ready_.pop_front();
     if (stream.log && !writer_->has_room()) {
@@ -95,7 +95,7 @@ void OutputPump::pump() {
     stream.is_ready = false;
     read_once(stream);
   }
-  if (ready_.empty() || !has_room() || again_posted_) return;
+  if (ready_.empty() || !has_credit() || again_posted_) return;
   again_posted_ = true;
   boost::asio::post(loop_, [this] {
     again_posted_ = false;

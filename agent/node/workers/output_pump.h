@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves the workers' output from their pipes into the session, within the launcher's credit, and
-// into their log files, which another thread writes. Reads a pipe only if there is room in both: a
+// into their log files, which another thread writes. Reads a pipe only if both accept more: a
 // launcher that does not read, or a file system that does not respond, slows the workers down, but
 // never blocks the loop or fills memory. Streams with data take turns, one chunk each. Thread: the
 // loop's. Lifetime: the session must outlive it; streams live as long as the pump.
@@ -83,7 +83,7 @@ class OutputPump {
  private:
   struct Stream;
   void wait(Stream& stream);
-  bool has_room() const;
+  bool has_credit() const;
   void read_once(Stream& stream);
   void forward(Stream& stream, std::string_view bytes);
   void end(Stream& stream);
@@ -97,7 +97,7 @@ class OutputPump {
   std::unique_ptr<FileWriter> writer_;  // Created with the first log file.
   std::vector<std::unique_ptr<Stream>> streams_;
   std::deque<Stream*> ready_;  // Each stream at most once in ready_ and held_ together.
-  std::deque<Stream*> held_;   // Ready, but waiting for room in the log files.
+  std::deque<Stream*> held_;   // Ready, but waiting for the queue of log files.
   std::map<FileWriter::File, Stream*> logs_;  // Streams whose file is still open.
   bool logs_have_moved_ = false;
   std::uint64_t logs_stalled_ns_ = 0;

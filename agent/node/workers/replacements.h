@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The failed ranks of this host in a job that replaces them (--on-failure replace): which of them
-// wait for the launcher's decision, and which will be started again, and when. Pure; thread: any,
-// one at a time.
+// wait for the launcher's decision, and which will be started again, and when. Pure. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>

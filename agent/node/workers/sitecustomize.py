@@ -1250,8 +1250,8 @@ def _run_hidden_sitecustomize():
     spec.loader.exec_module(module)
 
 
-# Does the same in Python 2 and Python 3.5, which system tools started by a worker may use. They get nothing else from
-# this file, whose import hooks need a newer Python.
+# _run_hidden_sitecustomize() for Python 2 and 3.5, which system tools started by a worker may use. They get nothing else
+# from this file, whose import hooks need a newer Python.
 def _run_hidden_of_old_python():
     import imp
     import os

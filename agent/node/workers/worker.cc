@@ -282,7 +282,7 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
   siginfo_t info{};
   if (!query_exit(info, WNOWAIT)) return false;
   // Until the worker is reaped, its pid belongs to it and to its process group.
-  const bool has_failed = !exit_status_from_wait(info.si_code, info.si_status).success();
+  const bool has_failed = !exit_status_from_wait(info.si_code, info.si_status).is_success();
   if (circumstances.fails_alone && has_failed && pid_ > 1) kill(-pid_, SIGKILL);
   query_exit(info, 0);
   if (ended_at_ns_ == 0) ended_at_ns_ = monotonic_ns();

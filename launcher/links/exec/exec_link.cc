@@ -71,7 +71,7 @@ LinkDown ExecLink::end_reason() const {
   if (was_up()) return down;
   down.fix = try_it();
   // /bin/sh exits in this way if its standard input is empty.
-  if (status && status->success() && !has_printed())
+  if (status && status->is_success() && !has_printed())
     down.fix =
         "the command must pass its standard input on, as `kubectl exec -i` does; " + down.fix;
   return down;

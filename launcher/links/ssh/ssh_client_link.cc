@@ -128,7 +128,7 @@ LinkDown SshClientLink::end_reason() const {
     down.message += ": " + (reason.empty() ? printed : reason);
   // ssh exits with 255 for all reasons of its own, so only another code is worth printing.
   const auto& status = exit_status();
-  if (status && !status->success() && (reason.empty() || status->code != 255)) {
+  if (status && !status->is_success() && (reason.empty() || status->code != 255)) {
     down.message += " (" + describe(*status) + ")";
   }
   if (was_up()) down.fix.clear();

@@ -142,7 +142,7 @@ struct SshState::Answer final : LineChildEvents {
   void child_error(const std::string&) override {}
   void child_exited(const ExitStatus& status) override {
     ssh = nullptr;
-    end(status.success());
+    end(status.is_success());
   }
   void end(bool is_good) {
     has_ended = true;
