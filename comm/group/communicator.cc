@@ -131,8 +131,8 @@ std::unique_ptr<SharedGroup> make_local_group(JobMember& job, const Membership& 
   }
   options.has_processor_each = job.machine().has_processor_each;
   options.is_overloaded = job.machine().is_overloaded;
-  options.selector = std::make_shared<const Selector>(
-      Over::kShm, static_cast<std::uint32_t>(ranks.local_size()), false, job.machine().caches);
+  options.selector = std::make_shared<const SharedSelector>(
+      static_cast<std::uint32_t>(ranks.local_size()), job.machine().caches);
   return std::make_unique<SharedGroup>(std::move(segment), std::move(options), detector);
 }
 
