@@ -406,7 +406,7 @@ void Communicator::abort(const std::string& reason) {
     return {Outcome(*rejected), nullptr};
   }
   const OperationShape shape = operation.collective.shape;
-  if (!device_->must_synchronize(operation))
+  if (device_->choose_path(operation) == DevicePath::kEnqueued)
     return enqueue_on_device(std::move(operation), options);
   return run(shape, options, [this, operation = std::move(operation)](const OperationCall& call) {
     // Show it now, because the ranks may wait for the device before they synchronize.
@@ -452,7 +452,7 @@ OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operatio
 
 OperationResult Communicator::prepare_device(const nccl::DeviceRegion& region,
                                              const CallOptions& options) {
-  device_->use();
+  device_->begin_prepare();
   OperationShape shape = plain(Operation::kInit, MemoryKind::kDevice);
   shape.count = region.bytes;  // Ranks with different sizes get a mismatch.
   return run(shape, options,

@@ -57,7 +57,7 @@ class DeviceCheck {
   // Returns whether the ranks of this communicator compare at all.
   bool compares_later() const { return ranks_.size() > 1 && mode_ == DeviceCheckMode::kLagged; }
   // Publishes this rank's calls and compares them with the others' immediately. Any thread.
-  MaybeFailure difference();
+  MaybeFailure find_difference();
   // Names the ranks that have not called the operation: "rank 3 has called 16 of them".
   std::string why_late(const nccl::Enqueued& operation);
 
