@@ -3,7 +3,9 @@
 //
 //   carry_out()            A collective on host memory. Runs it in the calling thread, or passes it
 //                          to queue() if it is asynchronous or if asynchronous work is unfinished.
-//   run()                  The same for any other body: barriers, splits, operations on devices.
+//   run()                  Any other operation, in the same way: a barrier, a split, an operation
+//   on
+//                          a device.
 //   queue()                Runs a call on the thread of asynchronous operations and, unless the
 //                          caller wants the Work, waits for it.
 //   perform()              Runs the body, with turn_ locked. Numbers the operation, shows it to the

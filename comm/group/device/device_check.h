@@ -62,7 +62,9 @@ class DeviceCheck {
   std::string why_late(const nccl::Enqueued& operation);
 
  private:
+  // Returns nothing if that rank has stored no record, or if the store did not answer.
   std::optional<DeviceRecord> read(std::int32_t rank);
+  // Return how this rank's calls differ, or nothing if no difference was found.
   MaybeFailure compare_with(std::int32_t rank);
   MaybeFailure compare_with_all();
   void publish_record(std::uint64_t oldest);

@@ -64,7 +64,7 @@ class SharedGroup {
   PeerBuffers& buffers() { return buffers_; }
   const PeerBuffers& buffers() const { return buffers_; }
 
-  // The following functions may be called from any thread.
+  // Any thread may call mail(), has_left(), break_with(), is_broken(), failure() and take_turn().
   MessageRings& mail() { return mail_; }
   // Returns whether that member has ended its communicator. Data that it sent before remains
   // available.
