@@ -21,7 +21,7 @@ struct Block {
   std::size_t length() const { return bytes; }
 };
 
-// The same, counted in elements, for buffers that are reduced.
+// A rank's part of a buffer that is reduced, in elements.
 struct Range {
   std::size_t begin = 0;
   std::size_t count = 0;

@@ -65,7 +65,8 @@ class HostCollectives {
         local_(local),
         mesh_(mesh),
         has_processor_each_(has_processor_each),
-        selector_(Over::kTcp, map_.host_count(), map_.rank_count() == map_.host_count()) {}
+        max_whole_bytes_(
+            max_whole_bytes(map_.host_count(), map_.rank_count() == map_.host_count())) {}
 
   // Performs a collective, by the function that its row in proto/wire/operations.def names.
   bool run(const OperationCall& call, const Collective& collective);
@@ -106,8 +107,8 @@ class HostCollectives {
     bool is_raw() const { return form == Form::kElement; }
   };
   Wire wire_of(const ReduceRule& rule) const;
-  // Returns how many of `count` elements are in flight at the same time.
-  std::size_t piece_elements(Operation operation, const ReduceRule& rule, std::size_t count) const;
+  // Returns the number of elements of a piece, at least 1.
+  static std::size_t elements_in(std::size_t piece_bytes, const ReduceRule& rule);
   bool exchange(const OperationCall& call, const std::vector<Outgoing>& outgoing,
                 const std::vector<Incoming>& incoming) {
     return mesh_->exchange(call, outgoing, incoming, local_);
@@ -119,8 +120,8 @@ class HostCollectives {
                          const Side<void>& to);
   bool all_reduce_parts(const OperationCall& call, const Collective& collective);
   bool all_reduce_vector(const OperationCall& call, const Vectors& vectors);
-  bool all_reduce_small(const OperationCall& call, const Vectors& vectors);
-  bool all_reduce_large(const OperationCall& call, const Vectors& vectors);
+  bool all_reduce_whole(const OperationCall& call, const Vectors& vectors);
+  bool all_reduce_sliced(const OperationCall& call, const Vectors& vectors);
   bool exchange_whole(const OperationCall& call, const Vectors& vectors, const void* wire_input);
   // Returns the rank that represents a host in a reduce: the root for its own host, one rank for
   // every other.
@@ -141,7 +142,7 @@ class HostCollectives {
   SharedGroup* const local_;
   TcpMesh* const mesh_;
   const bool has_processor_each_;
-  const Selector selector_;  // Of the algorithms between hosts.
+  const std::size_t max_whole_bytes_;  // Of an all_reduce.
   // Scratch memory of large operations, kept because new memory would cause a page fault per page.
   std::vector<std::uint8_t> own_scratch_;
   std::vector<std::uint8_t> peer_scratch_;

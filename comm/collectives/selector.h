@@ -1,99 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses how an operation's data is transferred, from a built-in table of sizes. The input is only
-// data that all ranks of a call share, never a measured time, so all ranks make the same choice.
+// Chooses how a collective on host memory transfers its data, by the operation and its size. The
+// input is only data that all ranks of a call share, never a measured time, because all ranks must
+// make the same choice.
 //
-// Makes four choices, called *aspects*, each with its own rows:
-//   algorithm   over shared memory: eager, slots, kernel; over TCP, all_reduce: whole, sliced
-//   stores      shared memory: whether results are written to the caches or bypass them
-//   registered  shared memory: whether registered buffers are mapped or treated like other memory
-//   piece       TCP: the number of bytes into which a large operation is split
-// "Bytes" are those of the vector (all_reduce, reduce, broadcast, scan), of the longest block
-// (all_gather, gather, scatter, all_to_all) or of all blocks of one rank (reduce_scatter); for
-// stores, those of the result. "Members" are the ranks of a host over shared memory, or the hosts
-// over TCP.
+// The size is the number of bytes of
+//   the vector, for all_reduce, reduce, broadcast and scan,
+//   the longest block, for all_gather, gather, scatter and all_to_all,
+//   all blocks of one rank, for reduce_scatter.
 //
-// Over shared memory, two thresholds depend on the machine's caches, as reported by all of its
-// ranks:
-//   stores     results bypass the caches if all members' buffers fill more than three quarters of
-//              the last levels, but not below 1 MiB and always from 16 MiB on (a virtual machine
-//              may report more cache than it has for itself). If cores are far (Caches::is_near),
-//              results of reductions always bypass them from 4 MiB on. If the caches are unknown: 4
-//              MiB.
-//   algorithm  the kernel's single copy, in its range of sizes, only if cores are far;
-//              for all_reduce only if all members work in place, otherwise slots.
+// The limits were measured by tests/bench/collectives.py with two ranks (README.md has figures). To
+// measure a limit again, change it, and compare the build with the one before (`--beside`).
 //
-// Pure; thread: any.
+// Pure. Thread: any.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
-#include <vector>
 
 #include "comm/contract/caches.h"
-#include "comm/reduce/reduce.h"
+#include "comm/reduce/reduction.h"
 #include "proto/wire/operation.h"
 
 namespace ivy::comm {
 
-enum class Aspect : std::uint8_t { kAlgorithm = 0, kStores = 1, kRegistered = 2, kPiece = 3 };
-inline constexpr std::size_t kAspects = 4;
-
-enum class Over : std::uint8_t { kShm = 0, kTcp = 1 };
-
-enum class Algorithm : std::uint8_t {
-  kEager,   // Published in the entry or the eager area, in one exchange, if it fits.
+// How the ranks of one host transfer data.
+enum class SharedAlgorithm : std::uint8_t {
+  kEager,   // Published in the entry or the eager area, in one exchange.
   kSlots,   // Copied through the slots of the shared segment.
-  kKernel,  // One copy from the other member's memory, if the system permits it; otherwise slots.
-  kWhole,   // Every host receives every host's whole result. Up to kMaxWholeBytes.
-  kSliced,  // Hosts reduce slices and exchange the results.
+  kKernel,  // One copy from the other rank's memory, if the system permits it; otherwise slots.
 };
-inline constexpr std::size_t kMaxWholeBytes = std::size_t{4} << 20;
 
-// Returns a hash of the built-in table's choices, which is equal if two builds make the same
-// choices.
-std::uint64_t built_in_fingerprint();
-
-// The table for one transport and one number of members.
-class Selector {
+// The choices among the ranks of one host, which share memory.
+class SharedSelector {
  public:
-  // `is_one_rank_each`: the members are hosts that have one rank each. `caches` are used only over
-  // shared memory.
-  Selector(Over over, std::uint32_t members, bool is_one_rank_each = false,
-           const Caches& caches = {});
+  static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
-  Algorithm algorithm(comm_status::Operation operation, std::size_t bytes) const {
-    return static_cast<Algorithm>(find(Aspect::kAlgorithm, operation, bytes));
+  // The sizes at which the choices for one operation change. Without limits, every size is eager
+  // and is stored through the caches.
+  struct Limits {
+    std::size_t eager_max = kUnlimited;
+    // Sizes that the kernel copies, including both. They are larger than eager_max.
+    std::size_t kernel_min = kUnlimited;
+    std::size_t kernel_max = 0;
+    std::size_t streaming_min = kUnlimited;  // A size of the result.
+  };
+
+  // `ranks` is at least 1.
+  explicit SharedSelector(std::uint32_t ranks, const Caches& caches = {});
+
+  SharedAlgorithm algorithm(comm_status::Operation operation, std::size_t bytes) const {
+    const Limits& limits = limits_of(operation);
+    if (bytes <= limits.eager_max) return SharedAlgorithm::kEager;
+    const bool is_for_kernel = bytes >= limits.kernel_min && bytes <= limits.kernel_max;
+    return is_for_kernel ? SharedAlgorithm::kKernel : SharedAlgorithm::kSlots;
   }
+  // Returns how results are stored. They bypass the caches if they would not fit.
   Stores stores(comm_status::Operation operation, std::size_t result_bytes) const {
-    return static_cast<Stores>(find(Aspect::kStores, operation, result_bytes));
+    return result_bytes < limits_of(operation).streaming_min ? Stores::kCached : Stores::kStreaming;
   }
-  bool maps(comm_status::Operation operation, std::size_t bytes) const {
-    return find(Aspect::kRegistered, operation, bytes) != 0;
-  }
-  std::size_t piece(comm_status::Operation operation, std::size_t bytes) const {
-    return find(Aspect::kPiece, operation, bytes);
+  const Limits& limits_of(comm_status::Operation operation) const {
+    return limits_[static_cast<std::size_t>(operation)];
   }
 
  private:
-  struct Step {
-    // The first size beyond this step.
-    std::uint64_t end = std::numeric_limits<std::uint64_t>::max();
-    std::uint32_t value = 0;
-    std::uint32_t next = 0;  // Index of the next step in later_.
-  };
-  static constexpr std::size_t kOperations = std::size(comm_status::traits::kOfOperations);
-  std::uint32_t find(Aspect aspect, comm_status::Operation operation, std::size_t bytes) const {
-    // Usually one memory access, because a small operation costs only a few of them.
-    const Step* step =
-        &first_[static_cast<std::size_t>(aspect)][static_cast<std::size_t>(operation)];
-    while (bytes >= step->end) step = &later_[step->next];
-    return step->value;
-  }
-
-  std::array<std::array<Step, kOperations>, kAspects> first_ = {};
-  std::vector<Step> later_;
+  // Indexed by operation. A lookup is one memory access, because a small operation costs only a few
+  // of them.
+  std::array<Limits, std::size(comm_status::traits::kOfOperations)> limits_;
 };
+
+// Returns the largest size of an all_reduce between hosts for which every host sends its whole
+// vector to every other host. For larger ones, hosts reduce slices and exchange the results.
+// `is_one_rank_each`: every host has only one rank.
+std::size_t max_whole_bytes(std::uint32_t hosts, bool is_one_rank_each);
+
+// Large operations are sent between hosts in pieces of these sizes, so that one is received while
+// another one is reduced or passed on.
+inline constexpr std::size_t kAllReducePieceBytes = std::size_t{2} << 20;
+inline constexpr std::size_t kReducePieceBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kReduceScatterPieceBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kBroadcastPieceBytes = std::size_t{512} << 10;
+
+// Returns a hash of all limits. It is part of the protocol's identity (protocol_identity()): ranks
+// whose builds would make different choices must not form a world.
+std::uint64_t selector_fingerprint();
 
 }  // namespace ivy::comm

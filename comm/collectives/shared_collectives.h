@@ -2,7 +2,7 @@
 // Collectives among the members of one host, through shared memory. The same functions serve a
 // communicator on one host and the inner step of one that spans hosts.
 //
-// The size determines the algorithm, never a measured time (selector.h has the table):
+// The size determines the algorithm, never a measured time (selector.h has the limits):
 //   inline   up to kInlineBytes: the data is in the entry's line; one exchange
 //   eager    up to kEagerBytes published by a member: one exchange through its eager area
 //   chunks   slots are filled, reduced in slices by all members, and copied out

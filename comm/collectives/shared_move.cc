@@ -144,10 +144,7 @@ bool broadcast_by_chunks(SharedGroup& group, const Spread& call) {
 
 bool broadcast_large(SharedGroup& group, const Spread& call) {
   if (group.self() == call.root) {
-    const bool maps = group.selector().maps(Operation::kBroadcast, call.bytes);
-    publish_buffers(
-        group,
-        {maps ? registered_memory::location_of(call.buffer, call.bytes) : BufferLocation(), {}});
+    publish_buffers(group, {registered_memory::location_of(call.buffer, call.bytes), {}});
   }
   group.entries().publish();
   if (group.self() != call.root && !group.entries().await(call.root)) return false;
@@ -168,7 +165,7 @@ bool shared_broadcast(SharedGroup* local, const OperationCall& call, const Side<
   if (!group.begin(call)) return false;
   void* const data = buffer.data;
   const std::size_t bytes = buffer.bytes;
-  if (group.selector().algorithm(Operation::kBroadcast, bytes) != Algorithm::kEager) {
+  if (group.selector().algorithm(Operation::kBroadcast, bytes) != SharedAlgorithm::kEager) {
     return broadcast_large(group, {data, bytes, root});
   }
   group.entries().expect_bytes(bytes);
@@ -329,7 +326,7 @@ bool shared_all_gather(SharedGroup* local, const OperationCall& call, const void
   SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   const std::size_t longest = receive.blocks.longest();
-  if (group.selector().algorithm(Operation::kAllGather, longest) != Algorithm::kEager) {
+  if (group.selector().algorithm(Operation::kAllGather, longest) != SharedAlgorithm::kEager) {
     return all_gather_large(group, {send, receive.data, receive.blocks});
   }
   group.entries().expect_bytes(longest);
@@ -369,7 +366,7 @@ class Gather {
   bool is_root() const { return group_.self() == root_; }
   // Returns whether a block of that length is published in the eager area.
   bool is_eager(std::size_t bytes) const {
-    return group_.selector().algorithm(Operation::kGather, bytes) == Algorithm::kEager;
+    return group_.selector().algorithm(Operation::kGather, bytes) == SharedAlgorithm::kEager;
   }
 
   void publish() const {
@@ -698,8 +695,8 @@ bool shared_all_to_all(SharedGroup* local, const OperationCall& call, const Side
   SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   const bool is_even = call.shape.operation != Operation::kAllToAllV;
-  if (is_even &&
-      group.selector().algorithm(Operation::kAllToAll, send.blocks[0].bytes) == Algorithm::kEager) {
+  if (is_even && group.selector().algorithm(Operation::kAllToAll, send.blocks[0].bytes) ==
+                     SharedAlgorithm::kEager) {
     return all_to_all_eagerly(group, send, receive);
   }
   return AllToAll(group, call, send, receive).run();

@@ -50,9 +50,7 @@ DataPath in_place_path(SharedGroup& group) {
 DataPath copy_path(SharedGroup& group, Operation operation, std::size_t bytes) {
   const std::optional<std::uint64_t> capabilities = group.buffers().capabilities();
   if (!capabilities || !group.entries().await_all()) return DataPath::kBroken;
-  const Selector& selector = group.selector();
-  bool is_registered =
-      (*capabilities & PeerMemory::kCanMap) != 0 && selector.maps(operation, bytes);
+  bool is_registered = (*capabilities & PeerMemory::kCanMap) != 0;
   for (std::uint32_t member = 0; member < group.size(); ++member) {
     const BufferLocation place = buffers_of(group, member).send;
     if (place.address == 0) return DataPath::kSlots;
@@ -63,7 +61,7 @@ DataPath copy_path(SharedGroup& group, Operation operation, std::size_t bytes) {
 }
 
 bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes) {
-  return group.selector().algorithm(operation, bytes) == Algorithm::kKernel &&
+  return group.selector().algorithm(operation, bytes) == SharedAlgorithm::kKernel &&
          (group.buffers().known_capabilities().value_or(0) & PeerMemory::kCanRead) != 0;
 }
 

@@ -176,21 +176,20 @@ class ChunkedReduce {
   // Publishes this member's buffers. Returns whether they are registered.
   bool show_buffers() {
     const std::size_t bytes = count_ * element_;
-    const bool may_be_mapped =
-        root_ == kAllMembers && group_.selector().maps(Operation::kAllReduce, bytes);
+    const bool is_all_reduce = root_ == kAllMembers;
     may_go_by_kernel_ =
-        root_ == kAllMembers && send_ == receive_ && element_ == result_ &&
+        is_all_reduce && send_ == receive_ && element_ == result_ &&
         group_.size() <= kMembersByKernel &&
-        group_.selector().algorithm(Operation::kAllReduce, bytes) == Algorithm::kKernel &&
+        group_.selector().algorithm(Operation::kAllReduce, bytes) == SharedAlgorithm::kKernel &&
         (group_.buffers().known_capabilities().value_or(PeerMemory::kCanRead) &
          PeerMemory::kCanRead) != 0;
     PublishedBuffers buffers;
-    if (may_be_mapped || may_go_by_kernel_) {
+    if (is_all_reduce) {
       buffers.send = registered_memory::location_of(send_, bytes);
       buffers.receive = registered_memory::location_of(receive_, bytes);
     }
     publish_buffers(group_, buffers);
-    return may_be_mapped && buffers.send.is_registered() && buffers.receive.is_registered();
+    return is_all_reduce && buffers.send.is_registered() && buffers.receive.is_registered();
   }
 
   // Size of a chunk of the direct algorithm, in slots. One chunk of all members fits into a
@@ -424,7 +423,8 @@ bool shared_all_reduce(SharedGroup* local, const OperationCall& call, const Vect
   if (local == nullptr) return reduce_own(vectors);
   SharedGroup& group = *local;
   if (!group.begin(call)) return false;
-  if (group.selector().algorithm(Operation::kAllReduce, vectors.bytes()) != Algorithm::kEager) {
+  if (group.selector().algorithm(Operation::kAllReduce, vectors.bytes()) !=
+      SharedAlgorithm::kEager) {
     return ChunkedReduce(group, Operation::kAllReduce, vectors).run_for(ChunkedReduce::kAllMembers);
   }
   show_input(group, vectors);
@@ -438,7 +438,7 @@ bool shared_reduce(SharedGroup* local, const OperationCall& call, const Vectors&
   if (local == nullptr) return reduce_own(vectors);
   SharedGroup& group = *local;
   if (!group.begin(call)) return false;
-  if (group.selector().algorithm(Operation::kReduce, vectors.bytes()) != Algorithm::kEager) {
+  if (group.selector().algorithm(Operation::kReduce, vectors.bytes()) != SharedAlgorithm::kEager) {
     return ChunkedReduce(group, Operation::kReduce, vectors).run_for(root);
   }
   show_input(group, vectors);
@@ -524,7 +524,7 @@ class ReduceScatter {
     write_factor(group_, rule_);
     // Not in place, because the result would overwrite data that another member reads.
     BufferLocation own_send;
-    if (send_ != receive_ && group_.selector().maps(Operation::kReduceScatter, bytes())) {
+    if (send_ != receive_) {
       own_send = registered_memory::location_of(send_, bytes());
     }
     publish_buffers(group_, {own_send, {}});
@@ -625,8 +625,8 @@ bool shared_reduce_scatter(SharedGroup* local, const OperationCall& call, const 
   SharedGroup& group = *local;
   if (!group.begin(call)) return false;
   ReduceScatter scatter(group, vectors, ranges);
-  const bool is_eager =
-      group.selector().algorithm(Operation::kReduceScatter, scatter.bytes()) == Algorithm::kEager;
+  const bool is_eager = group.selector().algorithm(Operation::kReduceScatter, scatter.bytes()) ==
+                        SharedAlgorithm::kEager;
   return is_eager ? scatter.run_eagerly() : scatter.run_by_chunks();
 }
 
@@ -678,7 +678,7 @@ bool shared_scan(SharedGroup* local, const OperationCall& call, const Vectors& v
   }
   SharedGroup& group = *local;
   if (!group.begin(call)) return false;
-  if (group.selector().algorithm(Operation::kScan, vectors.bytes()) != Algorithm::kEager) {
+  if (group.selector().algorithm(Operation::kScan, vectors.bytes()) != SharedAlgorithm::kEager) {
     return scan_by_chunks(group, call, vectors);
   }
   show_input(group, vectors);

@@ -93,7 +93,7 @@ bool HostCollectives::broadcast(const OperationCall& call, const Collective& col
   const HostTree tree(map_, root);
   const bool is_delegate = tree.own_delegate() == map_.self;
   const std::uint32_t member = member_of(tree.own_delegate());
-  const std::size_t cut = selector_.piece(Operation::kBroadcast, bytes);
+  const std::size_t cut = kBroadcastPieceBytes;
   const std::size_t pieces = std::max<std::size_t>(1, divide_up(bytes, cut));
   const auto piece_bytes = [&](std::size_t piece) { return std::min(cut, bytes - piece * cut); };
   std::vector<Outgoing> outgoing;

@@ -85,10 +85,8 @@ HostCollectives::Wire HostCollectives::wire_of(const ReduceRule& rule) const {
   return {Form::kPartial, partial_bytes(rule.dtype, rule.op)};
 }
 
-std::size_t HostCollectives::piece_elements(Operation operation, const ReduceRule& rule,
-                                            std::size_t count) const {
-  const std::size_t bytes = selector_.piece(operation, count * rule.input_bytes());
-  return std::max<std::size_t>(1, bytes / rule.input_bytes());
+std::size_t HostCollectives::elements_in(std::size_t piece_bytes, const ReduceRule& rule) {
+  return std::max<std::size_t>(1, piece_bytes / rule.input_bytes());
 }
 
 bool HostCollectives::all_reduce(const OperationCall& call, const Collective& collective) {
@@ -99,13 +97,11 @@ bool HostCollectives::all_reduce(const OperationCall& call, const Collective& co
 
 bool HostCollectives::all_reduce_vector(const OperationCall& call, const Vectors& vectors) {
   if (!spans_hosts()) return shared_all_reduce(local_, call, vectors);
-  if (selector_.algorithm(Operation::kAllReduce, vectors.bytes()) == Algorithm::kWhole) {
-    return all_reduce_small(call, vectors);
-  }
-  return all_reduce_large(call, vectors);
+  if (vectors.bytes() <= max_whole_bytes_) return all_reduce_whole(call, vectors);
+  return all_reduce_sliced(call, vectors);
 }
 
-bool HostCollectives::all_reduce_small(const OperationCall& call, const Vectors& vectors) {
+bool HostCollectives::all_reduce_whole(const OperationCall& call, const Vectors& vectors) {
   const auto& [rule, send, receive, count] = vectors;
   const Wire wire = wire_of(rule);
   Bytes own(wire.is_raw() ? 0 : count * wire.element);
@@ -165,7 +161,7 @@ class HostCollectives::Column {
         receive_(vectors.receive),
         count_(vectors.count),
         wire_(group.wire_of(rule_)),
-        chunk_(group.piece_elements(Operation::kAllReduce, rule_, count_)),
+        chunk_(elements_in(kAllReducePieceBytes, rule_)),
         own_(group.own_scratch_),
         peer_data_(group.peer_scratch_) {
     columns_ = map_.rank_count();
@@ -341,7 +337,7 @@ class HostCollectives::Column {
   TakePart take_;
 };
 
-bool HostCollectives::all_reduce_large(const OperationCall& call, const Vectors& vectors) {
+bool HostCollectives::all_reduce_sliced(const OperationCall& call, const Vectors& vectors) {
   return Column(*this, call, vectors).run();
 }
 
@@ -352,7 +348,7 @@ bool HostCollectives::reduce(const OperationCall& call, const Collective& collec
   const Vectors whole = vectors_of(rule, collective);
   const std::int32_t root = collective.shape.root;
   if (!spans_hosts()) return shared_reduce(local_, call, whole, member_of(root));
-  const std::size_t piece = piece_elements(Operation::kReduce, rule, whole.count);
+  const std::size_t piece = elements_in(kReducePieceBytes, rule);
   const std::size_t pieces = std::max<std::size_t>(1, divide_up(whole.count, piece));
   Bytes own;
   for (std::size_t index = 0; index < pieces; ++index) {
@@ -420,7 +416,7 @@ class HostCollectives::ReduceScatter {
         receive_(vectors.receive),
         whole_(whole),
         wire_(group.wire_of(rule_)),
-        piece_(group.piece_elements(Operation::kReduceScatter, rule_, whole.total())) {}
+        piece_(elements_in(kReduceScatterPieceBytes, rule_)) {}
 
   bool run() {
     const std::size_t pieces = std::max<std::size_t>(1, divide_up(whole_.longest(), piece_));

@@ -73,8 +73,8 @@ std::uint64_t elements_of(const OperationShape& shape);
 // Returns a text such as "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2",
 // "barrier".
 std::string describe(const OperationShape& shape);
-// As describe(). If the shape differs from `other` in the buffers' location or in the number of
-// preceding operations, the text also says that.
+// Returns the text of describe(). If the shape differs from `other` in the buffers' location or in
+// the number of preceding operations, the text also says that.
 std::string describe_against(const OperationShape& shape, const OperationShape& other);
 
 // Encodes an array of counts for OperationShape::count: their sum (40 bits, saturated) and 24 bits

@@ -36,7 +36,7 @@ Quotas quotas_from(const std::string& text);
 // all.
 bool have_quota_each(const std::vector<Quotas>& ranks);
 
-// As are_overloaded() above, judged by the cgroups' quotas.
+// Returns whether some cgroup has more than two ranks per processor of its quota.
 bool are_overloaded(const std::vector<Quotas>& ranks);
 
 }  // namespace ivy::comm

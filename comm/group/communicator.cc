@@ -3,7 +3,9 @@
 //
 //   carry_out()            A collective on host memory. Runs it in the calling thread, or passes it
 //                          to queue() if it is asynchronous or if asynchronous work is unfinished.
-//   run()                  The same for any other body: barriers, splits, operations on devices.
+//   run()                  Any other operation, in the same way: a barrier, a split, an operation
+//   on
+//                          a device.
 //   queue()                Runs a call on the thread of asynchronous operations and, unless the
 //                          caller wants the Work, waits for it.
 //   perform()              Runs the body, with turn_ locked. Numbers the operation, shows it to the
@@ -131,8 +133,8 @@ std::unique_ptr<SharedGroup> make_local_group(JobMember& job, const Membership& 
   }
   options.has_processor_each = job.machine().has_processor_each;
   options.is_overloaded = job.machine().is_overloaded;
-  options.selector = std::make_shared<const Selector>(
-      Over::kShm, static_cast<std::uint32_t>(ranks.local_size()), false, job.machine().caches);
+  options.selector = std::make_shared<const SharedSelector>(
+      static_cast<std::uint32_t>(ranks.local_size()), job.machine().caches);
   return std::make_unique<SharedGroup>(std::move(segment), std::move(options), detector);
 }
 
@@ -406,7 +408,7 @@ void Communicator::abort(const std::string& reason) {
     return {Outcome(*rejected), nullptr};
   }
   const OperationShape shape = operation.collective.shape;
-  if (!device_->must_synchronize(operation))
+  if (device_->choose_path(operation) == DevicePath::kEnqueued)
     return enqueue_on_device(std::move(operation), options);
   return run(shape, options, [this, operation = std::move(operation)](const OperationCall& call) {
     // Show it now, because the ranks may wait for the device before they synchronize.
@@ -452,7 +454,7 @@ OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operatio
 
 OperationResult Communicator::prepare_device(const nccl::DeviceRegion& region,
                                              const CallOptions& options) {
-  device_->use();
+  device_->begin_prepare();
   OperationShape shape = plain(Operation::kInit, MemoryKind::kDevice);
   shape.count = region.bytes;  // Ranks with different sizes get a mismatch.
   return run(shape, options,

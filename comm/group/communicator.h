@@ -96,8 +96,8 @@ class Communicator final : private FailureHandler {
                                                               std::chrono::milliseconds timeout,
                                                               MaybeFailure& death);
 
-  // Call one of the following before destruction. Each waits for the operations on the device's
-  // streams and ends NCCL's part.
+  // Waits for the operations on the device's streams and ends NCCL's part. Call
+  // finish_device_work(), finalize() or leave_group() before destruction; the other two include it.
   Outcome finish_device_work();
   // For a world. If this rank may have left the last operation before the others entered it (a
   // broadcast, for example), also waits for them, and fails if they have entered a different one.
@@ -143,14 +143,14 @@ class Communicator final : private FailureHandler {
   const std::unique_ptr<FailureDetector> detector_;
   FirstFailure failure_;
 
-  std::mutex turn_;                            // Guards the following: one operation at a time.
+  std::mutex turn_;  // Held by the operation in progress. Guards local_ to sequence_.
   const std::unique_ptr<SharedGroup> local_;   // Null if no other rank is on this host.
   const std::unique_ptr<AcrossHosts> across_;  // Null if all ranks are on one host.
   HostCollectives host_;
   OperationDisplay display_;
   bool may_be_ahead_ = false;  // The last operation did not wait for all ranks to enter it.
   std::uint64_t sequence_ = 0;
-  std::uint64_t children_ = 0;
+  std::uint64_t children_ = 0;  // Groups made so far.
 
   Messages messages_;
   const std::unique_ptr<DeviceBackend> device_;

@@ -59,7 +59,7 @@ const std::uint64_t kParts[] = {
 
 std::uint64_t protocol_identity() {
   static const std::uint64_t identity = [] {
-    std::uint64_t hash = built_in_fingerprint();
+    std::uint64_t hash = selector_fingerprint();
     for (const std::uint64_t part : kParts) {
       hash = (hash ^ part) * 0x9e3779b97f4a7c15U;
       hash ^= hash >> 29;

@@ -24,10 +24,13 @@ class FailFastStore {
   // Sets the client, which must outlive this; null if there is no store.
   void use(store::Client* client) { client_ = client; }
 
-  // These functions return false or nothing if the store did not answer or rejected the request.
+  // Returns whether the value was stored.
   bool set(const std::string& key, const std::string& value);
+  // Returns nothing if the key has no value, or if the store did not answer or rejected the
+  // request.
   std::optional<std::string> get(const std::string& key);
-  // Returns the value that is stored afterwards; also returns nothing if the key has no value then.
+  // Returns the value that is stored afterwards. Returns nothing if the key has no value then, or
+  // if the store did not answer or rejected the request.
   std::optional<std::string> compare_set(const std::string& key,
                                          const std::optional<std::string>& expected,
                                          const std::string& desired);

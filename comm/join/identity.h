@@ -22,8 +22,10 @@ enum class Bootstrap : std::uint8_t {
   kStore,    // The job's store from ivyrun, whose address, job and token file are known.
   kAddress,  // Rank 0 serves a store at bootstrap_host:bootstrap_port.
   kFile,     // Rank 0 serves a store anywhere, and writes its address into the file bootstrap_path.
-  kHostFile,    // The same with a private file of this host, named by bootstrap_key.
-  kTorchStore,  // The same through torchrun's own TCPStore at bootstrap_host:bootstrap_port.
+  kHostFile,  // As kFile, with a private file of this host that is named by bootstrap_key.
+  // Rank 0 serves a store anywhere, and writes its address into torchrun's own TCPStore at
+  // bootstrap_host:bootstrap_port.
+  kTorchStore,
 };
 
 struct Identity {
@@ -35,7 +37,7 @@ struct Identity {
   // Whether ranks may be on other hosts. If not, no listener is opened for them.
   bool spans_hosts = false;
 
-  // The following fields are set for Bootstrap::kStore.
+  // For Bootstrap::kStore:
   std::string host_key;  // Equal for ranks that may share memory.
   std::string store_address;
   std::string first_host_address;  // With a port, which is not used; if empty, as store_address.
@@ -49,7 +51,7 @@ struct Identity {
   } attempt;
   std::string control_path;  // The supervisor's control socket, or empty.
 
-  // The following fields are for the other kinds of bootstrap.
+  // For the other kinds of bootstrap:
   std::string bootstrap_host;
   std::uint16_t bootstrap_port = 0;
   std::string bootstrap_path;

@@ -7,7 +7,7 @@
 // new greeting for a key of some gigabytes, while a new server only hangs up on the old greeting or
 // does not answer.
 //
-// Thread: any, one call at a time.
+// Thread: one at a time.
 #pragma once
 
 #include <chrono>

@@ -59,9 +59,9 @@ Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord
 class WaitRecords {
  public:
   virtual ~WaitRecords() = default;
-  // These functions return false or nothing if the store did not answer within its limit, or if
-  // there is no such record.
+  // Returns false if the store did not answer within its limit.
   virtual bool write(std::int32_t rank, const WaitRecord& record) = 0;
+  // Returns nothing if there is no such record, or if the store did not answer within its limit.
   virtual std::optional<WaitRecord> read(std::int32_t rank) = 0;
   // Returns whether the communicator is broken, so that no rank needs to wait for records any
   // longer.

@@ -30,16 +30,16 @@ class DeviceCommunicatorOwner {
   virtual MaybeFailure tick(const Enqueued* oldest) = 0;
   // Returns why an operation may be late, such as "rank 3 has not called it". May query the store.
   virtual std::string why_late(const Enqueued& operation) = 0;
-  // Returns true if difference() can find anything.
+  // Returns true if find_difference() can find anything.
   virtual bool compares_calls() const = 0;
   // Returns how the ranks' calls differ, as far as they have published them: this may be the cause
   // of an error of NCCL. Queries the store.
-  virtual MaybeFailure difference() = 0;
+  virtual MaybeFailure find_difference() = 0;
   // Returns true if the handle is to be revoked instead of aborted after a death, so that the
   // survivors can shrink it.
-  virtual bool may_keep() const = 0;
+  virtual bool is_revoked_after_death() const = 0;
   // Receives the revoked handle.
-  virtual void keep(std::unique_ptr<RevokedHandle> revoked) = 0;
+  virtual void keep_revoked(std::unique_ptr<RevokedHandle> revoked) = 0;
 };
 
 struct DeviceCommunicatorOptions {

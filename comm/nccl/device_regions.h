@@ -45,14 +45,13 @@ class RegisteredRegions {
 
   std::mutex mutex;
 
-  // The next three functions require `mutex`.
   // Registers the regions that are not registered yet. Memory that NCCL does not accept is used
-  // without a registration.
+  // without a registration. Requires `mutex`.
   void use(const Functions& nccl, Handle handle, const std::vector<DeviceRegion>& regions);
   // `window` is the result of ncclCommWindowRegister. It is null, which is not an error, if this
-  // NCCL or device has no windows.
+  // NCCL or device has no windows. Requires `mutex`.
   void add_window(const Functions& nccl, Handle handle, const DeviceRegion& region, void* window);
-  // Deregisters all regions. Call before NCCL's finalize.
+  // Deregisters all regions. Call before NCCL's finalize. Requires `mutex`.
   void end();
   // Call before an abort: NCCL then deregisters all regions itself.
   void forget() { is_closed_ = true; }

@@ -78,7 +78,7 @@ Failure Diagnosis::explained(const Failure& failure) const {
   while (steady_now() < end) {
     if (const MaybeFailure found = options_.owner->find_failure()) return *found;
     if (compares && steady_now() - compared_at >= kDifferenceStep) {
-      if (const MaybeFailure different = options_.owner->difference()) return *different;
+      if (const MaybeFailure different = options_.owner->find_difference()) return *different;
       compared_at = steady_now();
     }
     std::this_thread::sleep_for(kVerdictStep);

@@ -21,7 +21,7 @@ class Diagnosis {
   Diagnosis(const DeviceCommunicatorOptions& options, FailureSource& source)
       : options_(options), source_(source) {}
 
-  // Call before the functions below.
+  // Call it before any other function.
   void use(const Library& library) { library_ = &library; }
   // Describes an error status that NCCL returned from the call `what`.
   [[gnu::cold, gnu::noinline]] Failure of_nccl(Status status, const std::string& what) const;

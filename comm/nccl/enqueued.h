@@ -54,7 +54,7 @@ class EnqueuedOwner {
   // Called with the first failure, which ends the watch.
   virtual void enqueued_failed(const Failure& failure) = 0;
   // Called every kTick while there is anything to watch, and until kIdle after the last call, with
-  // the oldest unfinished operation or null.
+  // the oldest unfinished operation or null. Returns a failure that it has found, or nothing.
   virtual MaybeFailure tick(const Enqueued* oldest) = 0;
   // Returns true if operations that finish now do so because the communicator is broken.
   virtual bool is_broken() const = 0;

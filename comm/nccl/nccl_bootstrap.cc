@@ -14,6 +14,7 @@
 #include <set>
 
 #include "comm/nccl/interface_probe.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 
 namespace ivy::comm::nccl {
@@ -29,11 +30,7 @@ constexpr milliseconds kStoreTimeout{1'000};
 // Time limit of a store call that is not repeated, because it only helps with a later message; also
 // the least time that any query gets.
 constexpr milliseconds kPhaseTimeout{250};
-constexpr std::string_view kSilentStore = "the store does not answer";
-constexpr std::string_view kGo = "go ";
-constexpr std::string_view kShare = "share";
-constexpr std::string_view kShrink = "shrink";
-constexpr std::string_view kProbe = "probe";
+constexpr const char* kSilentStore = "the store does not answer";
 // On a working network, a connection takes one round trip, or a second more if a packet is lost.
 constexpr milliseconds kProbeTimeout{2'500};
 
@@ -50,25 +47,56 @@ Failure failure_of(const Error& error) {
                    static_cast<int>(error.code), error.message + fix);
 }
 
-// Encodes a rejection for the store: "refuse CODE RANK KIND TEXT".
-std::string encode_rejection(const Failure& failure) {
-  return "refuse " + std::to_string(failure.code) + " " + std::to_string(failure.rank) + " " +
-         std::to_string(static_cast<unsigned>(failure.kind)) + " " + failure.text;
-}
+// Rank 0's decision, for all ranks. nccl_bootstrap.h has the meaning of each kind.
+struct Decision {
+  enum class Kind : std::uint8_t { kGo, kShare, kShrink, kProbe, kRefuse };
+  Kind kind;
+  std::int32_t id_count = 0;  // For kGo.
+  MaybeFailure failure = {};  // For kRefuse.
 
-Failure decode_rejection(const std::string& word) {
-  int code = 13;
-  int rank = -1;
-  unsigned kind = 0;
-  int read = 0;
-  if (std::sscanf(word.c_str(), "refuse %d %d %u %n", &code, &rank, &kind, &read) < 3) {
-    return make_failure(FailureKind::kOther, "rank 0 sent an invalid decision: " + word);
+  // Formats the decision for the store: "go IDS", "share", "shrink", "probe", or
+  // "refuse CODE RANK KIND TEXT".
+  std::string encoded() const {
+    switch (kind) {
+      case Kind::kGo:
+        return "go " + std::to_string(id_count);
+      case Kind::kShare:
+        return "share";
+      case Kind::kShrink:
+        return "shrink";
+      case Kind::kProbe:
+        return "probe";
+      case Kind::kRefuse:
+        break;
+    }
+    return "refuse " + std::to_string(failure->code) + " " + std::to_string(failure->rank) + " " +
+           std::to_string(static_cast<unsigned>(failure->kind)) + " " + failure->text;
   }
-  Failure failure =
-      rejection(static_cast<FailureKind>(kind), code, word.substr(static_cast<std::size_t>(read)));
-  failure.rank = rank;
-  return failure;
-}
+
+  // An invalid text is a refusal that contains it.
+  static Decision decoded(const std::string& text) {
+    std::string_view rest = text;
+    const std::string_view word = take_part(rest, ' ');
+    if (word == "share") return {Kind::kShare};
+    if (word == "shrink") return {Kind::kShrink};
+    if (word == "probe") return {Kind::kProbe};
+    if (word == "go") {
+      if (const auto ids = to_number<std::int32_t>(rest)) return {Kind::kGo, *ids};
+    }
+    if (word == "refuse") {
+      const auto code = to_number<int>(take_part(rest, ' '));
+      const auto rank = to_number<std::int32_t>(take_part(rest, ' '));
+      const auto kind = to_number<std::uint8_t>(take_part(rest, ' '));
+      if (code && rank && kind) {
+        Failure failure = rejection(static_cast<FailureKind>(*kind), *code, std::string(rest));
+        failure.rank = *rank;
+        return {Kind::kRefuse, 0, failure};
+      }
+    }
+    return {Kind::kRefuse, 0,
+            make_failure(FailureKind::kOther, "rank 0 sent an invalid decision: " + text)};
+  }
+};
 
 std::string key_of(const BootstrapOptions& options, const std::string& name, std::int32_t rank) {
   return options.key + "/" + name + "/" + std::to_string(rank);
@@ -112,31 +140,38 @@ std::string progress(StoredProgress& stored, std::string_view missing, std::int3
   return "";
 }
 
-// Lists the other ranks that have not stored the key `name`: "rank 3 (node2, pid 77) (it has not
-// started), ... and 2 more". Sets `first` to the first one's world rank. Returns kSilentStore and
-// blames no rank if the store does not answer.
-std::string names_without(const BootstrapOptions& options, const std::string& name,
-                          std::int32_t& first) {
+// The other ranks that have not stored a key.
+struct MissingRanks {
+  std::string names;        // "rank 3 (node2, pid 77) (it has not started), ... and 2 more".
+  std::int32_t first = -1;  // The first one's world rank.
+  // The store did not answer, so that the ranks are not known; then no rank is blamed.
+  bool is_unknown = false;
+
+  // Returns a text that ends with `did_not`, such as " did not become ready in time".
+  std::string text(const std::string& did_not) const {
+    return is_unknown ? kSilentStore : names + did_not;
+  }
+};
+
+MissingRanks ranks_without(const BootstrapOptions& options, const std::string& name) {
   constexpr std::size_t kLong = 160;  // A failure's text has 512 bytes.
-  std::string names;
+  MissingRanks missing;
   int more = 0;
   StoredProgress stored(options);
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(options.rank_names.size()); ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     if (rank == options.rank || stored.has(name, rank)) continue;
-    if (first < 0) first = options.world_ranks[index];
-    if (names.size() > kLong) {
+    if (missing.first < 0) missing.first = options.world_ranks[index];
+    if (missing.names.size() > kLong) {
       ++more;
       continue;
     }
-    names += (names.empty() ? "" : ", ") + options.rank_names[index] + progress(stored, name, rank);
+    missing.names += (missing.names.empty() ? "" : ", ") + options.rank_names[index] +
+                     progress(stored, name, rank);
   }
-  if (stored.is_silent()) {
-    first = -1;
-    return std::string(kSilentStore);
-  }
-  if (more > 0) names += " and " + std::to_string(more) + " more";
-  return names;
+  if (stored.is_silent()) return {"", -1, true};
+  if (more > 0) missing.names += " and " + std::to_string(more) + " more";
+  return missing;
 }
 
 // Returns the findings that must prevent NCCL's init, and prints the others as warnings.
@@ -194,7 +229,7 @@ class ReadyBarrier {
           failure_of(stored.error().context(prefix() + "announce that this rank is ready")));
     if (options_.rank == 0) {
       decide();
-      if (ready_.failure) announce(encode_rejection(*ready_.failure));
+      if (ready_.failure) announce({Decision::Kind::kRefuse, 0, ready_.failure});
     }
     if (!ready_.failure && !ready_.is_shared) follow();
     return std::move(ready_);
@@ -237,8 +272,8 @@ class ReadyBarrier {
     return with_retries([&](milliseconds limit) { return store_.multi_get(names, limit); });
   }
 
-  void announce(const std::string& word) {
-    const Result<void> stored = set_once(key(decision_key_), word);
+  void announce(const Decision& decision) {
+    const Result<void> stored = set_once(key(decision_key_), decision.encoded());
     if (!stored.ok() && !ready_.failure) fail(failure_of(stored.error().context(prefix())));
   }
 
@@ -271,13 +306,12 @@ class ReadyBarrier {
   }
 
   Failure missing_ranks(const std::string& what) {
-    std::int32_t first = -1;
-    const std::string missing = names_without(options_, "facts", first);
-    const std::string text = missing.empty() ? "all ranks are ready, but rank 0 did not announce it"
-                             : missing == kSilentStore ? missing
-                                                       : missing + " did not become ready in time";
+    const MissingRanks missing = ranks_without(options_, "facts");
+    const bool is_none = missing.names.empty() && !missing.is_unknown;
+    const std::string text = is_none ? "all ranks are ready, but rank 0 did not announce it"
+                                     : missing.text(" did not become ready in time");
     Failure failure = make_failure(FailureKind::kTimeout, prefix() + what + ": " + text);
-    failure.rank = first;
+    failure.rank = missing.first;
     return failure;
   }
 
@@ -308,16 +342,15 @@ class ReadyBarrier {
     if (ready_.failure) return;
     bool can_scale = options_.can_scale;
     for (const RankFacts& rank : ranks) can_scale = can_scale && rank.nccl_version >= 22300;
-    if (findings.empty() && have_one_parent(ranks)) return announce(std::string(kShrink));
+    if (findings.empty() && have_one_parent(ranks)) return announce({Decision::Kind::kShrink});
     if (findings.empty()) {
       const char* const wanted = std::getenv("IVY_NCCL_ROOTS");
-      return announce(
-          std::string(kGo) +
-          std::to_string(root_count(size(), can_scale, wanted != nullptr ? std::atoi(wanted) : 0)));
+      const int roots = root_count(size(), can_scale, wanted != nullptr ? std::atoi(wanted) : 0);
+      return announce({Decision::Kind::kGo, roots});
     }
     if (findings.front().kind == Finding::Kind::kSharedDevice) {
       ready_.is_shared = true;
-      return announce(std::string(kShare));
+      return announce({Decision::Kind::kShare});
     }
     fail(rejection_of(findings, options_.communicator));
   }
@@ -338,7 +371,7 @@ class ReadyBarrier {
 
   // On rank 0: starts the probes of all ranks, and waits for their reports.
   std::vector<Finding> probe_all(const std::vector<RankFacts>& ranks) {
-    announce(std::string(kProbe));
+    announce({Decision::Kind::kProbe});
     decision_key_ = "after_probe";
     std::vector<RankFacts> peers;
     for (const std::int32_t rank : before_next_and_root())
@@ -347,14 +380,13 @@ class ReadyBarrier {
     const std::vector<std::string> keys = keys_of("reach", 1);
     if (ready_.failure) return {};
     if (!await(keys, options_.deadline - kHeadStart)) {
-      std::int32_t first = -1;
-      const std::string missing = names_without(options_, "reach", first);
+      const MissingRanks missing = ranks_without(options_, "reach");
       if (!ready_.failure) {
         Failure late = make_failure(
             FailureKind::kTimeout,
-            prefix() + "interfaces: " + missing +
-                (missing == kSilentStore ? "" : " did not report in time which ranks it reaches"));
-        late.rank = first;
+            prefix() +
+                "interfaces: " + missing.text(" did not report in time which ranks it reaches"));
+        late.rank = missing.first;
         fail(late);
       }
       return {};
@@ -397,31 +429,37 @@ class ReadyBarrier {
     return stored.ok();
   }
 
-  std::optional<std::string> await_decision() {
+  // Returns nothing if there is no decision, for a reason that is stored in ready_.failure.
+  std::optional<Decision> await_decision() {
     if (!await({key(decision_key_)}, options_.deadline)) {
       if (!ready_.failure) fail(missing_ranks("rank 0's decision"));
       return std::nullopt;
     }
     const Result<std::string> word =
         with_retries([&](milliseconds limit) { return store_.get(key(decision_key_), limit); });
-    if (word.ok()) return *word;
+    if (word.ok()) return Decision::decoded(*word);
     fail(failure_of(word.error().context(prefix() + "read rank 0's decision")));
     return std::nullopt;
   }
 
   void follow() {
-    std::optional<std::string> word = await_decision();
-    if (word && *word == kProbe && options_.rank != 0)
-      word = take_part_in_probe() ? await_decision() : std::nullopt;
-    if (!word) return;
-    if (*word == kShare) {
-      ready_.is_shared = true;
-    } else if (*word == kShrink) {
-      ready_.ids.clear();
-    } else if (!word->starts_with(kGo)) {
-      fail(decode_rejection(*word));
-    } else {
-      exchange_ids(std::atoi(word->c_str() + kGo.size()));
+    std::optional<Decision> decision = await_decision();
+    if (decision && decision->kind == Decision::Kind::kProbe && options_.rank != 0)
+      decision = take_part_in_probe() ? await_decision() : std::nullopt;
+    if (!decision) return;
+    switch (decision->kind) {
+      case Decision::Kind::kGo:
+        return exchange_ids(decision->id_count);
+      case Decision::Kind::kShare:
+        ready_.is_shared = true;
+        return;
+      case Decision::Kind::kShrink:
+        ready_.ids.clear();
+        return;
+      case Decision::Kind::kProbe:
+        return fail(make_failure(FailureKind::kOther, prefix() + "rank 0 chose a second probe"));
+      case Decision::Kind::kRefuse:
+        return fail(*decision->failure);
     }
   }
 
@@ -500,10 +538,9 @@ void report_phase(const BootstrapOptions& options, Phase phase) {
 
 std::string describe_unfinished_ranks(const BootstrapOptions& options) {
   if (options.store == nullptr) return "";
-  std::int32_t first = -1;
-  const std::string names = names_without(options, "done", first);
-  if (names.empty() || names == kSilentStore) return names.empty() ? "" : "; " + names;
-  return "; also not finished: " + names;
+  const MissingRanks missing = ranks_without(options, "done");
+  if (missing.is_unknown) return std::string("; ") + kSilentStore;
+  return missing.names.empty() ? "" : "; also not finished: " + missing.names;
 }
 
 BootstrapResult bootstrap(const BootstrapOptions& options, const RankFacts& own) {

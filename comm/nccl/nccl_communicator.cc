@@ -600,13 +600,13 @@ std::optional<std::string> DeviceCommunicator::abort() {
   FailedCommunicator broken{handle_.load(), &library_->functions(), driver_, chosen_, regions_, {}};
   broken.kept.assign(creations_.begin(), creations_.end());
   handle_ = nullptr;
-  if (device_ >= 0 && options_.owner->may_keep()) {
+  if (device_ >= 0 && options_.owner->is_revoked_after_death()) {
     if (auto revoked = RevokedHandle::revoke(broken)) {
       // The revoke has ended calls that hung in NCCL.
       const Driver::Current current(*driver_, device_);
       if (calls.owns_lock() || calls.try_lock()) regions_->end();
       regions_->forget();
-      options_.owner->keep(std::move(revoked));
+      options_.owner->keep_revoked(std::move(revoked));
       return taint();
     }
     if (is_tainted()) return taint();

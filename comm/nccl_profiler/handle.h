@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace ivy::nccl_profiler {
@@ -23,6 +24,7 @@ enum class HandleKind : std::uint8_t {
 struct Handle {
   static constexpr std::uint64_t kValueMask = (std::uint64_t{1} << 40) - 1;
   static constexpr std::uint64_t kPeerMask = (std::uint64_t{1} << 20) - 1;
+  static constexpr std::size_t kChannelPeerSlots = 128;
 
   HandleKind kind = HandleKind::kNone;
   std::uint8_t communicator = 0;
@@ -35,8 +37,7 @@ struct Handle {
     const auto number = static_cast<std::uint32_t>(pid);
     return static_cast<std::uint16_t>((number ^ number >> 14) & 0x3fff);
   }
-  static Handle of(const void* pointer) {
-    const auto bits = reinterpret_cast<std::uintptr_t>(pointer);
+  static Handle of_bits(std::uint64_t bits) {
     Handle handle;
     handle.kind = static_cast<HandleKind>(bits >> 61);
     handle.communicator = static_cast<std::uint8_t>(bits >> 55 & 0x3f);
@@ -45,12 +46,16 @@ struct Handle {
     handle.value = bits & kValueMask;
     return handle;
   }
+  static Handle of(const void* pointer) {
+    return of_bits(reinterpret_cast<std::uintptr_t>(pointer));
+  }
+  std::uint64_t bits() const {
+    return static_cast<std::uint64_t>(kind) << 61 | static_cast<std::uint64_t>(communicator) << 55 |
+           static_cast<std::uint64_t>(is_message) << 54 |
+           static_cast<std::uint64_t>(process) << 40 | (value & kValueMask);
+  }
   void* pointer() const {
-    if (kind == HandleKind::kNone) return nullptr;
-    return reinterpret_cast<void*>(
-        static_cast<std::uint64_t>(kind) << 61 | static_cast<std::uint64_t>(communicator) << 55 |
-        static_cast<std::uint64_t>(is_message) << 54 | static_cast<std::uint64_t>(process) << 40 |
-        (value & kValueMask));
+    return kind == HandleKind::kNone ? nullptr : reinterpret_cast<void*>(bits());
   }
 
   // The value of a proxy and of its steps has 20 bits peer | 1 bit is_send | 7 bits channel | 4
@@ -62,11 +67,11 @@ struct Handle {
   void set_step(int step) { value |= (static_cast<std::uint64_t>(step) & 0xf) << 28; }
   std::uint32_t peer() const { return static_cast<std::uint32_t>(value & kPeerMask); }
   bool is_send() const { return (value >> 20 & 1) != 0; }
-  // Index, below 128, at which a channel's waits for one peer are recorded.
-  std::uint32_t slot() const {
-    return static_cast<std::uint32_t>((value >> 21 ^ value * 7) & 0x7f);
+  // Index, below kChannelPeerSlots, of a step's channel and peer. Other pairs may share it.
+  std::uint32_t channel_peer_slot() const {
+    return static_cast<std::uint32_t>((value >> 21 ^ value * 7) & (kChannelPeerSlots - 1));
   }
-  // Encodes a wait for the peer as it is stored in the page.
+  // Encodes a wait for the peer as it is stored in the page: peer and direction, never 0.
   std::uint32_t wait_word() const { return (peer() + 1) << 1 | (is_send() ? 1u : 0u); }
 };
 

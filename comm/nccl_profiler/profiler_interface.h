@@ -28,11 +28,12 @@ constexpr std::uint64_t kProxyStepEvent = 1u << 4;
 constexpr std::uint64_t kKernelEvent = 1u << 6;
 constexpr std::uint64_t kCopyCollectiveEvent = 1u << 12;  // By copy engines, version 6.
 
-// States of a proxy's step that start or end its wait for a peer.
-constexpr int kSendsState = 9;  // The peer accepts data; the network has it.
-constexpr int kReceivesState = 10;
-constexpr int kReceivedState = 11;
-constexpr int kPeerTakesNothingState = 20;  // Since version 4, reported at every check.
+// States of a proxy's step, named as in NCCL's ncclProfilerProxyStep*. Only those that start or end
+// a wait for the peer are listed.
+constexpr int kStepSendPeerWait = 20;   // The peer has no room. Since version 4, at every check.
+constexpr int kStepSendWait = 9;        // The peer had room: the data was passed to the network.
+constexpr int kStepRecvWait = 10;       // Data of the peer is awaited.
+constexpr int kStepRecvFlushWait = 11;  // The data has arrived.
 
 // Versions 1 to 3. The name and the number of the communicator are passed with every operation.
 struct CollectiveV1 {

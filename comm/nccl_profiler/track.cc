@@ -106,7 +106,7 @@ void Track::record_wait(const Handle& step, int state) {
   if (slot == nullptr || !waits_.record(step, state)) return;
   const std::uint64_t published = published_.load(std::memory_order_relaxed);
   if (const Tracked* const operation = find(published))
-    SlotView(slot).set_phase(row_, phase_of(*operation), waits_.word());
+    SlotView(slot).set_phase(row_, phase_of(*operation), waits_.shown());
 }
 
 void Track::publish() {
@@ -148,7 +148,7 @@ void Track::show(SlotView page, std::uint64_t sequence) {
     page.enter(record_of(*operation, sequence));
     published_.store(sequence, std::memory_order_relaxed);
   }
-  page.set_phase(row_, phase_of(*operation), waits_.word());
+  page.set_phase(row_, phase_of(*operation), waits_.shown());
 }
 
 OperationRecord Track::record_of(const Tracked& operation, std::uint64_t sequence) const {

@@ -7,14 +7,14 @@ every `import torch`, which it must neither break nor slow down.
 
 
 def register():
-    """Tells torch of the backend; again changes nothing."""
+    """Registers the backend in torch. A second call changes nothing."""
     from ivycomm.torch.backend import registration
 
     registration.register()
 
 
 def autoload():
-    """The same for those versions that do not ask by themselves."""
+    """Calls register() for versions of torch that do not call it themselves."""
     import torch
 
     if tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 14):

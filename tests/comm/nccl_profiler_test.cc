@@ -106,21 +106,57 @@ TEST_F(NcclRecorder, ShowsThePeerThatAProxyWaitsFor) {
   const Proxy to{getpid(), 1, 1, 8, 1 << 19, 1};
   const Handle receiving = recorder_.start_proxy(operation, from);
   const Handle steps[] = {recorder_.start_step(receiving, 0), recorder_.start_step(receiving, 1)};
-  for (const Handle& step : steps) recorder_.record(step, kReceivesState);
+  for (const Handle& step : steps) recorder_.record(step, kStepRecvWait);
   EXPECT_EQ(slot().tag_above(0), 4u << 1);
-  recorder_.record(steps[0], kReceivedState);
+  recorder_.record(steps[0], kStepRecvFlushWait);
   EXPECT_EQ(slot().tag_above(0), 4u << 1) << "the second step waits still";
-  recorder_.record(steps[1], kReceivedState);
+  recorder_.record(steps[1], kStepRecvFlushWait);
   EXPECT_EQ(slot().tag_above(0), 0u);
   const Handle sending = recorder_.start_step(recorder_.start_proxy(operation, to), 5);
-  for (int i = 0; i < 3; ++i) recorder_.record(sending, kPeerTakesNothingState);
+  for (int i = 0; i < 3; ++i) recorder_.record(sending, kStepSendPeerWait);
   EXPECT_EQ(slot().tag_above(0), (2u << 1) + 1);
   EXPECT_EQ(slot().phase(0), Phase::kOnDevice);
-  recorder_.record(sending, kSendsState);
+  recorder_.record(sending, kStepSendWait);
   EXPECT_EQ(slot().tag_above(0), 0u);
   // A proxy of ours may work for a neighbour's process: its number means nothing here.
   const Proxy foreign{getpid() + 1, 1, 3, 8, 1 << 19, 0};
   EXPECT_EQ(recorder_.start_proxy(operation, foreign).kind, HandleKind::kNone);
+}
+
+Handle step_of(std::uint32_t peer, bool is_send, std::uint8_t channel = 0) {
+  Handle step;
+  step.kind = HandleKind::kStep;
+  step.set_proxy(peer, is_send, channel);
+  return step;
+}
+
+TEST(PeerWaits, DropsWaitsWhileItsTableIsFull) {
+  PeerWaits waits;
+  for (std::uint32_t peer = 0; peer < 8; ++peer)
+    EXPECT_TRUE(waits.record(step_of(peer, false), kStepRecvWait));
+  EXPECT_FALSE(waits.record(step_of(8, false), kStepRecvWait)) << "there is no room";
+  for (std::uint32_t peer = 0; peer < 8; ++peer) {
+    EXPECT_EQ(waits.shown(), step_of(peer, false).wait_word());
+    EXPECT_TRUE(waits.record(step_of(peer, false), kStepRecvFlushWait));
+  }
+  EXPECT_FALSE(waits.record(step_of(8, false), kStepRecvFlushWait)) << "it was not recorded";
+  EXPECT_EQ(waits.shown(), 0u);
+}
+
+TEST(PeerWaits, ShowsOneOfTwoSendsThatShareASlot) {
+  // Channel 14 ^ peer 0 * 7 == channel 9 ^ peer 1 * 7.
+  const Handle one = step_of(0, true, 14);
+  const Handle other = step_of(1, true, 9);
+  ASSERT_EQ(one.channel_peer_slot(), other.channel_peer_slot());
+  PeerWaits waits;
+  for (const Handle& step : {one, other, one}) {
+    EXPECT_TRUE(waits.record(step, kStepSendPeerWait));
+    EXPECT_EQ(waits.shown(), step.wait_word());
+    EXPECT_FALSE(waits.record(step, kStepSendPeerWait)) << "it is a repeated report";
+  }
+  EXPECT_FALSE(waits.record(other, kStepSendWait));
+  EXPECT_TRUE(waits.record(one, kStepSendWait));
+  EXPECT_EQ(waits.shown(), 0u);
 }
 
 TEST_F(NcclRecorder, KeepsMessagesInARowOfTheirOwn) {
@@ -208,9 +244,9 @@ TEST_F(NcclRecorder, AcceptsConcurrentThreads) {
     const Handle operation = Handle::of(reinterpret_cast<const void*>(value));
     const Handle step =
         recorder_.start_step(recorder_.start_proxy(operation, {getpid(), 0, 1, 1, 1, 0}), 0);
-    recorder_.record(step, kReceivesState);
+    recorder_.record(step, kStepRecvWait);
     const Handle kernel = recorder_.start_kernel(operation);
-    recorder_.record(step, kReceivedState);
+    recorder_.record(step, kStepRecvFlushWait);
     recorder_.stop(kernel);
     ++taken;
   }

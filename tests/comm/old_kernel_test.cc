@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "comm/join/bootstrap.h"
@@ -74,6 +75,28 @@ TEST(OldKernelTest, AllReduceUsesSlotsIfOneRankCannotReadTheOther) {
                 IVY_OK)
           << ivy_last_error();
       for (std::uint32_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], 2 * i + 1);
+    }
+  });
+  expect_ok(ends);
+}
+
+// The first rank of the host cannot create memory without a name, so all of them use a file.
+TEST(OldKernelTest, MembersOfAGroupOpenANamedFile) {
+  const auto ends = run_world(one_host(4), [](int) {
+    const World world;
+    ASSERT_TRUE(world);
+    forget(SYS_memfd_create);
+    const std::int32_t ranks[] = {0, 1, 2, 3};
+    for (int round = 0; round < 20; ++round) {
+      const std::string name = "named " + std::to_string(round);
+      const ivy_members members = {sizeof members, name.c_str(), ranks, 0, 4};
+      ivy_comm* group = nullptr;
+      ASSERT_EQ(ivy_comm_group_of_members(world, &members, &group), IVY_OK) << ivy_last_error();
+      int sum = 1;
+      EXPECT_EQ(ivy_all_reduce(group, IVY_IN_PLACE, &sum, 1, IVY_I32, IVY_SUM, nullptr), IVY_OK)
+          << ivy_last_error();
+      EXPECT_EQ(sum, 4);
+      EXPECT_EQ(ivy_comm_free(group), IVY_OK) << ivy_last_error();
     }
   });
   expect_ok(ends);

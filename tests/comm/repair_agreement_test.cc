@@ -134,8 +134,39 @@ TEST(RepairAgreement, ADecisionIsReadAsItWasWritten) {
   EXPECT_EQ(rejected->rejection->code, Code::kDeadlineExceeded);
   EXPECT_EQ(rejected->rejection->message, "rank 1 has not come");
   EXPECT_EQ(rejected->rejection->fix, "call it there");
-  for (const char* const text : {"", "members", "members\n1", "members\nx 0 0", "who"}) {
+  for (const char* const text : {"", "members", "members\n1", "members\nx 0 0", "members\n0 0 x",
+                                 "who", "no x 1\nab", "no 4", "no 4 3\nab"}) {
     EXPECT_FALSE(RepairDecision::decoded(text).ok()) << text;
+  }
+}
+
+TEST(RepairAgreement, AnErrorMayHaveSeveralLines) {
+  RepairDecision decision;
+  decision.rejection = Error{Code::kAborted, "two\nlines", "and\ntwo more"};
+  const auto rejected = RepairDecision::decoded(decision.encoded());
+  ASSERT_TRUE(rejected.ok() && rejected->rejection);
+  EXPECT_EQ(rejected->rejection->message, "two\nlines");
+  EXPECT_EQ(rejected->rejection->fix, "and\ntwo more");
+}
+
+TEST(RepairAgreement, AResultIsReadAsItWasWritten) {
+  RepairEnd end;
+  end.is_formed = true;
+  const auto formed = RepairEnd::decoded(end.encoded());
+  ASSERT_TRUE(formed.ok());
+  EXPECT_TRUE(formed->is_formed);
+  for (const bool is_death : {false, true}) {
+    end = {false, is_death, Error{Code::kUnavailable, "rank 1 died", ""}};
+    const auto failed = RepairEnd::decoded(end.encoded());
+    ASSERT_TRUE(failed.ok());
+    EXPECT_FALSE(failed->is_formed);
+    EXPECT_EQ(failed->is_death, is_death);
+    EXPECT_EQ(failed->error.code, Code::kUnavailable);
+    EXPECT_EQ(failed->error.message, "rank 1 died");
+    EXPECT_EQ(failed->error.fix, "");
+  }
+  for (const char* const text : {"", "death", "formed ", "other 4 1\na"}) {
+    EXPECT_FALSE(RepairEnd::decoded(text).ok()) << text;
   }
 }
 

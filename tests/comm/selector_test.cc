@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in table of algorithms.
+// The algorithms that are chosen, by operation, size, number of ranks and caches.
 #include "comm/collectives/selector.h"
 
 #include <gtest/gtest.h>
@@ -38,18 +38,18 @@ std::vector<std::uint32_t> member_counts() {
   return counts;
 }
 
-Algorithm by(bool is_eager, bool is_kernel = false) {
-  if (is_eager) return Algorithm::kEager;
-  return is_kernel ? Algorithm::kKernel : Algorithm::kSlots;
+SharedAlgorithm by(bool is_eager, bool is_kernel = false) {
+  if (is_eager) return SharedAlgorithm::kEager;
+  return is_kernel ? SharedAlgorithm::kKernel : SharedAlgorithm::kSlots;
 }
 
 // The longest block of an all_gather that the kernel copies.
 std::size_t max_gathered(std::uint32_t members) { return (members == 2 ? 16 : 4) * kMiB; }
 
-// The built-in table as conditions, where nothing is known of the machine's caches.
+// The limits as conditions, where nothing is known of the machine's caches.
 TEST(SelectorTest, UsesTheBuiltInTable) {
   for (const std::uint32_t members : member_counts()) {
-    const Selector shm(Over::kShm, members);
+    const SharedSelector shm(members);
     const std::size_t one_shot =
         std::max<std::size_t>(1024, kEagerBytes / std::max<std::uint32_t>(1, members / 2));
     for (const std::size_t bytes : grid(members)) {
@@ -73,21 +73,9 @@ TEST(SelectorTest, UsesTheBuiltInTable) {
         ASSERT_EQ(shm.stores(operation, bytes),
                   bytes >= 4 * kMiB ? Stores::kStreaming : Stores::kCached);
       }
-      ASSERT_TRUE(shm.maps(Operation::kAllReduce, bytes));
-      ASSERT_TRUE(shm.maps(Operation::kAllToAll, bytes));
     }
-    const Selector tcp(Over::kTcp, members);
-    const Selector one_each(Over::kTcp, members, true);
-    for (const std::size_t bytes : grid(members)) {
-      ASSERT_EQ(tcp.algorithm(Operation::kAllReduce, bytes),
-                bytes <= 32 * kKiB ? Algorithm::kWhole : Algorithm::kSliced);
-      ASSERT_EQ(one_each.algorithm(Operation::kAllReduce, bytes),
-                bytes <= (members == 2 ? 256 : 32) * kKiB ? Algorithm::kWhole : Algorithm::kSliced);
-      ASSERT_EQ(tcp.piece(Operation::kAllReduce, bytes), 2 * kMiB);
-      ASSERT_EQ(tcp.piece(Operation::kReduce, bytes), kMiB);
-      ASSERT_EQ(tcp.piece(Operation::kReduceScatter, bytes), kMiB);
-      ASSERT_EQ(tcp.piece(Operation::kBroadcast, bytes), 512 * kKiB);
-    }
+    EXPECT_EQ(max_whole_bytes(members, false), 32 * kKiB);
+    EXPECT_EQ(max_whole_bytes(members, true), (members == 2 ? 256 : 32) * kKiB);
   }
 }
 
@@ -123,7 +111,7 @@ constexpr PastCaches kPastCaches[] = {
 TEST(SelectorTest, ResultsBypassFullCaches) {
   for (const PastCaches& one : kPastCaches) {
     SCOPED_TRACE(caches_text(one.caches) + ", " + std::to_string(one.members) + " members");
-    const Selector selector(Over::kShm, one.members, false, one.caches);
+    const SharedSelector selector(one.members, one.caches);
     const auto expect_from = [&](Operation operation, std::size_t from) {
       EXPECT_EQ(selector.stores(operation, from - 1), Stores::kCached) << name_of(operation);
       EXPECT_EQ(selector.stores(operation, from), Stores::kStreaming) << name_of(operation);
@@ -142,17 +130,17 @@ TEST(SelectorTest, ResultsBypassFullCaches) {
 // Where cores are near each other two copies are faster than the kernel's one, at every size.
 TEST(SelectorTest, UsesKernelCopiesOnlyBetweenDistantCores) {
   for (const std::uint32_t members : member_counts()) {
-    const Selector near(Over::kShm, members, false, {32 * kMiB, 8, true});
+    const SharedSelector near(members, {32 * kMiB, 8, true});
     for (const std::size_t bytes : grid(members)) {
       SCOPED_TRACE(std::to_string(members) + " members, " + std::to_string(bytes) + " bytes");
       ASSERT_EQ(near.algorithm(Operation::kAllGather, bytes), by(bytes <= 8 * kKiB));
-      ASSERT_NE(near.algorithm(Operation::kAllReduce, bytes), Algorithm::kKernel);
+      ASSERT_NE(near.algorithm(Operation::kAllReduce, bytes), SharedAlgorithm::kKernel);
       ASSERT_EQ(near.algorithm(Operation::kAllToAll, bytes), by(bytes * members <= kEagerBytes));
     }
     // Its range of sizes is the price of a system call and what was measured, whatever the caches.
     for (const Caches& caches : {Caches{2 * kMiB, 1, false}, Caches{32 * kMiB, 8, false},
                                  Caches{260 * kMiB, 2, false, 2}}) {
-      const Selector far(Over::kShm, members, false, caches);
+      const SharedSelector far(members, caches);
       for (const std::size_t bytes : grid(members)) {
         SCOPED_TRACE(caches_text(caches) + ", " + std::to_string(members) + " members, " +
                      std::to_string(bytes) + " bytes");
@@ -168,19 +156,17 @@ TEST(SelectorTest, UsesKernelCopiesOnlyBetweenDistantCores) {
 TEST(SelectorTest, ChoosesNothingThatMemoryCannotHold) {
   for (const Caches& caches : {Caches{}, Caches{32 * kMiB, 8, true}, Caches{2 * kMiB, 1, false}}) {
     for (const std::uint32_t members : member_counts()) {
-      const Selector shm(Over::kShm, members, false, caches);
-      const Selector tcp(Over::kTcp, members, true, caches);
+      const SharedSelector shm(members, caches);
       for (const std::size_t bytes : grid(members)) {
         SCOPED_TRACE(std::to_string(members) + " members, " + std::to_string(bytes) + " bytes");
         for (const Operation operation :
              {Operation::kAllReduce, Operation::kReduce, Operation::kReduceScatter,
               Operation::kBroadcast, Operation::kAllGather, Operation::kGather, Operation::kScan}) {
-          ASSERT_TRUE(bytes <= kEagerBytes || shm.algorithm(operation, bytes) != Algorithm::kEager);
+          ASSERT_TRUE(bytes <= kEagerBytes ||
+                      shm.algorithm(operation, bytes) != SharedAlgorithm::kEager);
         }
         ASSERT_TRUE(bytes * members <= kEagerBytes ||
-                    shm.algorithm(Operation::kAllToAll, bytes) != Algorithm::kEager);
-        ASSERT_TRUE(bytes <= kMaxWholeBytes ||
-                    tcp.algorithm(Operation::kAllReduce, bytes) == Algorithm::kSliced);
+                    shm.algorithm(Operation::kAllToAll, bytes) != SharedAlgorithm::kEager);
       }
     }
   }

@@ -30,7 +30,7 @@ SharedGroupOptions options_of(std::uint32_t self, std::uint32_t members) {
   for (std::uint32_t i = 0; i < members; ++i) {
     options.members.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), 0});
   }
-  options.selector = std::make_shared<const Selector>(Over::kShm, members);
+  options.selector = std::make_shared<const SharedSelector>(members);
   return options;
 }
 

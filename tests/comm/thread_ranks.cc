@@ -56,8 +56,8 @@ ThreadRank::ThreadRank(const ThreadRanksOptions& options, std::int32_t rank,
   for (const std::int32_t member : map_.own_ranks()) {
     group.members.push_back({member, member, static_cast<std::int32_t>(getpid())});
   }
-  group.selector = std::make_shared<const Selector>(
-      Over::kShm, static_cast<std::uint32_t>(group.members.size()));
+  group.selector =
+      std::make_shared<const SharedSelector>(static_cast<std::uint32_t>(group.members.size()));
   local_ = std::make_unique<SharedGroup>(std::move(segment), std::move(group), nullptr);
 }
 

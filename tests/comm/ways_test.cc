@@ -38,7 +38,7 @@ void run_members(const Caches& caches, Body body) {
     options.members = {{0, 0, 0}, {1, 1, 0}};
     options.self = member;
     options.has_processor_each = false;
-    options.selector = std::make_shared<const Selector>(Over::kShm, 2, false, caches);
+    options.selector = std::make_shared<const SharedSelector>(2, caches);
     groups.push_back(std::make_unique<SharedGroup>(segment, std::move(options), nullptr));
   }
   std::thread other([&] { body(*groups[1]); });

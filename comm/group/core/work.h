@@ -49,6 +49,7 @@ class Work {
 
   // Returns nothing if the operation is not done within that time. A negative time means no limit.
   std::optional<Outcome> wait(std::chrono::milliseconds at_most);
+  // Returns nothing if the operation is not done yet.
   std::optional<Outcome> test();
   WorkTiming timing();
   // For an operation on a device, which is done when the device reaches `mark`. It succeeds if its

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // In this order: the reasons to reject an operation; creation and end of the NCCL communicator;
-// admit() and must_synchronize(), which every operation passes first; the two paths after that,
+// admit() and choose_path(), which every operation passes first; the two paths after that,
 // run_synchronized() and enqueue() (join_group() inside a group); the way through host memory
 // (run_staged()); and windows and splits.
 #include "comm/group/device/device_backend.h"
@@ -136,8 +136,8 @@ DeviceBackend::DeviceBackend(DeviceContext context)
       display_(context_.job, context_.ranks) {}
 
 DeviceBackend::~DeviceBackend() {
-  made_ = nullptr;
-  nccl_.reset();
+  published_part_ = nullptr;
+  part_.reset();
 }
 
 nccl::DeviceCommunicatorOptions DeviceBackend::options() {
@@ -154,7 +154,7 @@ nccl::DeviceCommunicatorOptions DeviceBackend::options() {
   options.rank = ranks.rank();
   options.host = ranks.own_member().host_name;
   options.owner = this;
-  may_keep_ = may_shrink(ranks);
+  is_revoked_after_death_ = may_shrink(ranks);
   options.parent = std::exchange(parent_, nullptr);
   return options;
 }
@@ -165,18 +165,18 @@ std::string DeviceBackend::why_late(const nccl::Enqueued& operation) {
          " called its part, in the same order among its operations on devices?";
 }
 
-void DeviceBackend::keep(std::unique_ptr<nccl::RevokedHandle> revoked) {
+void DeviceBackend::keep_revoked(std::unique_ptr<nccl::RevokedHandle> revoked) {
   const std::lock_guard lock(mutex_);
   revoked_ = std::move(revoked);
 }
 
-nccl::DeviceCommunicator& DeviceBackend::communicator() {
+nccl::DeviceCommunicator& DeviceBackend::create_nccl_part() {
   const std::lock_guard lock(mutex_);
-  if (nccl_ == nullptr) {
-    nccl_ = std::make_unique<nccl::DeviceCommunicator>(options());
-    made_ = nccl_.get();
+  if (part_ == nullptr) {
+    part_ = std::make_unique<nccl::DeviceCommunicator>(options());
+    published_part_ = part_.get();
   }
-  return *nccl_;
+  return *part_;
 }
 
 InheritedDeviceState DeviceBackend::release_device_state() {
@@ -195,7 +195,7 @@ MaybeFailure DeviceBackend::tick(const nccl::Enqueued* oldest) {
 
 void DeviceBackend::abort() {
   *is_broken_ = true;
-  nccl::DeviceCommunicator* const device = existing();
+  nccl::DeviceCommunicator* const device = nccl_part();
   if (device == nullptr) return;
   if (const std::optional<std::string> taint = device->abort()) {
     context_.failure.add_text(*taint);
@@ -203,7 +203,7 @@ void DeviceBackend::abort() {
 }
 
 Outcome DeviceBackend::end() {
-  nccl::DeviceCommunicator* const device = existing();
+  nccl::DeviceCommunicator* const device = nccl_part();
   if (device == nullptr) return {};
   if (const MaybeFailure failure = device->end()) return Outcome(*failure);
   if (!device->enqueued().has_lost() || is_failure_returned_.exchange(true)) return {};
@@ -226,7 +226,7 @@ MaybeFailure DeviceBackend::admit(DeviceOperation& operation, bool is_async) {
   shape.memory = MemoryKind::kDevice;
   if (operation.is_message() || DeviceGroup::current() != nullptr) {
     // The ranks also synchronize for the first collective if NCCL's part was created by a split.
-    const bool is_begun = is_prepared() && (operation.is_message() || is_used_);
+    const bool is_begun = is_prepared() && (operation.is_message() || has_begun_);
     const std::string why = why_not_enqueued(operation, is_async, is_begun);
     if (!why.empty()) return rejection(describe(shape) + why);
   }
@@ -236,7 +236,7 @@ MaybeFailure DeviceBackend::admit(DeviceOperation& operation, bool is_async) {
                      std::string(comm_status::name_of(shape.operation)) +
                      ", and IVY_NCCL_STAGING=0 forbids the path through host memory");
   }
-  const nccl::DeviceCommunicator* const device = existing();
+  const nccl::DeviceCommunicator* const device = nccl_part();
   const int used = device != nullptr ? device->device() : -1;
   if (used >= 0 && used != operation.device) {
     return rejection("the buffers are on device " + std::to_string(operation.device) +
@@ -260,34 +260,36 @@ MaybeFailure DeviceBackend::admit(DeviceOperation& operation, bool is_async) {
   return std::nullopt;
 }
 
-bool DeviceBackend::must_synchronize(DeviceOperation& operation) {
-  if (operation.is_message()) return false;
-  const bool is_first = !is_used_.load() && !is_used_.exchange(true);
+DevicePath DeviceBackend::choose_path(DeviceOperation& operation) {
+  if (operation.is_message()) return DevicePath::kEnqueued;
+  const bool is_first = !has_begun_.load() && !has_begun_.exchange(true);
   const OperationShape& shape = operation.collective.shape;
-  if (is_first || mode_ == DeviceCheckMode::kEvery || wants_staging(shape)) return true;
+  if (is_first || mode_ == DeviceCheckMode::kEvery || wants_staging(shape)) {
+    return DevicePath::kSynchronized;
+  }
   operation.number = check_.count_enqueued(shape, operation.is_captured);
-  return false;
+  return DevicePath::kEnqueued;
 }
 
 void DeviceBackend::note_synchronized(OperationShape& shape) {
   check_.begin_synchronized(shape);
-  if (nccl::DeviceCommunicator* const device = existing()) device->enqueued().stay_awake();
+  if (nccl::DeviceCommunicator* const device = nccl_part()) device->enqueued().stay_awake();
 }
 
 bool DeviceBackend::run_synchronized(const OperationCall& call, const DeviceOperation& operation) {
-  nccl::DeviceCommunicator& device = communicator();
+  nccl::DeviceCommunicator& device = create_nccl_part();
   if (wants_staging(operation.collective.shape) || device.is_shared()) {
     return run_staged(call, operation);
   }
   if (!context_.host.barrier(call)) return false;
-  if (!check(device.prepare(operation.device, call.deadline), call)) return false;
+  if (!continue_unless(device.prepare(operation.device, call.deadline), call)) return false;
   if (device.is_shared()) return run_staged(call, operation);
   nccl::DeviceCommunicator::Started one = begin_operation(operation, call.deadline.left(), nullptr);
   one.watched.number = call.sequence;
   const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
   MaybeFailure failure = failure_to_select(current);
   if (!failure) failure = nccl::start_and_finish(device, one);
-  return check(failure, call);
+  return continue_unless(failure, call);
 }
 
 Outcome DeviceBackend::fail_enqueued(const Failure& failure) {
@@ -299,7 +301,8 @@ Outcome DeviceBackend::fail_enqueued(const Failure& failure) {
 
 // Marks the position of the operation, which is on its stream, for `work`. Requires that the device
 // is this thread's current one.
-Outcome DeviceBackend::mark(const DeviceOperation& operation, const std::shared_ptr<Work>& work) {
+Outcome DeviceBackend::mark_end(const DeviceOperation& operation,
+                                const std::shared_ptr<Work>& work) {
   if (work == nullptr) return {};
   Result<std::shared_ptr<nccl::StreamMark>> behind =
       nccl::StreamMark::behind(*nccl::Driver::in_use(), operation.device, operation.stream);
@@ -313,15 +316,15 @@ Outcome DeviceBackend::mark(const DeviceOperation& operation, const std::shared_
 
 Outcome DeviceBackend::enqueue(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
                                const std::shared_ptr<Work>& work) {
-  nccl::DeviceCommunicator& device = *existing();
+  nccl::DeviceCommunicator& device = *nccl_part();
   if (!operation.is_captured) device.enqueued().await_room(max_enqueued_);
-  const std::lock_guard lock(order_);
+  const std::lock_guard lock(enqueue_mutex_);
   if (context_.failure.is_set()) return fail_enqueued(*context_.failure.get());
   nccl::DeviceCommunicator::Started one = begin_operation(operation, timeout, work);
   const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
   MaybeFailure failure = failure_to_select(current);
   if (!failure) failure = nccl::start_and_finish(device, one);
-  return failure ? fail_enqueued(*failure) : mark(operation, work);
+  return failure ? fail_enqueued(*failure) : mark_end(operation, work);
 }
 
 class DeviceBackend::Grouped final : public GroupedOperation {
@@ -337,9 +340,9 @@ class DeviceBackend::Grouped final : public GroupedOperation {
 
   Outcome finish(const MaybeFailure& ended) override {
     const nccl::Driver::Current current(*nccl::Driver::in_use(), operation_.device);
-    const MaybeFailure found = backend_.existing()->finish(started_, true, ended);
+    const MaybeFailure found = backend_.nccl_part()->finish(started_, true, ended);
     const Outcome outcome =
-        found ? backend_.fail_enqueued(*found) : backend_.mark(operation_, work_);
+        found ? backend_.fail_enqueued(*found) : backend_.mark_end(operation_, work_);
     if (found && work_ != nullptr) work_->finish(outcome);
     return outcome;
   }
@@ -355,9 +358,9 @@ Outcome DeviceBackend::join_group(const DeviceOperation& operation,
                                   std::chrono::nanoseconds timeout,
                                   const std::shared_ptr<Work>& work) {
   DeviceGroup& group = *DeviceGroup::current();
-  nccl::DeviceCommunicator& device = *existing();
+  nccl::DeviceCommunicator& device = *nccl_part();
   auto grouped = std::make_unique<Grouped>(*this, operation, timeout, work);
-  const std::lock_guard lock(order_);
+  const std::lock_guard lock(enqueue_mutex_);
   if (context_.failure.is_set()) return fail_enqueued(*context_.failure.get());
   const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
   MaybeFailure failure = failure_to_select(current);
@@ -377,19 +380,19 @@ bool DeviceBackend::run_staged(const OperationCall& call, const DeviceOperation&
     const Result<void> held = operation.after->hold_back(operation.stream);
     if (!held.ok()) return fail(make_failure(FailureKind::kTransport, held.error().message), call);
   }
-  nccl::DeviceCommunicator& device = communicator();
+  nccl::DeviceCommunicator& device = create_nccl_part();
   Staging staging(operation, context_.ranks.rank());
-  return check(staging.copy_out(device, call.deadline), call) &&
+  return continue_unless(staging.copy_out(device, call.deadline), call) &&
          context_.host.run(call, staging.on_host()) &&
-         check(staging.copy_back(device, call.deadline), call);
+         continue_unless(staging.copy_back(device, call.deadline), call);
 }
 
 bool DeviceBackend::prepare(const OperationCall& call, const nccl::DeviceRegion& region) {
-  nccl::DeviceCommunicator& device = communicator();
+  nccl::DeviceCommunicator& device = create_nccl_part();
   if (!context_.host.barrier(call)) return false;
-  if (!check(device.prepare(region.device, call.deadline), call)) return false;
+  if (!continue_unless(device.prepare(region.device, call.deadline), call)) return false;
   if (region.memory == nullptr || device.is_shared()) return true;
-  return check(device.add_window(region, call.deadline), call);
+  return continue_unless(device.add_window(region, call.deadline), call);
 }
 
 bool DeviceBackend::split(const OperationCall& call, std::int32_t color, std::int32_t key,
@@ -397,14 +400,14 @@ bool DeviceBackend::split(const OperationCall& call, std::int32_t color, std::in
                           std::unique_ptr<nccl::DeviceCommunicator>& child) {
   if (!context_.host.barrier(call)) return false;
   color = std::max(color, nccl::kNoColor);
-  return check(communicator().split(color, key, name, call.deadline, child), call);
+  return continue_unless(create_nccl_part().split(color, key, name, call.deadline, child), call);
 }
 
 void DeviceBackend::adopt(std::unique_ptr<nccl::DeviceCommunicator> device) {
   if (device == nullptr) return;
   device->join(options());
-  nccl_ = std::move(device);
-  made_ = nccl_.get();
+  part_ = std::move(device);
+  published_part_ = part_.get();
 }
 
 }  // namespace ivy::comm

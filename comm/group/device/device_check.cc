@@ -146,7 +146,7 @@ MaybeFailure DeviceCheck::tick(const nccl::Enqueued* oldest) {
   return is_late ? compare_with_all() : compare_with((ranks_.rank() + 1) % ranks_.size());
 }
 
-MaybeFailure DeviceCheck::difference() {
+MaybeFailure DeviceCheck::find_difference() {
   publish_record(late_number_);
   return compare_with_all();
 }

@@ -57,12 +57,14 @@ class DeviceCheck {
   // Returns whether the ranks of this communicator compare at all.
   bool compares_later() const { return ranks_.size() > 1 && mode_ == DeviceCheckMode::kLagged; }
   // Publishes this rank's calls and compares them with the others' immediately. Any thread.
-  MaybeFailure difference();
+  MaybeFailure find_difference();
   // Names the ranks that have not called the operation: "rank 3 has called 16 of them".
   std::string why_late(const nccl::Enqueued& operation);
 
  private:
+  // Returns nothing if that rank has stored no record, or if the store did not answer.
   std::optional<DeviceRecord> read(std::int32_t rank);
+  // Return how this rank's calls differ, or nothing if no difference was found.
   MaybeFailure compare_with(std::int32_t rank);
   MaybeFailure compare_with_all();
   void publish_record(std::uint64_t oldest);

@@ -90,8 +90,8 @@ class SideStream {
 
  private:
   std::mutex mutex_;
-  nccl::Stream stream_ = nullptr;  // Guarded by mutex_, like the next member.
-  int device_ = 0;
+  nccl::Stream stream_ = nullptr;  // Guarded by mutex_.
+  int device_ = 0;                 // The device of stream_. Guarded by mutex_.
 };
 
 // Shows enqueued operations in the status page. Thread: the one that watches the device.

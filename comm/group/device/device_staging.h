@@ -3,7 +3,7 @@
 // the CPU's collective, and copies the results back, in the order of the caller's stream. Slow, but
 // correct for every type.
 //
-// Thread: the communicator's, whose current device is the operation's.
+// Thread: one that holds the communicator's lock and has selected the operation's device.
 #pragma once
 
 #include <cstddef>

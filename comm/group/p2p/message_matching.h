@@ -2,7 +2,7 @@
 // Matches messages to receives. Holds posted receives, in order, and messages that arrived before
 // their receive was posted. Messages of one rank match in the order of their arrival.
 //
-// Pure; thread: one at a time.
+// Makes no system calls. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class MessageMatching {
   // Returns memory for an unexpected message, or null if kUnexpectedBytesMax bytes are already
   // kept.
   Message keep(const MessageStatus& status, Dtype dtype);
-  // The same for messages of this rank to itself, which are counted but not limited.
+  // Returns memory for a message of this rank to itself, which is counted but not limited.
   Message keep_own(const MessageStatus& status, Dtype dtype);
   // Moves a complete message to its receive and removes it.
   void deliver(const Message& message, MessageRequest& receive);

@@ -62,14 +62,15 @@ MaybeFailure PeerLiveness::find_unreachable(std::int32_t& missed) {
   return detector_.connection_failure(missed, "it is no longer reachable");
 }
 
-// Returns whether the peer may still send or has unread data. Returns nothing if that is unknown
-// and its listener must be probed.
-std::optional<bool> PeerLiveness::is_present(const MessagePeer& peer) const {
-  if (peer.has_begun()) return true;
+PeerLiveness::Presence PeerLiveness::presence_of(const MessagePeer& peer) const {
+  if (peer.has_begun()) return Presence::kPresent;
   const bool is_remote = options_.is_remote(peer.rank);
-  if (is_remote && peer.source != nullptr) return peer.source->state() == StreamState::kOpen;
-  if (detector_.has_left(peer.rank)) return false;
-  return is_remote ? std::nullopt : std::optional<bool>(true);
+  if (is_remote && peer.source != nullptr) {
+    const bool is_open = peer.source->state() == StreamState::kOpen;
+    return is_open ? Presence::kPresent : Presence::kLeft;
+  }
+  if (detector_.has_left(peer.rank)) return Presence::kLeft;
+  return is_remote ? Presence::kUnknown : Presence::kPresent;
 }
 
 void PeerLiveness::note_present(std::int32_t rank) {
@@ -84,9 +85,9 @@ bool PeerLiveness::is_any_present(std::vector<std::int32_t>& unknown) {
   for (std::int32_t step = 0; step < count; ++step) {
     const std::int32_t rank = (present_last_ + step) % count;
     if (rank == options_.self) continue;
-    const std::optional<bool> known = is_present(*traffic_.peers()[static_cast<std::size_t>(rank)]);
-    if (!known) unknown.push_back(rank);
-    if (!known || !*known) continue;
+    const Presence presence = presence_of(*traffic_.peers()[static_cast<std::size_t>(rank)]);
+    if (presence == Presence::kUnknown) unknown.push_back(rank);
+    if (presence != Presence::kPresent) continue;
     note_present(rank);
     return true;
   }

@@ -32,13 +32,20 @@ class PeerLiveness {
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  // Called with the mutex held:
+
+  // These require the mutex:
   bool is_awaited(const MessagePeer& peer) const;
   std::int32_t next_awaited();
-  std::optional<bool> is_present(const MessagePeer& peer) const;
+  enum class Presence : std::uint8_t {
+    kPresent,  // It may still send, or has unread data.
+    kLeft,
+    kUnknown,  // Its listener must be probed.
+  };
+  Presence presence_of(const MessagePeer& peer) const;
   bool is_any_present(std::vector<std::int32_t>& unknown);
   void note_present(std::int32_t rank);
-  // The following functions lock the mutex themselves:
+
+  // These lock the mutex themselves:
   MaybeFailure find_unreachable(std::int32_t& missed);
   bool is_listening(std::int32_t rank) const;
   bool have_all_left();

@@ -87,10 +87,10 @@ class PointToPoint {
   const PointToPointOptions options_;
   MessageRings* const mail_;  // Null if no other rank is on this host.
   MessageFailureDetector detector_;
-  std::mutex mutex_;
-  MessageTraffic traffic_;  // Guarded by mutex_, as are the following members.
-  PeerLiveness liveness_;   // Locks mutex_ itself.
-  Requests pending_;        // Requests that the thread has to complete.
+  std::mutex mutex_;  // Guards traffic_, pending_ and is_ending_.
+  MessageTraffic traffic_;
+  PeerLiveness liveness_;  // Locks mutex_ itself.
+  Requests pending_;       // Requests that the thread has to complete.
   bool is_ending_ = false;
   std::condition_variable has_work_;
   std::thread thread_;

@@ -198,23 +198,15 @@ std::optional<Error> Repair::find_formation_error(const RepairDecision& decision
 }
 
 Result<RepairEnd> Repair::conclude(const Result<void>& formed, bool is_death) {
-  std::string own = "formed";
+  RepairEnd end;
+  end.is_formed = formed.ok();
   if (!formed.ok()) {
-    own = (found_death_ || is_death ? "death " : "error ") +
-          std::to_string(static_cast<int>(formed.error().code)) + "\n" + formed.error().message +
-          "\n" + formed.error().fix;
+    end.is_death = found_death_ || is_death;
+    end.error = formed.error();
   }
+  const std::string own = end.encoded();
   const auto stored = IVY_TRY(context_.store->compare_set(key("end"), std::nullopt, own));
-  const std::string end = stored.second.value_or(own);
-  RepairEnd result;
-  result.is_formed = end == "formed";
-  result.is_death = end.starts_with("death ");
-  if (result.is_formed) return result;
-  // The text has the form of a rejection.
-  const RepairDecision why =
-      IVY_TRY(RepairDecision::decoded("no " + end.substr(std::min(end.size(), std::size_t{6}))));
-  result.error = *why.rejection;
-  return result;
+  return RepairEnd::decoded(stored.second.value_or(own));
 }
 
 void Repair::forget_earlier() {

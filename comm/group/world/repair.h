@@ -30,13 +30,6 @@ namespace ivy::comm {
 
 using RepairTime = std::chrono::steady_clock::time_point;
 
-// The result of one epoch's attempt, the same for all its members.
-struct RepairEnd {
-  bool is_formed = false;
-  bool is_death = false;  // A member has died; the next epoch continues without it.
-  Error error;            // The reason why it was not formed.
-};
-
 // Local evidence about other processes, each identified by rank and incarnation. Implemented by
 // WorldRepairs.
 class RepairEvidence {

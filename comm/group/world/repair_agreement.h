@@ -2,7 +2,7 @@
 // Decides the members of a repaired world from the knowledge of one of its survivors. The first
 // rank that can decide does so for all (repair.h).
 //
-// Pure; thread: any.
+// Pure. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -44,18 +44,38 @@ struct RepairDecision {
   std::vector<RepairMember> members;
   std::optional<Error> rejection;
 
+  // Formats the decision for the job's store: either
+  //   members
+  //   RANK INCARNATION IS_NEW      a line for each, such as "7 2 1"
+  // or "no " and the rejection, as "CODE BYTES\nMESSAGE" followed by the fix. BYTES is the length
+  // of the message: both may have several lines.
   std::string encoded() const;
   // Fails with DataLoss if the text is not a decision.
-  static Result<RepairDecision> decoded(const std::string& text);
+  static Result<RepairDecision> decoded(std::string_view text);
   // Returns the position of that process among the members, or nothing if it is not one of them.
   std::optional<std::uint32_t> position_of(std::uint32_t job_rank, std::uint32_t incarnation) const;
 };
 
-// Returns nothing while some rank may still call or be found dead. Decides with Aborted if
-// survivors have called different functions.
+// The result of one epoch's attempt, the same for all its members.
+struct RepairEnd {
+  bool is_formed = false;
+  bool is_death = false;  // A member has died; the next epoch continues without it.
+  Error error;            // The reason why it was not formed.
+
+  // Formats the result for the job's store: "formed", or "death " or "error " and the error in the
+  // form of a rejection.
+  std::string encoded() const;
+  // Fails with DataLoss if the text is not a result.
+  static Result<RepairEnd> decoded(std::string_view text);
+};
+
+// Decides if the state of every rank is known. Returns nothing if the caller must wait: a rank may
+// still call, be found dead, or be restarted. Also returns nothing if no member would be left,
+// which happens only if the caller itself is believed dead. Decides with Aborted if survivors have
+// called different functions.
 std::optional<RepairDecision> decide(RepairAim aim, const RepairView& view);
 
-// Returns whether no living survivor with a lower rank has called. That rank checks often, the
+// Returns whether no survivor that has called has a lower rank. The lowest one checks often, the
 // others seldom.
 bool is_lowest_caller(const RepairView& view, std::uint32_t job_rank);
 

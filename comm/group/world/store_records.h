@@ -52,9 +52,9 @@ class StoreRecords {
   // rank has stored. The failure names that rank by its number in the communicator. Returns nothing
   // if they do not differ or nothing is stored.
   MaybeFailure compare(const std::string& communicator, const EnteredOperations& own);
-  // Write and read a rank's record of its wait. They fail (false, nullopt) if the store does not
-  // answer; a record may also not exist.
+  // Stores a rank's record of its wait. Returns false if the store does not answer.
   bool write_wait(const std::string& communicator, std::int32_t rank, const WaitRecord& record);
+  // Returns nothing if that rank has stored no record, or if the store does not answer.
   std::optional<WaitRecord> read_wait(const std::string& communicator, std::int32_t rank);
 
  private:

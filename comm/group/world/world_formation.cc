@@ -213,9 +213,11 @@ Result<void> WorldFormation::exchange_members() {
 
 Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) {
   const std::string machine = machine_of(own_host_key(inputs_.identity));
-  std::vector<CoreList> processors;  // The next three are by rank of this machine.
+  // Of each rank of this machine.
+  std::vector<CoreList> processors;
   std::vector<Quotas> quotas;
   std::vector<Caches> caches;
+
   std::vector<std::string> hosts;
   AddressesOfRanks addresses;
   for (const MemberText& text : texts) {

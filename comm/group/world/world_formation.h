@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/collectives/selector.h"
 #include "comm/contract/caches.h"
 #include "comm/contract/failure.h"
 #include "comm/contract/member.h"

@@ -90,7 +90,7 @@ class ArrayView {
     if (!is_tensor(array)) return take(array, flags);
     return take_tensor(array, memory_);
   }
-  // Does the same as take_any(), and makes rows() valid.
+  // As take_any(), and makes rows() valid.
   bool take_with_rows(PyObject* array, int flags) {
     if (!take_any(array, flags)) return false;
     if (is_tensor(array)) return take_rows(array, rows_);
@@ -130,7 +130,7 @@ class ArrayView {
   Py_ssize_t rows() const { return rows_; }
   // Returns the number of rows for an operation; an array without an axis has one row.
   Py_ssize_t rows_or_one() const { return rows_ == kNoAxis ? 1 : rows_; }
-  // The following functions are for arrays only.
+  // bytes(), dimensions() and length() require an array, not a tensor.
   std::size_t bytes() const { return static_cast<std::size_t>(buffer_.len); }
   int dimensions() const { return buffer_.ndim; }
   Py_ssize_t length(int axis) const { return buffer_.shape[axis]; }

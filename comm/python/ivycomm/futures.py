@@ -104,7 +104,7 @@ def _call(function: Callable[..., object], *arguments: object) -> None:
     """
     try:
         function(*arguments)
-    except BaseException:  # noqa: BLE001 - as above.
+    except BaseException:  # noqa: BLE001 - see the docstring.
         import traceback  # Slow to import, and rarely needed.
 
         print(f"ivycomm: a callback of a Work raised:\n{traceback.format_exc()}", file=sys.stderr, end="", flush=True)

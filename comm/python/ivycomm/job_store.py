@@ -338,7 +338,7 @@ class StoreOfOne(Store):
         with self._changed:
             return "\n".join(self._waiting) or "store: no blocked requests"
 
-    # The caller of this and of the next two holds the condition.
+    # _wait_for(), _put() and _tell() require self._changed.
     def _wait_for(self, predicate: Callable[[], object], timeout: float | None, what: str) -> bool:
         line = f"{threading.current_thread().name} waits for {what}"
         self._waiting.append(line)

@@ -28,8 +28,7 @@ class FailureDetector {
   // the communicator.
   virtual MaybeFailure check(std::int32_t waited_for) = 0;
   MaybeFailure check() { return check(kAnyRank); }
-  // Does the same without rate limiting. For a peer that has hung up: the reason may be known by
-  // now.
+  // As check(), without rate limiting. For a peer that has hung up: the reason may be known by now.
   virtual MaybeFailure check_now(std::int32_t waited_for) { return check(waited_for); }
   // Returns whether that rank of the communicator finalized so long ago that none of its messages
   // is still in transit. Returns false if that is not known here. Cheap.

@@ -3,7 +3,7 @@
 // caller's thread every kPeriod, for the first time after kPeriod. An interpreter runs its signal
 // handlers there.
 //
-// Thread: scopes belong to their thread. Lifetime: a scope is a local variable of the call.
+// Thread: any; each has its own scopes. Lifetime: a scope is a local variable of the call.
 #pragma once
 
 #include <chrono>

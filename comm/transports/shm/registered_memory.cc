@@ -26,7 +26,7 @@ struct Region {
 };
 
 struct Registry {
-  std::mutex mutex;                          // Guards all of the following except `count`.
+  std::mutex mutex;                          // Guards `regions`, `being_made` and `serials`.
   std::map<std::uintptr_t, Region> regions;  // Ordered by their start address.
   std::size_t being_made = 0;
   std::uint32_t serials = 0;

@@ -42,7 +42,7 @@ class SharedGroup {
   std::uint32_t size() const { return entries_.size(); }
   std::uint32_t self() const { return entries_.self(); }
   const MemberName& member(std::uint32_t member) const { return options_.members[member]; }
-  const Selector& selector() const { return *options_.selector; }
+  const SharedSelector& selector() const { return *options_.selector; }
 
   // Null, the default, if all ranks of the communicator are on this host. Call it before the first
   // operation.
@@ -64,7 +64,7 @@ class SharedGroup {
   PeerBuffers& buffers() { return buffers_; }
   const PeerBuffers& buffers() const { return buffers_; }
 
-  // The following functions may be called from any thread.
+  // Any thread may call mail(), has_left(), break_with(), is_broken(), failure() and take_turn().
   MessageRings& mail() { return mail_; }
   // Returns whether that member has ended its communicator. Data that it sent before remains
   // available.

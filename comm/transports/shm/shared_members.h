@@ -11,7 +11,7 @@
 
 namespace ivy::comm {
 
-class Selector;
+class SharedSelector;
 
 // A member's name in messages: its ranks in the communicator and in the world.
 struct MemberName {
@@ -32,7 +32,7 @@ struct SharedGroupOptions {
   std::chrono::microseconds spin{1000};
   // Selects the algorithm of collectives among these members, identically on all of them. May be
   // null if there are none.
-  std::shared_ptr<const Selector> selector;
+  std::shared_ptr<const SharedSelector> selector;
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
 };

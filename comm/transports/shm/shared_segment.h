@@ -32,9 +32,9 @@ class SharedSegment {
   // header written. The descriptor can be passed on. Fails with ResourceExhausted, naming the size,
   // if there is not enough memory.
   static Result<std::unique_ptr<SharedSegment>> create(std::uint32_t member_count);
-  // The same with a name, for peers that cannot get a descriptor, until any process calls
-  // unlink_name(). `path` comes from new_path(); others may learn it before, to remove it if this
-  // process dies.
+  // As create(), but the memory is a file, for peers that cannot get a descriptor. The file's name
+  // exists until any process calls unlink_name(). `path` comes from new_path(); others may learn it
+  // before, to remove it if this process dies.
   static Result<std::unique_ptr<SharedSegment>> create_named(std::uint32_t member_count,
                                                              const std::string& path = new_path());
   static std::string new_path();
@@ -42,6 +42,7 @@ class SharedSegment {
   // with DataLoss if the memory is not a segment, and with FailedPrecondition if it belongs to a
   // build with another protocol (comm/contract/protocol.h).
   static Result<std::unique_ptr<SharedSegment>> attach(int descriptor, std::uint32_t member_count);
+  // As attach(), for the path() of the segment. Fails with Unavailable if it cannot be opened.
   static Result<std::unique_ptr<SharedSegment>> attach_path(const std::string& path,
                                                             std::uint32_t member_count);
   // As create(), in memory that the supervisor has reserved, with a second file for the rings.
@@ -75,6 +76,7 @@ class SharedSegment {
   // Returns a path by which another process of this user can open it: "/proc/PID/fd/N", or the
   // name.
   std::string path() const;
+  // Removes the name, if there is one. Call it only when all members have attached the segment.
   void unlink_name();
 
  private:

@@ -74,6 +74,8 @@ class SharedWait {
     if (header_.sleepers.load(std::memory_order_relaxed) != 0) wake_waiting_for(self_ + 1);
   }
   void wake_waiting_for(std::uint32_t asleep);
+  // Return true if the counter has reached the value, or false if the caller must check for a
+  // failure and sleep.
   bool spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
   bool yield(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
   void sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value, std::uint32_t member);

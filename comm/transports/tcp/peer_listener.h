@@ -88,7 +88,7 @@ class PeerListener {
   // Returns "10.0.0.1:4123" or "[fd00::1]:4123"; a link-local address without its scope, because a
   // peer has a different one.
   const std::string& address() const { return address_; }
-  std::string host() const;  // The same without the port.
+  std::string host() const;  // address() without the port.
   // Returns whether that peer's listener is on this machine, because its host part is the same as
   // this one's.
   bool is_near(const std::string& address) const;
@@ -107,8 +107,8 @@ class PeerListener {
   // Returns false if no process listens there any longer, so the rank is gone. A peer that does not
   // answer may still exist.
   static bool is_listening(const std::string& address);
-  bool is_peer_listening(
-      const std::string& address) const;  // The same for another rank's address().
+  // As is_listening(), for the address() of another rank.
+  bool is_peer_listening(const std::string& address) const;
   // Interval between such probes in one wait.
   static constexpr std::chrono::milliseconds kProbePause{300};
   // Closes the unused connections that were dialled for that communicator.

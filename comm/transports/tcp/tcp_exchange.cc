@@ -23,7 +23,8 @@ using std::chrono::steady_clock;
 constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // The bytes "IvyM", little-endian.
 // How long a wait sleeps before it checks the detector.
 constexpr milliseconds kPollSlice{50};
-// The same while streams are missing, because a stream that the peer dials does not wake the wait.
+// How long it sleeps while streams are missing: a stream that the peer dials does not wake the
+// wait.
 constexpr milliseconds kMissingSlice{2};
 // How long streams of a peer that has hung up may still arrive.
 constexpr milliseconds kMissingTime{300};

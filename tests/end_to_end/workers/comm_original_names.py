@@ -40,6 +40,7 @@ def parallel_context(context, r, n):
     assert i_dist.ParallelContext() is context and i_dist.is_initialized() and i_dist.init_dist() is context
     assert (context.get_global_rank(), context.get_local_rank(), context.get_world_size()) == (r, context.local_rank, n)
     assert context["rank"] == context.global_rank == r and "world_size" in context and "nothing" not in context
+    assert i_dist.init_dist("nccl") is context and (context.backend, context.device) == ("auto", "cpu")  # It has joined.
     assert context.is_initized and context.is_initialized and context.initilize() is context
     assert context.default_group is context.world_comm and context.default_group.size == n
     assert context.local_world_size * context.num_nodes == n and context.node_rank == r // context.local_world_size
@@ -381,7 +382,7 @@ def main():
             print(f"rank {context.rank}: {name} failed", file=sys.stderr, flush=True)
             raise
     context.reset_context()
-    assert not i_dist.is_initialized()
+    assert not i_dist.is_initialized() and context.backend is None
     print("all equal")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The original's ParallelContext and init_dist: a process's view of its job."""
+"""ParallelContext and init_dist of ivy.distributed: a process's view of its job."""
 
 import collections.abc
 import os
@@ -8,30 +8,32 @@ import sys
 from ... import groups
 from ...modules import nearest
 
-_OURS = ("auto", "ivy", "shm", "tcp")
-_ORIGINALS = ("nccl", "gloo", "mpi")
-_backend = None
+_BACKENDS = ("nccl", "gloo", "mpi", "auto", "ivy", "shm", "tcp")
+_backend = None  # As init_dist() got it; None until then, and again when the process has left the job.
 
 
 def init_dist(backend=None, **options):
-    """Joins the job; a second call does nothing. Returns the ParallelContext. Collective: blocks until every rank has
-    joined.
+    """Joins the job and returns the ParallelContext. Collective: blocks until every rank has joined. A second call only
+    returns the ParallelContext, whatever its arguments.
 
-    backend: None, "nccl", "gloo" or "mpi". Data is transferred by ivycomm in any case: shared memory inside a host, TCP
-    between hosts, NCCL for GPU memory. "nccl" sets up NCCL immediately, on the current device; if that fails on some
-    rank, every rank raises FailedPrecondition with the reason. options: those of ivycomm.init (timeout: seconds). Raises
-    ValueError for an unknown backend, and the errors of ivycomm.init().
+    backend: None, "auto", "nccl", "gloo", "mpi", "ivy", "shm" or "tcp". Data is transferred by ivycomm in any case:
+    shared memory inside a host, TCP between hosts, NCCL for GPU memory. "nccl" sets up NCCL immediately, on the current
+    device; if that fails on some rank, every rank raises FailedPrecondition with the reason, and has left the job.
+    options: those of ivycomm.init (timeout: seconds). Raises ValueError for an unknown backend, and the errors of
+    ivycomm.init().
     """
     global _backend
     name = str(backend or "auto").lower()
-    if name not in _OURS + _ORIGINALS:
-        raise ValueError(f"backend {backend!r} is unknown; {nearest(name, _ORIGINALS + _OURS)}")
+    if name not in _BACKENDS:
+        raise ValueError(f"backend {backend!r} is unknown; {nearest(name, _BACKENDS)}")
+    if _backend is not None and groups.is_initialized():
+        return ParallelContext()
     world = groups.init(**options)
-    if name == "nccl" and _backend != "nccl":
+    if name == "nccl":
         groups.prepare_device_or_leave(options.get("timeout"))
-    if name in ("gloo", "mpi") and _backend is None and world.rank == 0:
+    if name in ("gloo", "mpi") and world.rank == 0:
         print(f'ivycomm: backend "{name}" is provided by ivycomm itself', file=sys.stderr)
-    _backend = _backend or name
+    _backend = name
     return ParallelContext()
 
 
@@ -40,8 +42,23 @@ def is_initialized():
     return groups.is_initialized()
 
 
-def _device():
-    return "cuda" if _backend == "nccl" else "cpu"
+def _forget_backend():
+    global _backend
+    _backend = None
+
+
+groups.before_end.append(_forget_backend)
+
+# The names that every ParallelContext has, and the function that returns the value of each.
+_VALUES = {
+    "rank": groups.rank, "global_rank": groups.rank, "local_rank": groups.local_rank, "world_size": groups.world_size,
+    "local_world_size": groups.local_world_size, "node_rank": groups.node_rank, "num_nodes": groups.num_nodes,
+    "default_group": groups.world, "world_comm": groups.world,
+    "backend": lambda: _backend, "device": lambda: "cuda" if _backend == "nccl" else "cpu", "xla_token": lambda: None,
+    "run_id": lambda: os.environ.get("IVY_JOB_ID"), "restart_count": lambda: int(os.environ.get("IVY_GENERATION") or 0),
+    # The spelling of ivy.distributed, and the correct one.
+    "is_initized": is_initialized, "is_initialized": is_initialized,
+}
 
 
 class ParallelContext(collections.abc.MutableMapping):
@@ -52,41 +69,19 @@ class ParallelContext(collections.abc.MutableMapping):
     rank or size before init_dist() raises NotInitialized.
     """
 
-    _only = None
-    _questions = {
-        "rank": lambda: groups.rank(), "global_rank": lambda: groups.rank(),
-        "local_rank": lambda: groups.local_rank(), "world_size": lambda: groups.world_size(),
-        "local_world_size": lambda: groups.local_world_size(), "node_rank": lambda: groups.node_rank(),
-        "num_nodes": lambda: groups.num_nodes(), "default_group": lambda: groups.world(),
-        "world_comm": lambda: groups.world(), "backend": lambda: _backend, "device": _device,
-        "xla_token": lambda: None, "run_id": lambda: os.environ.get("IVY_JOB_ID"),
-        "restart_count": lambda: int(os.environ.get("IVY_GENERATION") or 0),
-        # The original's spelling, and the correct one.
-        "is_initized": is_initialized, "is_initialized": is_initialized,
-    }
+    _instance = None
 
     def __new__(cls):
-        if cls._only is None:
-            cls._only = super().__new__(cls)
-        return cls._only
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+        return cls._instance
 
-    def __getattr__(self, name):
-        if name not in self._questions:
-            raise AttributeError(f"ParallelContext has no {name}; {nearest(name, self)}")
-        return self._questions[name]()
-
-    def __setattr__(self, name, value):
-        if name in self._questions:
-            raise AttributeError(f"ParallelContext.{name} is determined by the launcher and cannot be set")
-        super().__setattr__(name, value)
-
+    # What programs store is in __dict__, so that attributes and items are the same.
     def __getitem__(self, name):
-        if name in self._questions:
-            return self._questions[name]()
-        return self.__dict__[name]
+        return _VALUES[name]() if name in _VALUES else self.__dict__[name]
 
     def __setitem__(self, name, value):
-        if name in self._questions:
+        if name in _VALUES:
             raise KeyError(f"{name} is determined by the launcher and cannot be set")
         self.__dict__[name] = value
 
@@ -94,43 +89,52 @@ class ParallelContext(collections.abc.MutableMapping):
         del self.__dict__[name]
 
     def __iter__(self):
-        return iter([*self._questions, *self.__dict__])
+        return iter([*_VALUES, *self.__dict__])
 
     def __len__(self):
-        return len(self._questions) + len(self.__dict__)
+        return len(_VALUES) + len(self.__dict__)
 
-    def __repr__(self):
-        place = f"rank {self.rank} of {self.world_size}" if groups.is_initialized() else "which has not joined a job"
-        return f"<ParallelContext: {place}>"
+    def __getattr__(self, name):
+        if name not in _VALUES:
+            raise AttributeError(f"ParallelContext has no {name}; {nearest(name, self)}")
+        return self[name]
 
+    def __setattr__(self, name, value):
+        if name in _VALUES:
+            raise AttributeError(f"ParallelContext.{name} is determined by the launcher and cannot be set")
+        self[name] = value
+
+    # There is one object, so it is compared and hashed by identity, unlike other mappings.
     __hash__ = object.__hash__
 
     def __eq__(self, other):
         return self is other
 
+    def __repr__(self):
+        place = f"rank {self.rank} of {self.world_size}" if groups.is_initialized() else "which has not joined a job"
+        return f"<ParallelContext: {place}>"
+
     def initilize(self, backend=None, **options):
-        """Joins the job, as init_dist() does. The original spells it this way; `initialize` is the same."""
+        """Joins the job, as init_dist() does. ivy.distributed spells it this way; `initialize` is the same."""
         return init_dist(backend, **options)
 
     initialize = initilize
 
     def reset_context(self):
         """Leaves the job, as ivycomm.finalize(), and removes the values that programs have stored."""
-        global _backend
-        _backend = None
         self.__dict__.clear()
         groups.finalize()
 
     def get_global_rank(self):
-        """Returns this process's rank. Raises NotInitialized before init_dist(), as do the next two."""
+        """Returns this process's rank. Raises NotInitialized before init_dist()."""
         return self.rank
 
     def get_local_rank(self):
-        """Returns this process's rank among those of its host."""
+        """Returns this process's rank among those of its host. Raises NotInitialized before init_dist()."""
         return self.local_rank
 
     def get_world_size(self):
-        """Returns the number of ranks."""
+        """Returns the number of ranks. Raises NotInitialized before init_dist()."""
         return self.world_size
 
 
