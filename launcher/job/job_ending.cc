@@ -333,9 +333,8 @@ void JobEnding::print_summary() {
   inputs.output_errors = output.output_errors();
   inputs.unclean = job_.unclean;
   if (job_.leftovers.count > 0) inputs.notes.push_back(leftovers_text(job_.leftovers));
-  for (const std::string& missing :
-       {job_.events.write_error(), job_.events.metrics().write_error()})
-    if (!missing.empty()) inputs.output_errors.push_back(missing);
+  for (std::string& error : job_.events.write_errors())
+    inputs.output_errors.push_back(std::move(error));
   inputs.device_lines =
       device_lines(job_.device_notes, outcome_.first ? &ends[*outcome_.first] : nullptr);
   summary_ += summary(inputs);
@@ -389,7 +388,7 @@ void JobEnding::record_verdict(const SummaryInputs& inputs) {
   if (!job_.events.wants_verdict(inputs.head_logs)) return;
   boost::json::object verdict = verdict_object(inputs);
   job_.events.verdict(verdict);
-  job_.events.attempt_ended(inputs.head_logs, verdict);
+  job_.events.write_attempt_file(inputs.head_logs, verdict);
   if (job_.options.summary != SummaryChoice::kJson) return;
   boost::json::object line{
       {"schema", kMachineSchema}, {"event", "verdict"}, {"job", job_.request.identity.job_id}};
@@ -397,7 +396,7 @@ void JobEnding::record_verdict(const SummaryInputs& inputs) {
   job_.screen.print(json_line(line) + "\n");
 }
 
-// Writes the last text of --metrics-file. A failure cannot be in the summary, which was printed
+// Writes the last snapshot of --metrics-file. A failure cannot be in the summary, which was printed
 // before.
 void JobEnding::write_metrics(int exit_code) {
   MetricsFile& file = job_.events.metrics();
@@ -408,8 +407,8 @@ void JobEnding::write_metrics(int exit_code) {
   inputs.exit_code = exit_code;
   const bool was_ok = file.write_error().empty();
   file.end(metrics_text(inputs, ranks));
-  if (const std::string missing = file.write_error(); was_ok && !missing.empty())
-    write_at_once("ivyrun: warning: " + missing + "\n");
+  if (const std::string error = file.write_error(); was_ok && !error.empty())
+    write_at_once("ivyrun: warning: " + error + "\n");
 }
 
 // ---- Ends in a hurry ----------------------------------------------------------------------------

@@ -126,7 +126,7 @@ void Restarts::keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEn
   inputs.attempt = static_cast<int>(job_.generation) + 1;
   inputs.max_attempts = job_.max_attempts();
   inputs.attempts = failed_;
-  job_.events.attempt_ended(folder, verdict_object(inputs));
+  job_.events.write_attempt_file(folder, verdict_object(inputs));
 }
 
 void Restarts::print_failed(const std::string& cause) {
