@@ -44,7 +44,7 @@ std::string_view marker(const ConsoleStyle& style) { return style.utf8 ? "\u2026
 Console::Console(boost::asio::io_context& loop, int fd, ConsoleEvents& owner)
     : owner_(owner), sink_(loop, fd, *this), fd_(fd) {}
 
-void Console::sink_moved() {
+void Console::sink_progressed() {
   release_grants();
   owner_.console_has_room();
 }

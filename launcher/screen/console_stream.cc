@@ -57,7 +57,7 @@ ConsoleStream::ConsoleStream(boost::asio::io_context& loop, int fd, const Output
 
 void ConsoleStream::console_has_room() {
   drain();
-  owner_.stream_moved();
+  owner_.stream_progressed();
 }
 
 ConsoleStyle ConsoleStream::style() const {
@@ -204,7 +204,7 @@ void ConsoleStream::schedule_flush() {
     flush_scheduled_ = false;
     flush();
     arm_footer();
-    owner_.stream_moved();
+    owner_.stream_progressed();
   });
 }
 

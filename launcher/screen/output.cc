@@ -81,7 +81,7 @@ Output::Output(boost::asio::io_context& loop, const OutputOptions& options, std:
 std::function<void()> Output::waker() {
   return [this, &loop = loop_, alive = alive_] {
     boost::asio::post(loop, [this, alive] {
-      if (*alive) writers_moved();
+      if (*alive) writers_progressed();
     });
   };
 }
@@ -216,7 +216,7 @@ bool Output::was_just_printed(int rank) const {
          console->was_just_printed(found->second.sources[1]);
 }
 
-void Output::writers_moved() {
+void Output::writers_progressed() {
   files_.take_done();
   // Hosts that waited for the file system may get credit now.
   credit_.report();
