@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/report/diagnostic.h"
 
+#include <iterator>
 #include <string_view>
 
 #include "proto/contract/text.h"
@@ -10,6 +11,7 @@ namespace {
 
 // In the order of the enumeration.
 constexpr std::string_view kSeverities[] = {"note", "warning", "error"};
+static_assert(std::size(kSeverities) == static_cast<std::size_t>(Severity::kError) + 1);
 
 // Appends "  fix:   first line", with further lines below it.
 void append_field(std::string& out, std::string_view label, const std::string& text) {
