@@ -32,7 +32,7 @@ class LineSplitter {
  public:
   // Limit of a line in bytes, and so of the memory of a stream without newlines.
   static constexpr std::size_t kMaxLineBytes = 64u << 10;
-  // The same for a stream without labels in a pipe or a file, which a program may read.
+  // Limit of a line of a stream without labels in a pipe or a file, which a program may read.
   static constexpr std::size_t kMaxPlainLineBytes = 1u << 20;
   // Limit of the rows of a group. Together they have at most the bytes of one line.
   static constexpr std::size_t kMaxRows = 8;

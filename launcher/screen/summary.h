@@ -31,7 +31,8 @@ struct SummaryInputs {
   std::function<std::string(int rank)> log_path;
   bool quiet = false;     // --quiet: if every rank ended well, only warnings are printed.
   std::string head_logs;  // This generation's log directory on the launcher's host; empty: none.
-  // The same on every host with workers (--log-to node), as an absolute path.
+  // This generation's log directory on every host with workers (--log-to node), as an absolute
+  // path; empty: none.
   std::string node_logs;
   std::vector<std::string> output_errors;  // Warnings: output or files that could not be written.
   std::vector<std::string> notes;          // Notes: nothing went wrong, but the user should know.
