@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queries the agents of several hosts about jobs, in parallel. Blocking, with deadlines. Thread:
-// any, one at a time.
+// Queries the agents of several hosts about jobs, in parallel. Blocking, with deadlines. Not
+// thread-safe.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds jobs by name and sends a request to the launcher of one of them. Blocking, with deadlines.
-// Thread: any, one at a time.
+// Not thread-safe.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames the messages of proto/wire/ctl.proto on a byte stream: four bytes of length (little
-// endian), then the message. Pure; thread: any, one at a time.
+// endian), then the message. Pure. Not thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Removes control sequences by which a worker could command the terminal that shows its output.
-// Pure; thread: any.
+// Pure. Not thread-safe.
 //
 // Control strings (OSC, DCS, APC, PM, SOS: window titles, clipboard, hyperlinks, device commands)
 // are removed with their content. So is ENQ, to which a terminal replies as if the user had typed

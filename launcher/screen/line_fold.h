@@ -4,7 +4,7 @@
 //
 // A line waits in a *group* until its window is over, every rank has printed it, or too many bytes
 // wait; the lines of one rank keep their order. A Python traceback is one text, so the tracebacks
-// of several ranks do not interleave. Pure; thread: any.
+// of several ranks do not interleave. Pure. Not thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits the bytes of one stream into lines. Pure; thread: any.
+// Splits the bytes of one stream into lines. Pure. Not thread-safe.
 //
 // A line ends with a newline ("\n" or "\r\n"), or when it exceeds the longest length allowed. A
 // '\r' without '\n' returns to the start of the line, and the text that follows replaces it, so
