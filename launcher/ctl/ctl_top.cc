@@ -171,18 +171,18 @@ std::string fitted(std::string_view text) {
   return out;
 }
 
-std::string table_text(const RankTable& table, std::size_t most, Colour colour = Colour::kOff) {
+std::string table_text(const RankTable& table, std::size_t max_rows, Colour colour = Colour::kOff) {
   // The columns in the order in which a narrow terminal omits them.
   constexpr std::string_view kDispensable[] = {"PROCS",  "GPUMEM", "MEMORY", "PID",
                                                "OUTPUT", "HOST",   "GPU%",   "CPU%"};
   const std::vector<ListRow>& rows = table.rows;
   std::vector<TextRow> lines{table.names};
-  for (std::size_t i = 0; i < rows.size() && i < most; ++i) lines.push_back(rows[i].cells);
+  for (std::size_t i = 0; i < rows.size() && i < max_rows; ++i) lines.push_back(rows[i].cells);
   if (const std::optional<std::size_t> columns = shown_columns())
     drop_columns(lines, kDispensable, *columns);
   std::string text = text_columns(lines, "");
-  if (rows.size() > most)
-    text += "and " + std::to_string(rows.size() - most) + " more (--ranks LIST chooses)\n";
+  if (rows.size() > max_rows)
+    text += "and " + std::to_string(rows.size() - max_rows) + " more (--ranks LIST chooses)\n";
   text = fitted(text);
   return colour == Colour::kOff ? text : coloured(text, table, lines.size());
 }

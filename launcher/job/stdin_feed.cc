@@ -111,9 +111,9 @@ void StdinFeed::wait() {
 
 void StdinFeed::read_some() {
   if (is_terminal_ && !may_read_terminal()) return wait();
-  const std::size_t most = std::min(room(), kInputBytes);
-  if (most == 0) return;
-  std::string bytes(most, '\0');
+  const std::size_t max_bytes = std::min(room(), kInputBytes);
+  if (max_bytes == 0) return;
+  std::string bytes(max_bytes, '\0');
   const ssize_t count = read(STDIN_FILENO, bytes.data(), bytes.size());
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return wait();
   if (count <= 0) {

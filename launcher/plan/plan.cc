@@ -212,16 +212,16 @@ Offer place_workers(PlanContext& context) {
 // Rejected hosts keep the maximum number of workers, so that the plan remains small.
 void limit_slots(PlanContext& context, Offer& offer) {
   std::vector<std::string> names;
-  int most = 0;
+  int largest = 0;
   for (std::size_t i = 0; i < offer.slots.size(); ++i) {
     if (offer.slots[i] <= kMaxWorkersPerHost) continue;
     names.push_back(context.answers[i].name);
-    most = std::max(most, offer.slots[i]);
+    largest = std::max(largest, offer.slots[i]);
     offer.slots[i] = kMaxWorkersPerHost;
   }
   if (names.empty()) return;
   context.reject({.id = "IVY-P015",
-                  .what = "requested " + std::to_string(most) +
+                  .what = "requested " + std::to_string(largest) +
                           " processes on one host, but at most " +
                           std::to_string(kMaxWorkersPerHost) + " are possible",
                   .where = fold_host_names(names),

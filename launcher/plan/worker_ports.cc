@@ -28,11 +28,12 @@ bool is_written_as_ipv6(const std::string& address) {
 }
 
 void check_tf_roles(PlanContext& context) {
-  const int least = min_ranks(context.options.tf_roles);
-  if (context.plan.world_size >= least) return;
+  const int min_workers = min_ranks(context.options.tf_roles);
+  if (context.plan.world_size >= min_workers) return;
   context.reject(
       {.id = "IVY-P001",
-       .what = "--tf-roles lists " + counted(static_cast<std::size_t>(least), "task") + ", and " +
+       .what = "--tf-roles lists " + counted(static_cast<std::size_t>(min_workers), "task") +
+               ", and " +
                (context.plan.world_size == 1
                     ? "there is 1 worker"
                     : "there are " + std::to_string(context.plan.world_size) + " workers"),
@@ -47,10 +48,10 @@ PortWish worker_port_wish(const Options& options) {
   wish.set_more(static_cast<std::uint32_t>(port_count(options.app_spec)));
   if (!has_port_for_each_rank(options)) return wish;
   wish.set_each(1);
-  int most = options.num_proc.value_or(0);
-  if (options.per_host.kind == PerHost::Kind::kNumber) most = options.per_host.number;
-  for (const Host& host : options.hosts) most = std::max(most, host.slots.value_or(0));
-  wish.set_workers(static_cast<std::uint32_t>(most));
+  int largest = options.num_proc.value_or(0);
+  if (options.per_host.kind == PerHost::Kind::kNumber) largest = options.per_host.number;
+  for (const Host& host : options.hosts) largest = std::max(largest, host.slots.value_or(0));
+  wish.set_workers(static_cast<std::uint32_t>(largest));
   return wish;
 }
 

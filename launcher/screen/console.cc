@@ -233,12 +233,12 @@ std::vector<std::string> Console::footer_text() const {
     return lines;
   }
   const std::string* slowest = nullptr;
-  int least = 0;
+  int lowest = 0;
   for (const auto& [source, rows] : states_) {
     const std::optional<int> percent = percent_of(rows.front());
-    if (!percent || (slowest != nullptr && *percent >= least)) continue;
+    if (!percent || (slowest != nullptr && *percent >= lowest)) continue;
     slowest = &rows.front();
-    least = *percent;
+    lowest = *percent;
   }
   const std::string count = std::to_string(states_.size()) + " bars)";
   const std::string more = (slowest != nullptr ? " (slowest of " : " (first of ") + count;

@@ -37,7 +37,7 @@ class LineSplitter {
   // Limit of the rows of a group. Together they have at most the bytes of one line.
   static constexpr std::size_t kMaxRows = 8;
   // Sets the limit of a line.
-  void set_longest(std::size_t bytes) { longest_ = bytes; }
+  void set_max_line_bytes(std::size_t bytes) { max_line_bytes_ = bytes; }
   // folded: moves of the cursor make groups; else they are ordinary bytes.
   void set_groups(bool folded) { folds_groups_ = folded; }
 
@@ -85,7 +85,7 @@ class LineSplitter {
   void release_rows(std::size_t count);
   void end_group();
 
-  std::size_t longest_ = kMaxLineBytes;
+  std::size_t max_line_bytes_ = kMaxLineBytes;
   std::string partial_;
   std::string given_;            // Backs the view of the last piece.
   std::size_t taken_bytes_ = 0;  // Bytes of this line that take_partial() has returned.
