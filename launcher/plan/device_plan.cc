@@ -128,10 +128,10 @@ std::string arithmetic(const PlanContext& context, const PlannedHost& host) {
   const std::size_t each = devices_per_worker(context.options);
   const std::size_t workers = host.workers.size();
   std::string text = counted(workers, "worker") + " on " + host.name + " ";
-  text += each == 1 ? "need " + counted(workers, "accelerator")
-                    : "with " + std::to_string(each) + " accelerators each need " +
+  const std::string need = workers == 1 ? "needs " : "need ";
+  text += each == 1 ? need + counted(workers, "accelerator")
+                    : "with " + std::to_string(each) + " accelerators each " + need +
                           std::to_string(workers * each);
-  if (workers == 1) text.replace(text.find(" need"), 5, " needs");
   return text + ", " + (host.devices.empty() ? "none" : std::to_string(host.devices.size())) +
          (host.devices.size() > 1 ? " are" : " is") + " visible";
 }

@@ -29,12 +29,15 @@ void append_field(std::string& out, std::string_view label, const std::string& t
 
 }  // namespace
 
-std::string render(const Diagnostic& diagnostic) {
-  std::string out = "ivyrun: ";
-  out += kSeverities[static_cast<std::size_t>(diagnostic.severity)];
+std::string headline(const Diagnostic& diagnostic) {
+  std::string out(kSeverities[static_cast<std::size_t>(diagnostic.severity)]);
   if (!diagnostic.id.empty()) out += "[" + diagnostic.id + "]";
   // The first line is one sentence; more lines would look like worker output.
-  out += ": " + RemoteText(diagnostic.what).line() + "\n";
+  return out + ": " + RemoteText(diagnostic.what).line();
+}
+
+std::string render(const Diagnostic& diagnostic) {
+  std::string out = "ivyrun: " + headline(diagnostic) + "\n";
   append_field(out, "where", diagnostic.where);
   append_field(out, "cause", diagnostic.cause);
   append_field(out, "fix", diagnostic.fix);

@@ -52,6 +52,11 @@ struct SummaryInputs {
 // there is nothing to report. If log files were written, one line names their directory.
 std::string summary(const SummaryInputs& inputs);
 
+// Returns the line of the summary that says how the job ended, without "ivyrun: ": the first cause,
+// the launcher's reason, or what was special about its success. Empty if every rank exited with 0
+// at the first attempt.
+std::string headline(const SummaryInputs& inputs);
+
 // Returns why an attempt failed, in one line: "rank 1 (node03, pid 4711) with exit code 3 after
 // 00:12:44".
 std::string attempt_cause(const WorkerEnd& first, std::int64_t started_at_ns);
