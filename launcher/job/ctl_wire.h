@@ -31,7 +31,8 @@ class CtlDecoder {
  public:
   explicit CtlDecoder(std::size_t max_bytes = kMaxCtlBytes) : max_bytes_(max_bytes) {}
   void feed(std::string_view bytes) { buffer_ += bytes; }
-  // Returns the next complete message, or nothing. DataLoss: the message is too long.
+  // Returns the next complete message, or nullopt until it is complete. DataLoss: the message is
+  // too long.
   Result<std::optional<std::string>> next();
 
  private:

@@ -48,6 +48,8 @@ class RemoteGreeting {
   static constexpr std::size_t kMarkerMaxBytes = 4096;
 
  private:
+  // Each handles a part of the buffer, and returns true if the rest may be handled, too, before
+  // more bytes arrive.
   bool step(std::vector<GreetingEvent>& events);
   bool shell_step(std::vector<GreetingEvent>& events);
   bool relay_step(std::vector<GreetingEvent>& events);

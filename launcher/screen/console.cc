@@ -27,7 +27,7 @@ constexpr std::size_t kMaxBars = 4;
 
 bool has_escape(std::string_view text) { return text.find('\x1b') != std::string_view::npos; }
 
-// Returns the number before the first percent sign, or nothing.
+// Returns the number before the first percent sign, or nullopt.
 std::optional<int> percent_of(std::string_view text) {
   const std::size_t sign = text.find('%');
   if (sign == std::string_view::npos) return std::nullopt;

@@ -58,6 +58,7 @@ class ControlFilter {
   void finish_sequence(bool keep);
   bool is_plain(char byte) const;
   bool is_in_character(char byte);
+  // Returns true if apply() would not change these bytes.
   bool all_plain(std::string_view bytes);
 
   ControlPolicy policy_;

@@ -41,7 +41,7 @@ class LineSplitter {
   // folded: moves of the cursor make groups; else they are ordinary bytes.
   void set_groups(bool folded) { folds_groups_ = folded; }
 
-  // Returns the next piece and removes the bytes that were read from `bytes`. Returns nothing once
+  // Returns the next piece and removes the bytes that were read from `bytes`. Returns nullopt once
   // all bytes were read; an unfinished line may be kept.
   std::optional<LinePiece> next(std::string_view& bytes);
 

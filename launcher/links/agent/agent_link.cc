@@ -174,7 +174,7 @@ Awaitable<AgentStatus> AgentLink::stream_end() {
   co_return *ended;
 }
 
-// Returns nothing when the job is open.
+// Returns nullopt when the job is open.
 Awaitable<std::optional<AgentStatus>> AgentLink::first_answer() {
   const auto listen = [this](const auto& arrive) { stream_event_ = arrive; };
   const auto limit = has_other_addresses_ ? std::min(answer_limit_, kAnswerOfMany) : answer_limit_;
@@ -236,7 +236,7 @@ LinkStep AgentLink::agent_step(RemoteText text) const {
                                host_.name + "), or allow more time: --start-timeout"};
 }
 
-// Returns nothing when the agent has the bundle. is_busy: the agent receives too many others
+// Returns nullopt when the agent has the bundle. is_busy: the agent receives too many others
 // now.
 Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architecture, bool& is_busy) {
   if (request_.reattach) {
