@@ -84,10 +84,10 @@ ctl::JobDescription CtlService::describe() {
   job.set_running(static_cast<std::uint32_t>(job_.workers.running()));
   job.set_ended(static_cast<std::uint32_t>(job_.workers.size() - job_.workers.running()));
   job.set_since_unix_ms(job_.opened_unix_ms);
-  std::size_t room = kShownCommandBytes;
+  std::size_t left = kShownCommandBytes;
   for (const std::string& word : options.command) {
-    if (word.size() > room) break;
-    room -= word.size();
+    if (word.size() > left) break;
+    left -= word.size();
     job.add_command(word);
   }
   job.set_working_directory(options.working_directory);

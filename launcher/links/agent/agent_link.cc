@@ -248,7 +248,7 @@ Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architectu
   const AgentStatus status = co_await put(architecture, *bundle);
   if (status.code == 0) co_return std::nullopt;
   is_busy = status.code == static_cast<int>(Code::kAborted);
-  // The agent has exited, so this is not about room.
+  // The agent has exited; the advice about free space below does not fit.
   if (status.code == static_cast<int>(Code::kUnavailable))
     co_return agent_failure(endpoint(), status);
   co_return LinkDown{
