@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/plan/plan.h"
 #include "launcher/plan/worker_ports.h"
 #include "proto/contract/text.h"
 

@@ -386,20 +386,6 @@ void choose_master(PlanContext& context, JobPlan& plan) {
 
 }  // namespace
 
-std::vector<std::string> worker_arguments(const Options& options, const HostFacts& facts) {
-  IVY_ASSERT(!options.command.empty());
-  std::vector<std::string> arguments;
-  if (options.program_kind == ProgramKind::kModule) {
-    arguments = {facts.interpreter(), "-u", "-m", options.command.front()};
-  } else if (facts.program_is_script()) {
-    arguments = {facts.interpreter(), "-u", facts.program_path()};
-  } else {
-    arguments = {facts.program_path()};
-  }
-  arguments.insert(arguments.end(), options.command.begin() + 1, options.command.end());
-  return arguments;
-}
-
 const PlannedHost& JobPlan::host_of_rank(int rank) const {
   const auto after = std::upper_bound(
       hosts.begin(), hosts.end(), rank,

@@ -19,6 +19,20 @@ void PlanContext::warn(Diagnostic problem) {
   plan.warnings.push_back(std::move(problem));
 }
 
+std::vector<std::string> worker_arguments(const Options& options, const HostFacts& facts) {
+  IVY_ASSERT(!options.command.empty());
+  std::vector<std::string> arguments;
+  if (options.program_kind == ProgramKind::kModule) {
+    arguments = {facts.interpreter(), "-u", "-m", options.command.front()};
+  } else if (facts.program_is_script()) {
+    arguments = {facts.interpreter(), "-u", facts.program_path()};
+  } else {
+    arguments = {facts.program_path()};
+  }
+  arguments.insert(arguments.end(), options.command.begin() + 1, options.command.end());
+  return arguments;
+}
+
 HostsByText hosts_by_text(const PlanContext& context,
                           const std::function<std::string(const HostFacts&)>& text_of) {
   HostsByText result;

@@ -30,6 +30,10 @@ struct PlanContext {
   void warn(Diagnostic problem);
 };
 
+// Returns argv of the workers of one host: the interpreter and the path of a script may differ
+// between hosts.
+std::vector<std::string> worker_arguments(const Options& options, const HostFacts& facts);
+
 // The names of hosts, at least one, by the text that describes them.
 using HostsByText = std::map<std::string, std::vector<std::string>>;
 // Groups the planned hosts by text_of(facts), so that one message covers all hosts with the same
