@@ -450,7 +450,7 @@ ivy::Result<void> list_hosts(const ivy::Environment& caller, ivy::Options& optio
   options.hosts = IVY_TRY(ivy::parse_command_hosts(*output));
   options.listed_hosts = options.hosts;
   options.host_source = "--hosts-from";
-  return ivy::check_least_hosts(options);
+  return ivy::check_min_hosts(options);
 }
 
 // Finds the allocation in which we run; its hosts become the job's unless other hosts are meant.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queries the agents of several hosts about jobs, in parallel. Blocking, with deadlines. Thread:
-// any, one at a time.
+// Queries the agents of several hosts about jobs, in parallel. Blocking, with deadlines. Not
+// thread-safe.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,8 @@ namespace ivy {
 // error and returns false.
 bool list_jobs_on(const std::vector<Host>& hosts,
                   const std::function<void(const Host& host, const JobEntry& job)>& take);
-// Likewise for the answers of the hosts to an order to stop a job.
+// Orders each host to stop a job, and calls take() with each answer. If a host rejects the call or
+// does not answer, prints an error and returns false.
 bool stop_job_on(const std::vector<Host>& hosts, const StopOrder& order,
                  const std::function<void(const Host& host, const StopAnswer& answer)>& take);
 

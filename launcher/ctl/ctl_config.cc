@@ -21,7 +21,8 @@ namespace ivy {
 namespace {
 
 struct EffectiveConfig {
-  Scanned scanned;               // The flags that have a default.
+  ConfigPaths paths;
+  Scanned defaults;              // The flags that have a default.
   std::optional<Policy> policy;  // Empty if the host has no policy file.
 };
 
@@ -29,8 +30,9 @@ Result<EffectiveConfig> effective_config(const CtlOptions& options) {
   Environment environment = environment_of(environ);
   if (!options.config_file.empty()) set_variable(environment, "IVY_CONFIG", options.config_file);
   EffectiveConfig config;
-  IVY_CHECK(add_all_defaults(environment, config.scanned));
-  config.policy = IVY_TRY(read_policy(config_paths(environment).policy));
+  config.paths = config_paths(environment);
+  IVY_CHECK(add_all_defaults(environment, config.defaults));
+  config.policy = IVY_TRY(read_policy(config.paths.policy));
   // Parse a command line with these defaults only to reject wrong values; "true" is its program.
   IVY_TRY(parse_command_line({"true"}, environment));
   return config;
@@ -44,11 +46,11 @@ ListRow config_row(const std::string& flag, const std::string& value, const std:
 
 std::vector<ListRow> rows_of(const EffectiveConfig& config) {
   std::vector<ListRow> rows;
-  for (const Setting& setting : config.scanned.settings)
+  for (const Setting& setting : config.defaults.settings)
     rows.push_back(config_row(std::string(setting.entry->name), setting.value, setting.origin));
-  for (const SwitchedOff& off : config.scanned.switched_off)
+  for (const SwitchedOff& off : config.defaults.switched_off)
     rows.push_back(config_row(std::string(off.entry->name), "false", off.origin));
-  for (const NamedCommand& transport : config.scanned.transports)
+  for (const NamedCommand& transport : config.defaults.transports)
     rows.push_back(config_row("transports: " + transport.name, transport.text, transport.origin));
   if (!config.policy) return rows;
   const Policy& policy = *config.policy;
@@ -69,9 +71,11 @@ std::vector<ListRow> rows_of(const EffectiveConfig& config) {
 std::string toml_string(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
-    if (is_control(std::string_view(&c, 1)) && c >= 0) {
+    // Bytes of UTF-8 characters stay as they are.
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80 && is_control(std::string_view(&c, 1))) {
       char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04X", static_cast<unsigned>(c));
+      std::snprintf(escape, sizeof escape, "\\u%04X", static_cast<unsigned>(byte));
       out += escape;
       continue;
     }
@@ -81,27 +85,43 @@ std::string toml_string(const std::string& text) {
   return out + "\"";
 }
 
-// Prints the defaults and transports as a config file. A flag with several values becomes a list.
-void print_as_file(const Scanned& scanned) {
-  std::string text;
-  for (auto setting = scanned.settings.begin(); setting != scanned.settings.end(); ++setting) {
-    const auto is_same = [&](const Setting& other) { return other.entry == setting->entry; };
-    if (setting->entry->name == "config" || std::any_of(scanned.settings.begin(), setting, is_same))
-      continue;
-    std::vector<std::string> values;
-    for (const Setting& other : scanned.settings)
-      if (is_same(other)) values.push_back(toml_string(other.value));
-    text += std::string(setting->entry->name) + " = ";
-    const bool is_switch = setting->entry->value.empty() && setting->value == "true";
-    text += (is_switch            ? "true"
-             : values.size() == 1 ? values.front()
-                                  : "[" + joined(values, ", ") + "]") +
-            "\n";
+struct FlagValues {
+  const OptionEntry* flag;
+  std::vector<std::string> values;
+};
+
+// Returns the flags in the order of their first values. --config is left out, because a config file
+// must not name another one.
+std::vector<FlagValues> grouped_by_flag(const std::vector<Setting>& settings) {
+  std::vector<FlagValues> groups;
+  for (const Setting& setting : settings) {
+    if (setting.entry->name == "config") continue;
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const FlagValues& other) { return other.flag == setting.entry; });
+    if (group == groups.end()) group = groups.insert(groups.end(), FlagValues{setting.entry, {}});
+    group->values.push_back(setting.value);
   }
-  for (const SwitchedOff& off : scanned.switched_off)
+  return groups;
+}
+
+std::string toml_value(const FlagValues& group) {
+  // A switch can have another value than "true": that of its joined form, as in --dry-run=json.
+  const bool is_switch = group.flag->value.empty();
+  if (is_switch && group.values.front() == "true") return "true";
+  std::vector<std::string> strings;
+  for (const std::string& value : group.values) strings.push_back(toml_string(value));
+  return strings.size() == 1 ? strings.front() : "[" + joined(strings, ", ") + "]";
+}
+
+// Prints the defaults and transports as a config file. A flag with several values becomes a list.
+void print_as_file(const Scanned& defaults) {
+  std::string text;
+  for (const FlagValues& group : grouped_by_flag(defaults.settings))
+    text += std::string(group.flag->name) + " = " + toml_value(group) + "\n";
+  for (const SwitchedOff& off : defaults.switched_off)
     text += std::string(off.entry->name) + " = false\n";
   std::set<std::string> names;
-  for (const NamedCommand& transport : scanned.transports) {
+  for (const NamedCommand& transport : defaults.transports) {
     // The first definition of a name counts.
     if (!names.insert(transport.name).second) continue;
     if (names.size() == 1) text += "[transports]\n";
@@ -118,13 +138,15 @@ int ctl_config(const CtlOptions& options) {
   if (options.origin || options.json) {
     const std::vector<ListRow> rows = rows_of(*config);
     print_list({"FLAG", "VALUE", "ORIGIN"}, rows, options.json);
+    // Not reached with --config FILE, which is itself a row.
     if (rows.empty() && !options.json) {
-      const ConfigPaths paths = config_paths(environment_of(environ));
-      ctl_note("no flag has a default: neither IVY_*, PET_*, " + paths.user + " nor " +
-               paths.system + " sets one");
+      const ConfigPaths& paths = config->paths;
+      ctl_note("no flag has a default: neither IVY_*, PET_*" +
+               (paths.user.empty() ? "" : ", " + paths.user) + " nor " + paths.system +
+               " sets one");
     }
   } else {
-    print_as_file(config->scanned);
+    print_as_file(config->defaults);
   }
   return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
 }

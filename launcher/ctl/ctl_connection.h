@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds jobs by name and sends a request to the launcher of one of them. Blocking, with deadlines.
-// Thread: any, one at a time.
+// Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,8 @@ namespace ivy {
 // Returns the job whose id starts with `prefix` or else whose --name equals it, or the only job if
 // it is empty. The message of InvalidArgument lists the candidates; NotFound: there are no jobs.
 Result<FoundJob> choose_job(const std::string& prefix);
-// Likewise for verbs that need the job's launcher. Returns FailedPrecondition if it has exited.
+// Chooses as choose_job() does, for verbs that need the job's launcher. Returns FailedPrecondition
+// if the launcher has exited.
 Result<FoundJob> choose_running_job(const std::string& prefix);
 // Chooses from the given jobs, only by id. Pure. The message shows their `names`, by id.
 using JobNames = std::map<std::string, std::string>;

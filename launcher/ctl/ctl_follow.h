@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows a job's output in this terminal as ivyrun would: from its log files, or live from its
-// launcher if it has none. Thread: any, one at a time.
+// launcher if it has none. Not thread-safe.
 #pragma once
 
 #include <optional>

@@ -12,7 +12,7 @@
 namespace ivy {
 namespace {
 
-// Columns of the command and of the hosts in the table; --json contains them whole.
+// Limit of the command and of the hosts in the table; --json contains them whole.
 constexpr std::size_t kCommandColumns = 60;
 
 std::vector<std::string> host_names(const ctl::JobDescription& job) {
@@ -63,7 +63,33 @@ std::string losses_text(const ctl::JobDescription& job) {
   return text.empty() ? "" : " (" + text + ")";
 }
 
+// The cells of a row, or the names of the columns.
+struct JobCells {
+  std::string job = {};
+  std::string pid = "-";
+  std::string state = {};
+  std::string hosts = "-";
+  std::string ranks = "-";
+  std::string time = "-";
+  std::string command = "-";
+};
+
+TextRow text_row(const JobCells& cells) {
+  return {cells.job, cells.pid, cells.state, cells.hosts, cells.ranks, cells.time, cells.command};
+}
+
+// Returns the cells that are the same for running and ended jobs.
+JobCells common_cells(const std::string& job_id, const ctl::JobDescription& job) {
+  return {.job = job_cell(job_id, job.name()),
+          .hosts = table_cell(fold_host_names(host_names(job)), kCommandColumns),
+          .command = table_cell(joined(job.command(), " "), kCommandColumns)};
+}
+
 }  // namespace
+
+std::string running_state(const ctl::JobDescription& job) {
+  return job.state() + (job.orphan() ? " (orphan)" : "");
+}
 
 std::string hosts_text(const ctl::JobDescription& job) {
   std::vector<std::pair<std::string, std::vector<std::string>>> groups;
@@ -84,24 +110,18 @@ std::string hosts_text(const ctl::JobDescription& job) {
 }
 
 ListRow running_row(const std::string& job_id, const ctl::JobDescription& job) {
-  const std::string ranks = job.world_size() == 0 ? "-"
-                                                  : std::to_string(job.running()) + "/" +
-                                                        std::to_string(job.world_size());
-  const std::vector<std::string> hosts = host_names(job);
-  ListRow row;
-  row.cells = {job_cell(job_id, job.name()),
-               std::to_string(job.pid()),
-               job.state() + (job.orphan() ? " (orphan)" : ""),
-               table_cell(fold_host_names(hosts), kCommandColumns),
-               ranks + losses_text(job),
-               elapsed_since(job.since_unix_ms()),
-               table_cell(joined(job.command(), " "), kCommandColumns)};
-  row.json = job_object(job_id, job);
-  return row;
+  JobCells cells = common_cells(job_id, job);
+  cells.pid = std::to_string(job.pid());
+  cells.state = running_state(job);
+  if (job.world_size() > 0)
+    cells.ranks = std::to_string(job.running()) + "/" + std::to_string(job.world_size());
+  cells.ranks += losses_text(job);
+  cells.time = elapsed_since(job.since_unix_ms());
+  return {text_row(cells), job_object(job_id, job)};
 }
 
 ListRow silent_row(const std::string& job_id, const std::string& why) {
-  return {{short_id(job_id), "-", why, "-", "-", "-", "-"},
+  return {text_row({.job = short_id(job_id), .state = why}),
           {{"schema", kMachineSchema}, {"job", json_text(job_id)}, {"state", json_text(why)}}};
 }
 
@@ -110,18 +130,28 @@ ListRow ended_row(const EndedJob& ended) {
   job.ParseFromString(ended.description);
   job.set_state("ended");
   job.set_running(0);
-  ListRow row = running_row(ended.job_id, job);
-  row.cells[1] = "-";
-  row.cells[2] =
+  JobCells cells = common_cells(ended.job_id, job);
+  cells.state =
       "exit " + std::to_string(ended.exit_code) + ", " + local_time_text(ended.ended_unix_ms);
-  row.cells[4] = job.world_size() == 0 ? "-" : std::to_string(job.world_size());
+  if (job.world_size() > 0) cells.ranks = std::to_string(job.world_size());
   const std::int64_t lived_ms = ended.ended_unix_ms - job.since_unix_ms();
-  row.cells[5] =
-      job.since_unix_ms() == 0 ? "-" : clock_text(std::max<std::int64_t>(lived_ms, 0) / 1000);
+  if (job.since_unix_ms() != 0) cells.time = clock_text(std::max<std::int64_t>(lived_ms, 0) / 1000);
+  ListRow row{text_row(cells), job_object(ended.job_id, job)};
   row.json["exit_code"] = ended.exit_code;
   row.json["cause"] = json_text(ended.cause);
   row.json["ended_unix_ms"] = ended.ended_unix_ms;
   return row;
+}
+
+void print_jobs(const std::vector<ListRow>& rows, bool as_json) {
+  const JobCells names{.job = "JOB",
+                       .pid = "PID",
+                       .state = "STATE",
+                       .hosts = "HOSTS",
+                       .ranks = "RANKS",
+                       .time = "TIME",
+                       .command = "COMMAND"};
+  print_list(text_row(names), rows, as_json);
 }
 
 }  // namespace ivy

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "launcher/ctl/ctl_table.h"
 #include "launcher/job/ended_jobs.h"
@@ -15,6 +16,10 @@ ListRow running_row(const std::string& job_id, const ctl::JobDescription& job);
 ListRow ended_row(const EndedJob& ended);
 // Returns the row of a job that cannot be queried, with the reason.
 ListRow silent_row(const std::string& job_id, const std::string& why);
+// Prints such rows below the names of their columns.
+void print_jobs(const std::vector<ListRow>& rows, bool as_json);
+// Returns the state as it is shown: "running", "running (orphan)".
+std::string running_state(const ctl::JobDescription& job);
 // Returns "node[1-2] (x86_64), node3 (aarch64)"; only the names if the architectures are unknown.
 std::string hosts_text(const ctl::JobDescription& job);
 

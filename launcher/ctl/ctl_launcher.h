@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starts another launcher for a job whose launcher has exited, for the verbs that need one.
-// Blocking. Thread: any, one at a time.
+// Blocking. Not thread-safe.
 #pragma once
 
 #include <optional>

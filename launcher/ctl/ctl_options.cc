@@ -122,7 +122,8 @@ constexpr CtlFlag kConfigFlags[] = {
 struct Verb {
   std::string_view name;
   int (*run)(const CtlOptions& options);
-  std::string_view words;  // Its arguments without flags, as in the usage line: "[JOB] SIGNAL".
+  // Its arguments without flags, as in the usage line: "[JOB] SIGNAL". take_words() parses by it.
+  std::string_view words;
   std::span<const CtlFlag> flags;
   std::string_view text;
   std::string_view more;  // Paragraphs for `ivyctl VERB --help`.

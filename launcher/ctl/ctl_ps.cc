@@ -54,7 +54,7 @@ int ctl_ps(const CtlOptions& options) {
   if (options.all)
     for (const EndedJob& ended : find_ended_jobs())
       if (listed.insert(ended.job_id).second) rows.push_back(ended_row(ended));
-  print_list({"JOB", "PID", "STATE", "HOSTS", "RANKS", "TIME", "COMMAND"}, rows, options.json);
+  print_jobs(rows, options.json);
   if (rows.empty() && !options.json)
     ctl_note(options.all ? "you have no running or recently finished jobs on this host"
                          : "you have no running jobs on this host");

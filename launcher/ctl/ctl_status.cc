@@ -17,7 +17,8 @@ namespace {
 
 // A job as described by its launcher, as recorded at its end, or only its id.
 struct Described {
-  ListRow row;
+  boost::json::object json;
+  std::string state;
   ctl::JobDescription job;
   std::optional<EndedJob> ended;
 };
@@ -28,15 +29,19 @@ Result<Described> described_job(const std::string& prefix) {
   if (!found.ok()) {
     described.ended = find_ended_job(prefix);
     if (!described.ended) return found.error();
-    described.row = ended_row(*described.ended);
+    described.json = ended_row(*described.ended).json;
+    described.state = how_it_ended(*described.ended);
     described.job.ParseFromString(described.ended->description);
     return described;
   }
   const std::string& id = found->directory.job_id;
-  described.row = silent_row(id, "no launcher");
   if (found->is_alive) {
     described.job = IVY_TRY(describe_job(found->directory));
-    described.row = running_row(id, described.job);
+    described.json = running_row(id, described.job).json;
+    described.state = running_state(described.job);
+  } else {
+    described.state = "no launcher";
+    described.json = silent_row(id, described.state).json;
   }
   described.job.set_job_id(id);
   return described;
@@ -81,8 +86,7 @@ std::string status_text(const Described& described) {
           ? ""
           : local_time_text(job.since_unix_ms()) +
                 (described.ended ? "" : " (" + elapsed_since(job.since_unix_ms()) + " ago)");
-  std::string state = described.row.cells[2];
-  if (described.ended) state = how_it_ended(*described.ended);
+  std::string state = described.state;
   if (job.generation() > 0) state += ", attempt " + std::to_string(job.generation() + 1);
   const std::pair<std::string_view, std::string> lines[] = {
       {"job", short_id(id) + (job.name().empty() ? "" : " (" + job.name() + ")")},
@@ -109,7 +113,7 @@ std::string status_text(const Described& described) {
 int ctl_status(const CtlOptions& options) {
   const Result<Described> described = described_job(options.job);
   if (!described.ok()) return ctl_fail(described.error());
-  return ctl_print(options.json ? json_line(described->row.json) : status_text(*described));
+  return ctl_print(options.json ? json_line(described->json) : status_text(*described));
 }
 
 }  // namespace ivy

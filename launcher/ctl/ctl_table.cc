@@ -13,6 +13,26 @@
 #include "proto/os/clock.h"
 
 namespace ivy {
+namespace {
+
+// The last column is dispensable down to this width: the caller truncates it to fit the terminal.
+constexpr std::size_t kMinLastColumnWidth = 16;
+constexpr std::size_t kColumnGap = 2;  // As text_columns() separates columns.
+
+std::size_t column_width(const std::vector<TextRow>& lines, std::size_t cell) {
+  std::size_t widest = 0;
+  for (const TextRow& line : lines) widest = std::max(widest, line[cell].size());
+  return widest;
+}
+
+std::size_t table_width(const std::vector<TextRow>& lines) {
+  const std::size_t last = lines.front().size() - 1;
+  std::size_t width = std::min(column_width(lines, last), kMinLastColumnWidth);
+  for (std::size_t cell = 0; cell < last; ++cell) width += column_width(lines, cell) + kColumnGap;
+  return width;
+}
+
+}  // namespace
 
 std::string elapsed_since(std::int64_t unix_ms) {
   return clock_text(std::max<std::int64_t>(wall_ms() - unix_ms, 0) / 1000);
@@ -31,13 +51,15 @@ std::string local_time_text(std::int64_t unix_ms) {
   return text;
 }
 
-std::string table_cell(const RemoteText& text, std::size_t columns) {
+std::string table_cell(const RemoteText& text, std::size_t max_bytes) {
+  constexpr std::string_view kEllipsis = "...";
   std::string clean = text.lines();
   std::replace(clean.begin(), clean.end(), '\n', ' ');
-  if (clean.size() <= columns) return clean;
-  std::size_t cut = columns - 3;
+  if (clean.size() <= max_bytes) return clean;
+  std::size_t cut = max_bytes - std::min(max_bytes, kEllipsis.size());
+  // Cut before a whole UTF-8 character: its later bytes start with the bits 10.
   while (cut > 0 && (static_cast<unsigned char>(clean[cut]) & 0xc0) == 0x80) --cut;
-  return clean.substr(0, cut) + "...";
+  return clean.substr(0, cut) + std::string(kEllipsis.substr(0, max_bytes - cut));
 }
 
 std::optional<std::size_t> shown_columns() {
@@ -47,19 +69,8 @@ std::optional<std::size_t> shown_columns() {
 
 void drop_columns(std::vector<TextRow>& lines, std::span<const std::string_view> dispensable,
                   std::size_t columns) {
-  constexpr std::size_t kLeastOfLast = 16;
-  const auto width = [&] {
-    std::size_t sum = 0;
-    for (std::size_t cell = 0; cell < lines.front().size(); ++cell) {
-      std::size_t widest = 0;
-      for (const TextRow& line : lines) widest = std::max(widest, line[cell].size());
-      const bool is_last = cell + 1 == lines.front().size();
-      sum += is_last ? std::min(widest, kLeastOfLast) : widest + 2;
-    }
-    return sum;
-  };
   for (const std::string_view name : dispensable) {
-    if (width() <= columns) return;
+    if (table_width(lines) <= columns) return;
     const TextRow& names = lines.front();
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) continue;
@@ -70,9 +81,11 @@ void drop_columns(std::vector<TextRow>& lines, std::span<const std::string_view>
 
 void print_list(const TextRow& header, const std::vector<ListRow>& rows, bool as_json) {
   if (as_json) {
-    std::string text;
-    for (const ListRow& row : rows) text += (text.empty() ? "\n  " : ",\n  ") + json_line(row.json);
-    std::printf("[%s%s]\n", text.c_str(), rows.empty() ? "" : "\n");
+    // One row per line, so that line tools can be used as well as JSON parsers.
+    std::vector<std::string> objects;
+    for (const ListRow& row : rows) objects.push_back(json_line(row.json));
+    const std::string list = rows.empty() ? "[]" : "[\n  " + joined(objects, ",\n  ") + "\n]";
+    std::puts(list.c_str());
   } else if (!rows.empty()) {
     std::vector<TextRow> lines{header};
     for (const ListRow& row : rows) lines.push_back(row.cells);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cells and JSON of ivyctl's lists. Thread: any.
+// Cells and JSON of ivyctl's lists. Widths count bytes, as those of text_columns(): a column for
+// each ASCII character, and more than needed for others. Thread: any.
 #pragma once
 
 #include <boost/json.hpp>
@@ -17,18 +18,18 @@
 
 namespace ivy {
 
-// Converts any bytes to one line of at most that many columns.
-std::string table_cell(const RemoteText& text, std::size_t columns);
+// Converts any bytes to one line of at most `max_bytes` bytes; a longer text ends with "...".
+std::string table_cell(const RemoteText& text, std::size_t max_bytes);
 // Returns the time since then: "00:12:34".
 std::string elapsed_since(std::int64_t unix_ms);
 // Returns a local time: "14:03:12", or "2026-11-28 14:03:12" for an earlier day.
 std::string local_time_text(std::int64_t unix_ms);
 
-// Returns the number of columns of standard output if it is a terminal.
+// Returns the number of columns of standard output, or nullopt if it is not a terminal.
 std::optional<std::size_t> shown_columns();
 // Removes columns, in the order of their names in `dispensable`, until the table is no wider than
-// `columns`. The first row contains the names. The last column counts with at most 16 characters,
-// because the caller truncates it.
+// `columns`. `lines` contains at least the row of the names, which is the first. The last column
+// counts with at most 16 characters, because the caller truncates it.
 void drop_columns(std::vector<TextRow>& lines, std::span<const std::string_view> dispensable,
                   std::size_t columns);
 
@@ -38,7 +39,7 @@ struct ListRow {
   boost::json::object json;
 };
 // Prints the rows to standard output, as a table below its header or as a JSON list, escaped
-// for display on a terminal. An empty table prints nothing.
+// for display on a terminal. Without rows prints nothing, or an empty JSON list.
 void print_list(const TextRow& header, const std::vector<ListRow>& rows, bool as_json);
 
 }  // namespace ivy

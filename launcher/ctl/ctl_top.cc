@@ -76,41 +76,62 @@ std::string fixed(const char* format, double value) {
 
 bool uses_devices(const ctl::RankRow& rank) { return rank.devices() > 0; }
 
-// Adds the columns that exist only if a rank uses devices.
-void add_devices(const ctl::RankRow& rank, ListRow& row) {
-  const bool is_measured = uses_devices(rank) && rank.device_percent() >= 0;
-  row.cells.push_back(is_measured ? std::to_string(rank.device_percent()) : "-");
-  row.cells.push_back(uses_devices(rank) ? size_text(rank.device_bytes()) : "-");
-  if (!uses_devices(rank)) return;
-  row.json["gpus"] = rank.devices();
-  row.json["gpu_memory_bytes"] = rank.device_bytes();
-  if (is_measured) row.json["gpu_percent"] = rank.device_percent();
+bool has_device_load(const ctl::RankRow& rank) {
+  return uses_devices(rank) && rank.device_percent() >= 0;
 }
 
-ListRow rank_row(const ctl::RankRow& rank, std::optional<double> cpu, bool with_devices) {
-  const bool known = rank.has_usage();
-  ListRow row;
-  row.cells = {std::to_string(rank.rank()),
-               table_cell(rank.host(), 24),
-               rank.pid() == 0 ? "-" : std::to_string(rank.pid()),
-               table_cell(rank.state(), 24),
-               cpu ? fixed("%.0f", *cpu) : "-",
-               known ? size_text(rank.memory_bytes()) : "-",
-               known ? std::to_string(rank.processes()) : "-"};
-  if (with_devices) add_devices(rank, row);
-  row.cells.push_back(output_age_text(rank.output_age_ms()));
-  row.cells.push_back(rank.operation().empty() ? "-" : table_cell(rank.operation(), 48));
-  row.json["rank"] = rank.rank();
-  row.json["host"] = json_text(rank.host());
-  row.json["pid"] = rank.pid();
-  row.json["state"] = json_text(rank.state());
-  row.json["operation"] = json_text(rank.operation());
-  if (cpu) row.json["cpu_percent"] = *cpu;
-  if (known) row.json["memory_bytes"] = rank.memory_bytes();
-  if (known) row.json["processes"] = rank.processes();
+// A column of the table.
+struct RankColumn {
+  std::string_view name;
+  // cpu: the load since the previous sample, in percent; nullopt: unknown.
+  std::string (*cell)(const ctl::RankRow& rank, std::optional<double> cpu);
+  bool is_of_devices = false;  // It exists only if a rank uses devices.
+};
+
+constexpr RankColumn kColumns[] = {
+    {"RANK", [](const ctl::RankRow& rank, auto) { return std::to_string(rank.rank()); }},
+    {"HOST", [](const ctl::RankRow& rank, auto) { return table_cell(rank.host(), 24); }},
+    {"PID", [](const ctl::RankRow& rank,
+               auto) { return rank.pid() == 0 ? "-" : std::to_string(rank.pid()); }},
+    {"STATE", [](const ctl::RankRow& rank, auto) { return table_cell(rank.state(), 24); }},
+    {"CPU%", [](const ctl::RankRow&,
+                std::optional<double> cpu) { return cpu ? fixed("%.0f", *cpu) : "-"; }},
+    {"MEMORY", [](const ctl::RankRow& rank,
+                  auto) { return rank.has_usage() ? size_text(rank.memory_bytes()) : "-"; }},
+    {"PROCS", [](const ctl::RankRow& rank,
+                 auto) { return rank.has_usage() ? std::to_string(rank.processes()) : "-"; }},
+    {"GPU%",
+     [](const ctl::RankRow& rank, auto) {
+       return has_device_load(rank) ? std::to_string(rank.device_percent()) : "-";
+     },
+     true},
+    {"GPUMEM",
+     [](const ctl::RankRow& rank, auto) {
+       return uses_devices(rank) ? size_text(rank.device_bytes()) : "-";
+     },
+     true},
+    {"OUTPUT",
+     [](const ctl::RankRow& rank, auto) { return output_age_text(rank.output_age_ms()); }},
+    {"IN", [](const ctl::RankRow& rank, auto) {
+       return rank.operation().empty() ? "-" : table_cell(rank.operation(), 48);
+     }}};
+
+boost::json::object rank_object(const ctl::RankRow& rank, std::optional<double> cpu) {
+  boost::json::object object{{"rank", rank.rank()},
+                             {"host", json_text(rank.host())},
+                             {"pid", rank.pid()},
+                             {"state", json_text(rank.state())},
+                             {"operation", json_text(rank.operation())}};
+  if (cpu) object["cpu_percent"] = *cpu;
+  if (rank.has_usage()) object["memory_bytes"] = rank.memory_bytes();
+  if (rank.has_usage()) object["processes"] = rank.processes();
   if (rank.output_age_ms() >= 0)
-    row.json["output_age_s"] = static_cast<double>(rank.output_age_ms()) / 1e3;
-  return row;
+    object["output_age_s"] = static_cast<double>(rank.output_age_ms()) / 1e3;
+  if (!uses_devices(rank)) return object;
+  object["gpus"] = rank.devices();
+  object["gpu_memory_bytes"] = rank.device_bytes();
+  if (has_device_load(rank)) object["gpu_percent"] = rank.device_percent();
+  return object;
 }
 
 // The requested ranks of the newer sample, below the names of the columns.
@@ -123,16 +144,18 @@ struct RankTable {
 RankTable rank_table(const ctl::RanksDescription& before, const ctl::RanksDescription& now,
                      const CtlOptions& options) {
   const bool with_devices = std::any_of(now.ranks().begin(), now.ranks().end(), uses_devices);
-  RankTable table{{"RANK", "HOST", "PID", "STATE", "CPU%", "MEMORY", "PROCS"}, {}, {}};
-  if (with_devices) table.names.insert(table.names.end(), {"GPU%", "GPUMEM"});
-  table.names.insert(table.names.end(), {"OUTPUT", "IN"});
+  RankTable table;
+  for (const RankColumn& column : kColumns)
+    if (with_devices || !column.is_of_devices) table.names.emplace_back(column.name);
   std::map<std::uint32_t, const ctl::RankRow*> earlier;
   for (const ctl::RankRow& row : before.ranks()) earlier[row.rank()] = &row;
   for (const ctl::RankRow& row : now.ranks()) {
     if (!options.ranks.includes(static_cast<int>(row.rank()), 1)) continue;
     const auto found = earlier.find(row.rank());
     const auto cpu = found == earlier.end() ? std::nullopt : cpu_percent(*found->second, row);
-    table.rows.push_back(rank_row(row, cpu, with_devices));
+    ListRow& shown = table.rows.emplace_back(ListRow{{}, rank_object(row, cpu)});
+    for (const RankColumn& column : kColumns)
+      if (with_devices || !column.is_of_devices) shown.cells.push_back(column.cell(row, cpu));
     const std::string& state = row.state();
     table.failed.push_back(state != "starting" && state != "running" &&
                            state != describe(ExitStatus{}));
@@ -171,18 +194,18 @@ std::string fitted(std::string_view text) {
   return out;
 }
 
-std::string table_text(const RankTable& table, std::size_t most, Colour colour = Colour::kOff) {
+std::string table_text(const RankTable& table, std::size_t max_rows, Colour colour = Colour::kOff) {
   // The columns in the order in which a narrow terminal omits them.
   constexpr std::string_view kDispensable[] = {"PROCS",  "GPUMEM", "MEMORY", "PID",
                                                "OUTPUT", "HOST",   "GPU%",   "CPU%"};
   const std::vector<ListRow>& rows = table.rows;
   std::vector<TextRow> lines{table.names};
-  for (std::size_t i = 0; i < rows.size() && i < most; ++i) lines.push_back(rows[i].cells);
+  for (std::size_t i = 0; i < rows.size() && i < max_rows; ++i) lines.push_back(rows[i].cells);
   if (const std::optional<std::size_t> columns = shown_columns())
     drop_columns(lines, kDispensable, *columns);
   std::string text = text_columns(lines, "");
-  if (rows.size() > most)
-    text += "and " + std::to_string(rows.size() - most) + " more (--ranks LIST chooses)\n";
+  if (rows.size() > max_rows)
+    text += "and " + std::to_string(rows.size() - max_rows) + " more (--ranks LIST chooses)\n";
   text = fitted(text);
   return colour == Colour::kOff ? text : coloured(text, table, lines.size());
 }

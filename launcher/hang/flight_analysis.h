@@ -25,7 +25,7 @@ struct RankFlight {
 //     train.py:41); rank 3 is in broadcast ([[1000]] Float, at train.py:57)
 //
 // now_unix_ns: when the records were taken. `world`: the number of ranks; ranks without a record
-// are named. Returns nothing if no rank waits.
+// are named. Returns no lines if no rank waits.
 //
 // The members of a group are the ranks that have entered any of its collectives, and those that a
 // record names; in the default group, all ranks.

@@ -138,20 +138,20 @@ CollectiveProgress progress_by_waits(const Positions& positions) {
 // Determines the progress only from the numbers of entered operations.
 CollectiveProgress progress_by_counts(const Positions& positions) {
   CollectiveProgress found;
-  std::uint64_t least = ~std::uint64_t{0};
+  std::uint64_t lowest = ~std::uint64_t{0};
   for (const NcclPosition* position : positions) {
-    least = std::min(least, position->operation().sequence());
+    lowest = std::min(lowest, position->operation().sequence());
     found.sequence = std::max(found.sequence, position->operation().sequence());
   }
-  if (least == found.sequence) return {};
+  if (lowest == found.sequence) return {};
   // All members ahead have entered the first operation that an absent one has not; only a member
   // that is in exactly that operation can describe it.
   for (const NcclPosition* position : positions) {
-    const bool is_ahead = position->operation().sequence() > least;
+    const bool is_ahead = position->operation().sequence() > lowest;
     (is_ahead ? found.waiting : found.absent).push_back(position);
     if (is_ahead) found.age_ms = std::min(found.age_ms, position->operation().age_ms());
   }
-  found.sequence = least + 1;
+  found.sequence = lowest + 1;
   return found.age_ms >= kAheadMs ? found : CollectiveProgress();
 }
 

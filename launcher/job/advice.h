@@ -31,12 +31,12 @@ struct MasterAddress {
 //  - With the job's store, a worker on rank 0's host tried another port of that host.
 //
 // The second case is not reported if rank 0 may have exited first, because its peers' connections
-// are then refused too. Returns nothing if all hosts are one machine, where localhost is right.
+// are then refused too. Returns nullopt if all hosts are one machine, where localhost is right.
 std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd>& ends,
                                                      const MasterAddress& master);
 
 // Detects a worker on the store's host whose own server could not use MASTER_PORT, because the
-// store listens there while the job runs. Returns nothing if its output does not name that port.
+// store listens there while the job runs. Returns nullopt if its output does not name that port.
 std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
                                             const MasterAddress& master);
 

@@ -24,12 +24,6 @@ constexpr std::int64_t kSocketLatestNs = 1'000'000'000;
 // Bytes of a command line that are shown to users.
 constexpr std::size_t kShownCommandBytes = 4096;
 
-std::string first_line_of(const std::string& text) {
-  constexpr std::string_view kName = "ivyrun: ";
-  const std::string line = text.substr(0, text.find('\n'));
-  return line.starts_with(kName) ? line.substr(kName.size()) : line;
-}
-
 // Returns the addresses that the store on another host may see as those of this host's clients.
 std::set<std::string> addresses_of(const HostRecord& host) {
   std::set<std::string> addresses;
@@ -90,10 +84,10 @@ ctl::JobDescription CtlService::describe() {
   job.set_running(static_cast<std::uint32_t>(job_.workers.running()));
   job.set_ended(static_cast<std::uint32_t>(job_.workers.size() - job_.workers.running()));
   job.set_since_unix_ms(job_.opened_unix_ms);
-  std::size_t room = kShownCommandBytes;
+  std::size_t left = kShownCommandBytes;
   for (const std::string& word : options.command) {
-    if (word.size() > room) break;
-    room -= word.size();
+    if (word.size() > left) break;
+    left -= word.size();
     job.add_command(word);
   }
   job.set_working_directory(options.working_directory);
@@ -208,23 +202,19 @@ void CtlService::describe_ranks(const ctl::DescribeRanks& request, Ranks done) {
   ranks_.describe(std::move(done), request.places());
 }
 
-Awaitable<void> CtlService::end(Sequence& sequence, const Outcome& outcome,
-                                const std::string& summary) {
+Awaitable<void> CtlService::end(Sequence& sequence, int exit_code, const std::string& cause) {
   timer_.cancel();
   if (!socket_) co_return;
   job_.screen.follow(nullptr);
   ctl::JobEnd end;
-  end.set_exit_code(outcome.exit_code);
-  // The summary of a successful job may consist of the location of its files, which is no cause.
-  const std::string first = first_line_of(summary);
-  end.set_cause(first.starts_with("logs: ") ? "" : first);
+  end.set_exit_code(exit_code);
+  end.set_cause(cause);
   const Detachment* const detachment = job_.request.detachment;
   const ctl::JobDescription last = describe();
   // Kept for `ivyctl logs` and `ivyctl why`. The messages of a job in the foreground are on its
   // terminal.
   if ((detachment != nullptr && detachment->has_left()) || !last.log_directory().empty())
-    record_end(socket_->directory(),
-               {last.job_id(), outcome.exit_code, end.cause(), last.SerializeAsString()});
+    record_end(socket_->directory(), {last.job_id(), exit_code, cause, last.SerializeAsString()});
   const auto send_end = [this, &end](const Arrival<Done>& arrive) {
     socket_->end(end, [arrive] { arrive({}); });
   };

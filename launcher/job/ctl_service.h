@@ -35,8 +35,8 @@ class CtlService final : private CtlRequests {
   // FailedPrecondition: the job has no store, or no workers run.
   Result<ctl::StoreDescription> describe_store() override;
   // Sends the end of the job to followers, waits until they have received it, and closes the
-  // socket.
-  Awaitable<void> end(Sequence& sequence, const Outcome& outcome, const std::string& summary);
+  // socket. cause: one line; empty: every rank exited with 0.
+  Awaitable<void> end(Sequence& sequence, int exit_code, const std::string& cause);
 
  private:
   ctl::JobDescription describe() override;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames the messages of proto/wire/ctl.proto on a byte stream: four bytes of length (little
-// endian), then the message. Pure; thread: any, one at a time.
+// endian), then the message. Pure. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,8 @@ class CtlDecoder {
  public:
   explicit CtlDecoder(std::size_t max_bytes = kMaxCtlBytes) : max_bytes_(max_bytes) {}
   void feed(std::string_view bytes) { buffer_ += bytes; }
-  // Returns the next complete message, or nothing. DataLoss: the message is too long.
+  // Returns the next complete message, or nullopt until it is complete. DataLoss: the message is
+  // too long.
   Result<std::optional<std::string>> next();
 
  private:

@@ -28,7 +28,7 @@ struct EndedJob {
 void record_end(const LauncherDirectory& directory, const EndedJob& end);
 // Returns all remembered ends, the newest first.
 std::vector<EndedJob> find_ended_jobs();
-// Finds a remembered job by the beginning of its id, or by its --name. Returns nothing if no job
+// Finds a remembered job by the beginning of its id, or by its --name. Returns nullopt if no job
 // matches, if several ids do, or if the prefix is empty.
 std::optional<EndedJob> find_ended_job(const std::string& prefix);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames that wait to be sent to one follower of a job (an ivyctl). If the follower reads too
-// slowly, whole lines are dropped and their number is sent to it, so it never delays the job. Pure;
-// thread: any, one at a time.
+// slowly, whole lines are dropped and their number is sent to it, so it never delays the job. Pure.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two measures of one host's connection: the difference of its clock from the launcher's
-// (HostClock), and how long it has been silent (HostSilence). Pure; thread: any, one at a time.
+// (HostClock), and how long it has been silent (HostSilence). Pure. Not thread-safe.
 #pragma once
 
 #include <algorithm>

@@ -71,8 +71,8 @@ std::vector<FailureGroup> group_by_cause(const std::vector<FailedHost>& failed) 
 struct StepGroup {
   LinkStep step;  // The step of its first host.
   std::vector<std::string> names;
-  int least_percent = 100;
-  int most_percent = 0;
+  int min_percent = 100;
+  int max_percent = 0;
   double mb_per_s = 0;  // The sum of the hosts' rates.
 };
 
@@ -81,8 +81,8 @@ void add_host(const WaitingHost& host, StepGroup& group) {
   group.names.push_back(host.name);
   if (!host.doing.upload) return;
   const UploadState& upload = *host.doing.upload;
-  group.least_percent = std::min(group.least_percent, upload.percent);
-  group.most_percent = std::max(group.most_percent, upload.percent);
+  group.min_percent = std::min(group.min_percent, upload.percent);
+  group.max_percent = std::max(group.max_percent, upload.percent);
   group.mb_per_s += upload.mb_per_s;
 }
 
@@ -91,9 +91,8 @@ std::string step_text(const StepGroup& group) {
   if (group.step.empty()) return "";
   std::string text = group.step.text.line();
   if (group.step.upload) {
-    std::string percent = std::to_string(group.least_percent);
-    if (group.most_percent != group.least_percent)
-      percent += "-" + std::to_string(group.most_percent);
+    std::string percent = std::to_string(group.min_percent);
+    if (group.max_percent != group.min_percent) percent += "-" + std::to_string(group.max_percent);
     text += " (" + upload_text(percent, group.step.upload->total, group.mb_per_s) + ")";
   }
   return " (" + text + ")";

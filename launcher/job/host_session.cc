@@ -105,7 +105,7 @@ void HostSession::active_link_bytes(std::string_view bytes) {
       if (alive.expired() || active != links_.active()) return;
     }
   }
-  events_.host_input_room(options_.host);
+  events_.host_input_window(options_.host);
   if (!alive.expired()) pump();
 }
 

@@ -69,8 +69,8 @@ class HostSessionEvents {
   virtual void host_lost(std::size_t host, HostLoss loss, const RemoteText& why) = 0;
   // The present step of a dial.
   virtual void host_progress(std::size_t host, const LinkStep& step) = 0;
-  // input_room() may have grown.
-  virtual void host_input_room(std::size_t host) = 0;
+  // input_window() may have grown.
+  virtual void host_input_window(std::size_t host) = 0;
   // A heartbeat: the host runs, though a task there may be overdue.
   virtual void host_alive(std::size_t host, const session::Alive& alive) = 0;
 
@@ -90,7 +90,7 @@ class HostSession final : private ActiveLinkEvents {
   // Gives the host credit for output bytes that were written or dropped.
   void grant(std::uint64_t bytes);
   // Bytes of standard input that the host will take now.
-  std::uint64_t input_room() const { return session_.flow_room(); }
+  std::uint64_t input_window() const { return session_.flow_room(); }
   void send_input(std::string bytes);  // Empty bytes mean the end of the input.
   // Call after telling the host to forget the job: the end of its connection is expected now. Calls
   // on_ended then, or immediately if no link is up; no event follows.

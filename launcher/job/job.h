@@ -103,7 +103,7 @@ class Job final : public AllocationEvents,
   void host_failed(std::size_t host, const LinkDown& down) override;
   void host_lost(std::size_t host, HostLoss loss, const RemoteText& why) override;
   void host_progress(std::size_t host, const LinkStep& step) override;
-  void host_input_room(std::size_t) override { stdin_feed_.resume(); }
+  void host_input_window(std::size_t) override { stdin_feed_.resume(); }
   void host_alive(std::size_t host, const session::Alive& alive) override;
   // TakeoverActions
   void dial_hosts() override;

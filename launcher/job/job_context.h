@@ -48,7 +48,8 @@ class JobPhase {
   void apply(JobEvent event);
   // Call when something that the end of this attempt waits for has arrived, or will never arrive.
   void check_end() { actions_.check_end(); }
-  // The same in a later turn of the loop, for a caller that must finish something first.
+  // Call apply() or check_end() in a later turn of the loop, for a caller that must finish
+  // something first.
   void apply_later(JobEvent event);
   void check_end_later();
 
@@ -81,7 +82,7 @@ struct JobContext {
   // Ends the job before a worker of this attempt starts. The last diagnostic becomes the reason,
   // and the others are printed now.
   void reject(std::vector<Diagnostic> diagnostics, LauncherReason reason);
-  // The same for an error in the user's input.
+  // Ends the job before a worker of this attempt starts, because of an error in the user's input.
   void reject_input(const Error& error);
   // Sends a signal to each rank's own process, if workers run.
   void signal_workers(int signal);

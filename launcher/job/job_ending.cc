@@ -167,10 +167,7 @@ void JobEnding::take_report(std::size_t index, const Report& report) {
                            RemoteText(leftover.name()).line() +
                            ") cannot be killed: " + RemoteText(leftover.state()).line() + " in " +
                            RemoteText(leftover.waiting_in()).line());
-  const auto is_listed = [&](const std::string& line) {
-    return line.starts_with(host.name() + ": ");
-  };
-  if (!report.clean() && std::none_of(job_.unclean.begin(), job_.unclean.end(), is_listed))
+  if (!report.clean() && report.leftovers().empty())
     job_.unclean.push_back(host.name() +
                            ": its processes could not be read; its workers may still run");
   if (!report.reason().empty() && losses_.left(index, report.reason())) return;
@@ -269,7 +266,7 @@ Awaitable<void> JobEnding::summarize_and_exit() {
 Awaitable<void> JobEnding::close_and_exit() {
   co_await last_output(false);
   record_.stop();
-  co_await service_.end(*sequence_, outcome_, summary_);
+  co_await service_.end(*sequence_, outcome_.exit_code, cause_);
   if (JoinedNodes* const joined = job_.request.joined; joined != nullptr) {
     const auto send_end = [this, joined](const Arrival<Done>& arrive) {
       joined->end(outcome_.exit_code, [arrive] { arrive({}); });
@@ -302,12 +299,13 @@ void JobEnding::print_summary() {
   losses_.report_lost_members();
   const std::vector<WorkerEnd> ends = job_.worker_ends();
   outcome_ = judge(ends, job_.launcher_end);
-  summary_ = advice(ends, outcome_);
+  std::string text = advice(ends, outcome_);
   // A job whose output is incomplete did not succeed.
+  std::string output_failure;
   if (outcome_.exit_code == 0 && !output.console_failure().empty()) {
     outcome_.exit_code = kExitInternal;
-    summary_ +=
-        "ivyrun: error[IVY-O003]: all ranks succeeded, but " + output.console_failure() + "\n";
+    output_failure = "error[IVY-O003]: all ranks succeeded, but " + output.console_failure();
+    text += "ivyrun: " + output_failure + "\n";
   }
   SummaryInputs inputs;
   inputs.finding = ranks_.evidence().finding();
@@ -333,14 +331,13 @@ void JobEnding::print_summary() {
   inputs.output_errors = output.output_errors();
   inputs.unclean = job_.unclean;
   if (job_.leftovers.count > 0) inputs.notes.push_back(leftovers_text(job_.leftovers));
-  for (const std::string& missing :
-       {job_.events.write_error(), job_.events.metrics().write_error()})
-    if (!missing.empty()) inputs.output_errors.push_back(missing);
+  for (std::string& error : job_.events.write_errors())
+    inputs.output_errors.push_back(std::move(error));
   inputs.device_lines =
       device_lines(job_.device_notes, outcome_.first ? &ends[*outcome_.first] : nullptr);
-  summary_ += summary(inputs);
-  if (!summary_.empty() && job_.options.summary == SummaryChoice::kAuto)
-    job_.screen.print(summary_);
+  cause_ = output_failure.empty() ? headline(inputs) : output_failure;
+  text += summary(inputs);
+  if (!text.empty() && job_.options.summary == SummaryChoice::kAuto) job_.screen.print(text);
   record_verdict(inputs);
 }
 
@@ -389,7 +386,7 @@ void JobEnding::record_verdict(const SummaryInputs& inputs) {
   if (!job_.events.wants_verdict(inputs.head_logs)) return;
   boost::json::object verdict = verdict_object(inputs);
   job_.events.verdict(verdict);
-  job_.events.attempt_ended(inputs.head_logs, verdict);
+  job_.events.write_attempt_file(inputs.head_logs, verdict);
   if (job_.options.summary != SummaryChoice::kJson) return;
   boost::json::object line{
       {"schema", kMachineSchema}, {"event", "verdict"}, {"job", job_.request.identity.job_id}};
@@ -397,7 +394,7 @@ void JobEnding::record_verdict(const SummaryInputs& inputs) {
   job_.screen.print(json_line(line) + "\n");
 }
 
-// Writes the last text of --metrics-file. A failure cannot be in the summary, which was printed
+// Writes the last snapshot of --metrics-file. A failure cannot be in the summary, which was printed
 // before.
 void JobEnding::write_metrics(int exit_code) {
   MetricsFile& file = job_.events.metrics();
@@ -408,8 +405,8 @@ void JobEnding::write_metrics(int exit_code) {
   inputs.exit_code = exit_code;
   const bool was_ok = file.write_error().empty();
   file.end(metrics_text(inputs, ranks));
-  if (const std::string missing = file.write_error(); was_ok && !missing.empty())
-    write_at_once("ivyrun: warning: " + missing + "\n");
+  if (const std::string error = file.write_error(); was_ok && !error.empty())
+    write_at_once("ivyrun: warning: " + error + "\n");
 }
 
 // ---- Ends in a hurry ----------------------------------------------------------------------------

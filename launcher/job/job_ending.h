@@ -81,7 +81,7 @@ class JobEnding {
   Awaitable<void> close_and_exit();
   Awaitable<void> exit_after_failure();
   Awaitable<void> last_output(bool summary_follows);
-  // Prints the summary, and sets outcome_ and summary_.
+  // Prints the summary, and sets outcome_ and cause_.
   void print_summary();
   std::string advice(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const;
   // Gives the summary to programs: --summary json, --events, attempt.json.
@@ -98,7 +98,7 @@ class JobEnding {
   CtlService& service_;
   JobRecordWriter& record_;
   Outcome outcome_;                 // The verdict.
-  std::string summary_;             // The text of the summary.
+  std::string cause_;               // Why the job ended, in one line; empty: it succeeded.
   bool exits_now_ = false;          // Set by exit_now().
   bool summary_follows_ = false;    // summarize_and_exit() waits; the summary comes next.
   bool exception_handled_ = false;  // Only its reason is still printed.

@@ -2,11 +2,9 @@
 #include "launcher/job/job_events.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -19,27 +17,39 @@
 namespace ivy {
 namespace {
 
-// Limit of the lines that wait for their file system. A job has a few lines for each rank.
-constexpr std::size_t kEventRoomBytes = 8u << 20;
+// Maximum bytes of event lines waiting to be written. A job has a few lines of some 250 bytes for
+// each rank.
+constexpr std::size_t kMaxQueuedEventBytes = 64u << 20;
 // How long the end of a job waits for these lines. They are short, so a file system that has not
-// taken them by then does not answer.
+// taken them by then has probably hung.
 constexpr std::chrono::milliseconds kEventTimeout{2'000};
 
-// The first text of --metrics-file is written this long after the workers were started.
+// The first snapshot of --metrics-file is written this long after the workers were started.
 constexpr std::chrono::seconds kFirstMetrics{1};
 constexpr std::chrono::seconds kMetricsPeriod{15};
-// How long the end of a job waits for the last text.
+// How long the end of a job waits for the last snapshot.
 constexpr std::chrono::milliseconds kMetricsTimeout{500};
-// Limit of a text; the text of the largest job is smaller.
-constexpr std::size_t kMetricsRoomBytes = 256u << 20;
 
 // Opens the file for appending, so that each line is written as a whole even if jobs share the
-// file.
+// file. As with a shell's `>>`, only the umask limits who may use it.
 FileWriter::Opener event_opener(const std::string& path) {
   return [path] {
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
     return fd < 0 ? -errno : fd;
   };
+}
+
+// The collector of the metrics may run as another user (node_exporter), but only this user may
+// write the file.
+FileWriter::Opener metrics_opener(const std::string& path) {
+  return [path] {
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    return fd < 0 ? -errno : fd;
+  };
+}
+
+void keep_first(std::string& error, std::string_view newer) {
+  if (error.empty()) error = newer;
 }
 
 boost::json::object stamped(std::string_view event, const JobRequest& request) {
@@ -80,7 +90,7 @@ boost::json::object plan_object(const Options& options, const JobPlan& plan) {
 
 JobEvents::JobEvents(boost::asio::io_context& loop, const JobRequest& request)
     : request_(request),
-      writer_(kEventRoomBytes, [] {}),
+      writer_(kMaxQueuedEventBytes, /*done=*/nullptr),  // take_done() is called with each event.
       metrics_(loop, request.options.dry_run ? "" : request.options.metrics_file) {
   const std::string& target = request.options.events;
   if (target.empty() || request.options.dry_run) return;
@@ -91,7 +101,7 @@ JobEvents::JobEvents(boost::asio::io_context& loop, const JobRequest& request)
   const int given = to_number<int>(target.substr(3)).value_or(-1);
   const int own = fcntl(given, F_DUPFD_CLOEXEC, 3);
   if (own < 0) {
-    errno_value_ = errno;
+    events_error_ = std::strerror(errno);
     return;
   }
   // Workers and transports must not inherit the descriptor; a standard stream stays as it is.
@@ -101,15 +111,18 @@ JobEvents::JobEvents(boost::asio::io_context& loop, const JobRequest& request)
 
 void JobEvents::write(std::string_view event, boost::json::object fields) {
   if (!is_wanted()) return;
+  take_done();
+  if (!writer_.has_room()) return keep_first(events_error_, "the file system does not respond");
   boost::json::object line = stamped(event, request_);
   for (auto& field : fields) line[field.key()] = std::move(field.value());
   writer_.write(file_, json_line(line) + "\n");
-  take_done();
 }
 
 void JobEvents::take_done() {
   for (const FileWriter::Done& done : writer_.take_done())
-    if (done.errno_value != 0 && errno_value_ == 0) errno_value_ = done.errno_value;
+    if (done.errno_value != 0)
+      keep_first(done.file == file_ ? events_error_ : attempt_error_,
+                 std::strerror(done.errno_value));
 }
 
 void JobEvents::planned(const JobPlan& plan) {
@@ -152,7 +165,7 @@ void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds
                     {"pause_s", static_cast<double>(pause.count()) / 1e3}});
 }
 
-void JobEvents::attempt_ended(const std::string& folder, const boost::json::object& verdict) {
+void JobEvents::write_attempt_file(const std::string& folder, const boost::json::object& verdict) {
   if (folder.empty()) return;
   boost::json::object object = stamped("attempt", request_);
   for (const auto& field : verdict) object[field.key()] = field.value();
@@ -173,15 +186,20 @@ void JobEvents::finish() {
   take_done();
 }
 
-std::string JobEvents::write_error() {
+std::vector<std::string> JobEvents::write_errors() {
   take_done();
-  return errno_value_ == 0 ? ""
-                           : "--events " + request_.options.events + ": " +
-                                 std::strerror(errno_value_) + "; events are missing there";
+  std::vector<std::string> errors;
+  if (!events_error_.empty())
+    errors.push_back("--events " + request_.options.events + ": " + events_error_ +
+                     "; some events were not written");
+  if (!attempt_error_.empty()) errors.push_back("attempt.json of --log-dir: " + attempt_error_);
+  if (std::string error = metrics_.write_error(); !error.empty()) errors.push_back(error);
+  return errors;
 }
 
+// has_room() is not used: the queue holds the last snapshot and at most one before it.
 MetricsFile::MetricsFile(boost::asio::io_context& loop, std::string path)
-    : path_(std::move(path)), writer_(kMetricsRoomBytes, [] {}), timer_(loop) {}
+    : path_(std::move(path)), writer_(/*room_bytes=*/0, /*done=*/nullptr), timer_(loop) {}
 
 void MetricsFile::begin(MakeText make_text) {
   if (!is_wanted()) return;
@@ -191,7 +209,7 @@ void MetricsFile::begin(MakeText make_text) {
 
 void MetricsFile::write() {
   take_done();
-  // If the file system is slow, this text is skipped.
+  // If the file system is slow, this snapshot is skipped.
   if (writer_.is_idle()) make_text_([this](const std::string& text) { replace(text); });
   schedule(kMetricsPeriod);
 }
@@ -203,29 +221,11 @@ void MetricsFile::schedule(std::chrono::seconds time) {
   });
 }
 
-// Replaces the file atomically. The rename runs on the writer's thread, as the opener of a file,
-// after the writes before it. A text that could not be written completely (a full disk) is not
-// renamed.
 void MetricsFile::replace(std::string_view text) {
   const std::string fresh = path_ + "." + std::to_string(getpid());
-  const FileWriter::File file = writer_.open([fresh] {
-    const int fd =
-        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    return fd < 0 ? -errno : fd;
-  });
+  const FileWriter::File file = writer_.open(metrics_opener(fresh));
   writer_.write(file, text);
-  writer_.close(file);
-  const FileWriter::File renamed = writer_.open([fresh, path = path_, bytes = text.size()] {
-    struct stat written = {};
-    if (stat(fresh.c_str(), &written) != 0) return -errno;
-    if (static_cast<std::size_t>(written.st_size) != bytes) {
-      unlink(fresh.c_str());
-      return -ENOSPC;
-    }
-    if (std::rename(fresh.c_str(), path.c_str()) != 0) return -errno;
-    return ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  });
-  writer_.close(renamed);
+  writer_.close_and_rename(file, fresh, path_);
 }
 
 void MetricsFile::end(const std::string& text) {
@@ -237,12 +237,12 @@ void MetricsFile::end(const std::string& text) {
 
 void MetricsFile::take_done() {
   for (const FileWriter::Done& done : writer_.take_done())
-    if (done.errno_value != 0 && errno_value_ == 0) errno_value_ = done.errno_value;
+    if (done.errno_value != 0) keep_first(error_, std::strerror(done.errno_value));
 }
 
 std::string MetricsFile::write_error() {
   take_done();
-  return errno_value_ == 0 ? "" : "--metrics-file " + path_ + ": " + std::strerror(errno_value_);
+  return error_.empty() ? "" : "--metrics-file " + path_ + ": " + error_;
 }
 
 }  // namespace ivy

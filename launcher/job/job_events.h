@@ -39,10 +39,10 @@ class MetricsFile {
   MetricsFile(boost::asio::io_context& loop, std::string path);
   // Call when the workers are about to run: writes the file a second later, and then every 15 s.
   void begin(MakeText make_text);
-  // Writes the last text, and waits for it for at most kMetricsTimeout.
+  // Writes the last snapshot, and waits for it for at most kMetricsTimeout.
   void end(const std::string& text);
   bool is_wanted() const { return !path_.empty(); }
-  // Returns the error of a failed write; empty: none.
+  // Returns the message of the first failed write; empty: none has failed.
   std::string write_error();
 
  private:
@@ -55,10 +55,10 @@ class MetricsFile {
   FileWriter writer_;
   boost::asio::steady_timer timer_;
   MakeText make_text_;
-  int errno_value_ = 0;
+  std::string error_;
 };
 
-// Each call writes one line of --events, if that is wanted.
+// Writes a line of --events, if that is wanted, for each event of the job, and attempt.json.
 class JobEvents {
  public:
   JobEvents(boost::asio::io_context& loop, const JobRequest& request);
@@ -75,18 +75,19 @@ class JobEvents {
                  const std::vector<std::uint32_t>& ranks);
   // An attempt has failed, and another one follows after the pause.
   void restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause);
-  // An attempt has ended: writes its attempt.json to the directory `folder`, unless that is empty.
-  void attempt_ended(const std::string& folder, const boost::json::object& verdict);
   // The job has ended.
   void verdict(const boost::json::object& verdict);
+  // Writes attempt.json, the verdict of an attempt that has ended, to the directory of its log
+  // files. folder: empty if there are none; then nothing is written.
+  void write_attempt_file(const std::string& folder, const boost::json::object& verdict);
   // Waits for pending writes for at most kEventTimeout.
   void finish();
   // True if a verdict would be written anywhere. Making one copies the output of ranks, so ask
   // first.
   bool wants_verdict(const std::string& folder) const;
   MetricsFile& metrics() { return metrics_; }
-  // Returns why something could not be written; empty: nothing failed.
-  std::string write_error();
+  // Returns a message for each kind of file that could not be written completely.
+  std::vector<std::string> write_errors();
 
  private:
   bool is_wanted() const { return file_ != 0; }
@@ -100,7 +101,8 @@ class JobEvents {
   std::set<int> printed_ranks_;  // Ranks that have printed something in this attempt.
   MetricsFile metrics_;
   std::int64_t started_at_ns_ = 0;
-  int errno_value_ = 0;
+  std::string events_error_;   // The first reason why an event was not written.
+  std::string attempt_error_;  // The first reason why an attempt.json was not written.
 };
 
 }  // namespace ivy

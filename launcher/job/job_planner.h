@@ -20,8 +20,8 @@ class JobPlanner {
   void master_found(const Result<std::vector<std::string>>& addresses) { master_ = addresses; }
   // Makes the plan. Returns false if that is impossible; the job has been rejected then.
   bool plan();
-  // The same after a host is gone. Workers get the same addresses as before if the first host is
-  // the same.
+  // Makes the plan again after a host was lost. Workers keep the addresses if the first host is
+  // still there. Returns false as plan() does.
   bool plan_without_excluded_hosts();
 
   // The plan has changed since host_plans().

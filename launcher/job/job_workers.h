@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks of the present generation: a record of each, with its host, its end, and the number of
-// its output streams that are still open. Pure; thread: any, one at a time.
+// its output streams that are still open. Pure. Not thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <limits>
 #include <utility>
 
 #include "proto/os/descriptor.h"
@@ -19,9 +20,8 @@ namespace {
 
 // A younger directory without a lock may belong to a launcher that has not locked it yet.
 constexpr std::time_t kSettledSeconds = 10;
-// Margin of a record's date: a job that waits for a launcher is not removed because the clock was
-// put forward.
-constexpr std::time_t kClockStep = 24 * 60 * 60;
+// Tolerance for clock changes: a record is kept this long after its lease end.
+constexpr std::time_t kClockTolerance = 24 * 60 * 60;
 constexpr int kLockTries = 20;  // make_launcher_directory() tries the lock this often, with pauses.
 constexpr useconds_t kLockPauseMicroseconds = 1000;
 
@@ -31,19 +31,21 @@ bool is_settled(const std::string& path) {
          std::time(nullptr) - status.st_mtime > kSettledSeconds;
 }
 
-// True if the leases of the record's job ended before this time: the date of a record is the
-// end of the last leases that its launcher has renewed (job_record.h).
-bool has_ended_before(const std::string& record, std::time_t when) {
-  struct stat status {};
-  return lstat(record.c_str(), &status) != 0 || status.st_mtime <= when;
+// Returns the end of the last leases that the launcher has renewed, which is the record's
+// modification time (job_record.h). Without a record, no host waits for a launcher: returns the
+// oldest time.
+std::time_t lease_end(const LauncherDirectory& directory) {
+  struct stat record {};
+  return lstat(directory.record().c_str(), &record) == 0 ? record.st_mtime
+                                                         : std::numeric_limits<std::time_t>::min();
 }
 
 void remove_files(const std::string& path) {
-  for (const std::string& name : names_in(path))
-    if (name[0] != '.') unlink((path + "/" + name).c_str());
+  for (const std::string& name : names_in(path)) unlink((path + "/" + name).c_str());
   rmdir(path.c_str());
 }
 
+// Returns all launcher directories, stale ones included.
 std::vector<FoundJob> scan(const std::string& parent) {
   std::vector<FoundJob> found;
   if (!is_own_directory(parent)) return found;
@@ -51,13 +53,14 @@ std::vector<FoundJob> scan(const std::string& parent) {
     FoundJob job;
     job.directory.job_id = name;
     job.directory.path = parent + "/" + name;
-    if (is_job_id(job.directory.job_id) && is_own_directory(job.directory.path))
-      found.push_back(std::move(job));
-  }
-  for (FoundJob& job : found) {
+    if (!is_job_id(name) || !is_own_directory(job.directory.path)) continue;
+    // Held only for this iteration: the lock is free if the launcher has exited.
     const Descriptor lock = lock_directory(job.directory.path);
     job.is_alive = !lock;
-    job.has_record = !has_ended_before(job.directory.record(), std::time(nullptr));
+    // Locking also fails if the launcher has removed the directory in the meantime.
+    if (!lock && !is_own_directory(job.directory.path)) continue;
+    job.has_record = lease_end(job.directory) > std::time(nullptr);
+    found.push_back(std::move(job));
   }
   return found;
 }
@@ -65,7 +68,7 @@ std::vector<FoundJob> scan(const std::string& parent) {
 void remove_stale_directories(const std::string& parent) {
   for (const FoundJob& job : scan(parent)) {
     if (job.is_alive || !is_settled(job.directory.path)) continue;
-    if (!has_ended_before(job.directory.record(), std::time(nullptr) - kClockStep)) continue;
+    if (lease_end(job.directory) > std::time(nullptr) - kClockTolerance) continue;
     if (const Descriptor lock = lock_directory(job.directory.path))
       remove_files(job.directory.path);
   }
@@ -107,6 +110,7 @@ bool restore_launcher_directory(LauncherDirectory& directory) {
   if (!still_exists(directory.lock_fd, directory.path)) {
     Descriptor lock = make_again(directory.path);
     if (!lock) return false;
+    // Closes the descriptor of the removed directory.
     const Descriptor removed(std::exchange(directory.lock_fd, lock.release()));
   }
   struct stat status {};
@@ -115,17 +119,16 @@ bool restore_launcher_directory(LauncherDirectory& directory) {
 
 void remove_launcher_directory(LauncherDirectory& directory) {
   if (directory.lock_fd < 0) return;
+  // Released last, so that no other process finds the directory unlocked.
   const Descriptor lock(std::exchange(directory.lock_fd, -1));
   remove_files(directory.path);
 }
 
 std::vector<FoundJob> find_launcher_directories() {
   std::vector<FoundJob> jobs;
-  for (const std::string& parent : job_parents()) {
-    remove_stale_directories(parent);
+  for (const std::string& parent : job_parents())
     for (FoundJob& job : scan(parent))
       if (job.is_alive || job.has_record) jobs.push_back(std::move(job));
-  }
   std::sort(jobs.begin(), jobs.end(), [](const FoundJob& a, const FoundJob& b) {
     return a.directory.job_id < b.directory.job_id;
   });

@@ -24,12 +24,12 @@ struct LauncherDirectory {
 };
 
 // Makes the directory and locks it. AlreadyExists: another launcher of this job is running. Removes
-// directories of this user whose launcher has exited and left no record, or a record that expired
-// more than a day ago: if the clock is put forward, a job that waits for a new launcher must not be
-// lost.
+// stale directories of this user: their launcher has exited and left no record, or one whose leases
+// ended more than a day ago. The day protects jobs that wait for a new launcher while the clock is
+// put forward.
 Result<LauncherDirectory> make_launcher_directory(const std::string& job_id);
 // Makes the directory again if another program, such as a cleaner of /tmp, has removed it. Returns
-// true if the socket has to be made again.
+// true if the directory exists and lacks its socket, which the caller then makes again.
 bool restore_launcher_directory(LauncherDirectory& directory);
 // Removes the directory with its contents, and releases the lock.
 void remove_launcher_directory(LauncherDirectory& directory);
@@ -39,8 +39,7 @@ struct FoundJob {
   bool is_alive = false;    // Its launcher is running.
   bool has_record = false;  // A new launcher can take it over: its hosts may still wait for one.
 };
-// Returns the jobs of this user on this host, by id. Removes stale directories as
-// make_launcher_directory() does.
+// Returns the jobs of this user on this host that are alive or have a record, by id.
 std::vector<FoundJob> find_launcher_directories();
 
 }  // namespace ivy

@@ -36,17 +36,17 @@ std::vector<AbsenceGroup> by_reason(const std::vector<ExcludedHost>& excluded) {
 
 }  // namespace
 
-MemberDecision decide_members(const std::vector<Member>& members, std::size_t least,
+MemberDecision decide_members(const std::vector<Member>& members, std::size_t min_members,
                               bool timed_out) {
   const std::size_t present = count(members, Member::kPresent);
   const std::size_t awaited = count(members, Member::kAwaited);
-  if (present + (timed_out ? 0 : awaited) < least) return MemberDecision::kTooFew;
+  if (present + (timed_out ? 0 : awaited) < min_members) return MemberDecision::kTooFew;
   return awaited > 0 && !timed_out ? MemberDecision::kWait : MemberDecision::kContinue;
 }
 
-std::size_t spare_members(const std::vector<Member>& members, std::size_t least) {
+std::size_t spare_members(const std::vector<Member>& members, std::size_t min_members) {
   const std::size_t present = count(members, Member::kPresent);
-  return present > least ? present - least : 0;
+  return present > min_members ? present - min_members : 0;
 }
 
 std::vector<std::string> peer_addresses(const std::vector<std::vector<std::string>>& hosts,

@@ -25,12 +25,12 @@ enum class MemberDecision {
   kContinue,  // Start with the present hosts; awaited hosts are excluded.
   kTooFew,    // Too few hosts, even with all that are awaited.
 };
-// least: MIN.
-MemberDecision decide_members(const std::vector<Member>& members, std::size_t least,
+// min_members: MIN of --nnodes MIN:MAX.
+MemberDecision decide_members(const std::vector<Member>& members, std::size_t min_members,
                               bool timed_out);
 
 // Returns the number of hosts that may still be lost; 0 if there are too few already.
-std::size_t spare_members(const std::vector<Member>& members, std::size_t least);
+std::size_t spare_members(const std::vector<Member>& members, std::size_t min_members);
 
 // Returns the addresses from which the other hosts' workers may connect to the store on
 // `store_host`. hosts: each host's addresses without loopback. Two kinds are left out: addresses of

@@ -38,7 +38,7 @@ void RankEventRelay::begin(std::uint32_t generation, std::vector<std::size_t> ho
 }
 
 void RankEventRelay::on_updates(std::size_t host, const RankUpdates& updates) {
-  if (log_.take(host, updates)) schedule_send();
+  if (log_.receive(host, updates)) schedule_send();
 }
 
 void RankEventRelay::on_exited(std::size_t host, const Exited& exited) {
@@ -133,7 +133,7 @@ void RankEventRelay::on_operations(std::size_t host, const Operations& operation
   if (found == questions_.end()) return;
   const std::shared_ptr<Question> question = *found;
   if (question->waits_for.erase(host) == 0) return;
-  question->answers.push_back({hosts_[host].name(), log_.of_own_ranks(host, operations)});
+  question->answers.push_back({hosts_[host].name(), log_.without_foreign_ranks(host, operations)});
   if (question->waits_for.empty()) answer(question);
 }
 

@@ -31,14 +31,18 @@ class RankEventRelay {
   RankEventRelay& operator=(const RankEventRelay&) = delete;
 
   void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
+
+  // ---- Events of ranks. The first one is sent to the other hosts immediately, and so before an
+  // order to stop; events that follow within kGather are sent together.
+
   void on_updates(std::size_t host, const RankUpdates& updates);
-  // These four note what happened to ranks. The first event is sent to the other hosts immediately,
-  // and so before an order to stop; events that follow within kGather are sent together.
   void on_exited(std::size_t host, const Exited& exited);
   void on_restarted(std::size_t host, const Started& started);
   void on_start_failed(std::size_t host, std::uint32_t rank);
   void ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
                   comm_status::RankState state);
+
+  // ---- Queries
 
   // Calls done with operation_lines() of the hosts that answer within a second; immediately if no
   // rank uses the comm runtime.

@@ -78,9 +78,11 @@ bool RankLosses::continues_after(WorkerRecord& worker, bool is_preempted) {
   const FailureDecision decision = policy_.decide(facts_of(worker, is_preempted));
   switch (decision.action) {
     case FailureAction::kContinue:
-      return lose(worker);
+      lose(worker);
+      return true;
     case FailureAction::kReplace:
-      return replace(worker, decision.pause);
+      replace(worker, decision.pause);
+      return true;
     case FailureAction::kEndJob:
       if (!decision.why_not.empty())
         job_.print("rank " + std::to_string(worker.end.rank) +
@@ -91,14 +93,13 @@ bool RankLosses::continues_after(WorkerRecord& worker, bool is_preempted) {
   return false;
 }
 
-bool RankLosses::lose(WorkerRecord& worker) {
+void RankLosses::lose(WorkerRecord& worker) {
   worker.end.tolerated = true;
   lines_.push_back("lost: " + cause(worker));
   const std::size_t left = job_.workers.running();
   job_.print("lost " + cause(worker) + "; the other " + counted(left, "worker") +
              (left == 1 ? " continues" : " continue") + " (--on-failure shrink)");
   abandon(worker);
-  return true;
 }
 
 void RankLosses::abandon(const WorkerRecord& worker) {
@@ -112,7 +113,7 @@ void RankLosses::abandon(const WorkerRecord& worker) {
   job_.hosts.send(worker.host, command);
 }
 
-bool RankLosses::replace(WorkerRecord& worker, milliseconds pause) {
+void RankLosses::replace(WorkerRecord& worker, milliseconds pause) {
   lines_.push_back("replaced: " + cause(worker));
   ++replaced_;
   char seconds[32];
@@ -131,7 +132,6 @@ bool RankLosses::replace(WorkerRecord& worker, milliseconds pause) {
   order.set_rejoins(static_cast<std::uint32_t>(worker.rejoins));
   order.set_pause_ms(static_cast<std::uint32_t>(pause.count()));
   job_.hosts.send(worker.host, command);
-  return true;
 }
 
 bool RankLosses::continues_without(std::size_t host, const std::vector<std::uint32_t>& ranks,

@@ -35,8 +35,8 @@ class RankLosses {
 
  private:
   FailureFacts facts_of(const WorkerRecord& worker, bool is_preempted) const;
-  bool lose(WorkerRecord& worker);
-  bool replace(WorkerRecord& worker, std::chrono::milliseconds pause);
+  void lose(WorkerRecord& worker);
+  void replace(WorkerRecord& worker, std::chrono::milliseconds pause);
   std::string cause(const WorkerRecord& worker) const;
   bool is_on() const { return job_.options.on_failure != OnFailure::kRestart; }
 

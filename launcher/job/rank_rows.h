@@ -24,7 +24,7 @@ void add_rank_rows(const JobWorkers& workers, const std::vector<HostOperations>&
 void add_places(const HostEvidence& evidence, ctl::RanksDescription& out);
 
 // Returns the processor time between two samples in percent of one processor: 400 means four
-// processors. Returns nothing if a sample is missing, or if the rank has another process now.
+// processors. Returns nullopt if a sample is missing, or if the rank has another process now.
 std::optional<double> cpu_percent(const ctl::RankRow& before, const ctl::RankRow& now);
 // Returns how long ago a rank last printed something: "3.2 s ago", "never".
 std::string output_age_text(std::int64_t age_ms);

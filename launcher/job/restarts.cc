@@ -82,10 +82,14 @@ bool Restarts::decide(bool is_preempted) {
   facts.job_is_ending = job_.has_reason() || is_preempted;
   const RestartDecision decision = policy_.decide(facts);
   if (!decision.why_not.empty()) job_.print("no restart: " + decision.why_not);
-  if (!decision.restarts) return gives_up(facts.host_lost);
+  if (!decision.restarts) {
+    give_up(facts.host_lost);
+    return false;
+  }
   if (const std::string lacking = missing(); !lacking.empty()) {
     job_.print("no restart: " + lacking);
-    return gives_up(false);
+    give_up(/*host_lost=*/false);
+    return false;
   }
   if (!facts.host_lost) ++counted_;
   pause_ = losses_.pause_for(decision.pause);
@@ -104,10 +108,9 @@ const LauncherEnd& Restarts::ending_reason() const {
   return job_.workers.attempt_end() ? *job_.workers.attempt_end() : job_.launcher_end;
 }
 
-bool Restarts::gives_up(bool host_lost) {
+void Restarts::give_up(bool host_lost) {
   if (host_lost) losses_.take_as_reason();
   job_.take_attempt_end_as_reason();
-  return false;
 }
 
 // Writes attempt.json next to the log files of this attempt.
@@ -126,7 +129,7 @@ void Restarts::keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEn
   inputs.attempt = static_cast<int>(job_.generation) + 1;
   inputs.max_attempts = job_.max_attempts();
   inputs.attempts = failed_;
-  job_.events.attempt_ended(folder, verdict_object(inputs));
+  job_.events.write_attempt_file(folder, verdict_object(inputs));
 }
 
 void Restarts::print_failed(const std::string& cause) {

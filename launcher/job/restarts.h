@@ -61,7 +61,8 @@ class Restarts {
   // The reason for the end of this attempt if it is not a worker's failure: the job's own reason, a
   // lost host, a stall, or the lost store.
   const LauncherEnd& ending_reason() const;
-  bool gives_up(bool host_lost);
+  // No attempt follows: makes the reason for the end of this attempt that of the job.
+  void give_up(bool host_lost);
   void print_failed(const std::string& cause);
   void plan();
   void keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,

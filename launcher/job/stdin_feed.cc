@@ -46,11 +46,11 @@ void StdinFeed::send(const std::string& bytes) {
     if (!job_.hosts[host].lost) job_.hosts[host].session->send_input(bytes);
 }
 
-std::size_t StdinFeed::room() const {
-  std::uint64_t room = std::numeric_limits<std::uint64_t>::max();
+std::size_t StdinFeed::window() const {
+  std::uint64_t window = std::numeric_limits<std::uint64_t>::max();
   for (const std::size_t host : receivers_)
-    if (!job_.hosts[host].lost) room = std::min(room, job_.hosts[host].session->input_room());
-  return static_cast<std::size_t>(room);
+    if (!job_.hosts[host].lost) window = std::min(window, job_.hosts[host].session->input_window());
+  return static_cast<std::size_t>(window);
 }
 
 void StdinFeed::start() {
@@ -77,7 +77,7 @@ void StdinFeed::start() {
 }
 
 void StdinFeed::resume() {
-  if (!ended_ && !waiting_ && room() > 0) wait();
+  if (!ended_ && !waiting_ && window() > 0) wait();
 }
 
 void StdinFeed::stop() {
@@ -111,9 +111,9 @@ void StdinFeed::wait() {
 
 void StdinFeed::read_some() {
   if (is_terminal_ && !may_read_terminal()) return wait();
-  const std::size_t most = std::min(room(), kInputBytes);
-  if (most == 0) return;
-  std::string bytes(most, '\0');
+  const std::size_t max_bytes = std::min(window(), kInputBytes);
+  if (max_bytes == 0) return;
+  std::string bytes(max_bytes, '\0');
   const ssize_t count = read(STDIN_FILENO, bytes.data(), bytes.size());
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return wait();
   if (count <= 0) {

@@ -40,7 +40,7 @@ class StdinFeed {
   // Sends bytes to the hosts in receivers_. Empty: the end of the input, which is sent once.
   void send(const std::string& bytes);
   // Returns how many bytes may be read now: as many as the slowest host takes.
-  std::size_t room() const;
+  std::size_t window() const;
   void wait();
   void read_some();
   bool may_read_terminal() const;

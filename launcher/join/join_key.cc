@@ -3,6 +3,7 @@
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/sha.h>
 
 #include <cerrno>
 
@@ -18,12 +19,14 @@ std::string without_line_end(std::string text) {
   return text;
 }
 
+// Returns the secret; empty if none was given.
 Result<std::string> read_secret(const JoinOptions& options, const Environment& caller) {
   const std::string* const variable = find_variable(caller, kJoinSecretVariable);
   std::string secret;
   std::string where = kJoinSecretVariable;
   if (!options.join_secret_file.empty()) {
     where = "--join-secret-file " + options.join_secret_file;
+    // One byte more than the limit shows that a file is too long.
     const auto read = read_file(options.join_secret_file, kJoinSecretMaxBytes + 1);
     if (!read) return errno_error(Code::kInvalidArgument, where, errno);
     secret = without_line_end(*read);
@@ -42,19 +45,17 @@ Result<std::string> read_secret(const JoinOptions& options, const Environment& c
 
 }  // namespace
 
-// The run id is part of every key: it separates jobs that use the same port by mistake.
 Result<JoinKey> join_key(const JoinOptions& options, const Environment& caller) {
   const std::string secret = IVY_TRY(read_secret(options, caller));
   const std::string text = "ivyrun join 1\n" + options.run_id;
   JoinKey made;
   made.is_secret = !secret.empty();
+  static_assert(kDialKeyBytes == SHA256_DIGEST_LENGTH, "HMAC() writes this many bytes");
   made.key.resize(kDialKeyBytes);
-  unsigned size = 0;
   const auto* const result = HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
                                   reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                                  reinterpret_cast<unsigned char*>(made.key.data()), &size);
-  if (result == nullptr || size != kDialKeyBytes)
-    return Error{Code::kInternal, "OpenSSL cannot compute HMAC-SHA-256"};
+                                  reinterpret_cast<unsigned char*>(made.key.data()), nullptr);
+  if (result == nullptr) return Error{Code::kInternal, "OpenSSL cannot compute HMAC-SHA-256"};
   return made;
 }
 

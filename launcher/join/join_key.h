@@ -14,7 +14,7 @@ namespace ivy {
 
 // Names the key, unencrypted, in a TLS handshake.
 inline constexpr char kJoinIdentity[] = "ivyrun-join";
-// Least length of a secret: an observer of a handshake could guess a shorter one.
+// Minimum length of a secret: an observer of a handshake could guess a shorter one.
 inline constexpr std::size_t kJoinSecretMinBytes = 16;
 inline constexpr std::size_t kJoinSecretMaxBytes = 4096;
 // The environment variable with the secret, read if no file was given.
@@ -22,11 +22,14 @@ inline constexpr char kJoinSecretVariable[] = "IVY_JOIN_SECRET";
 
 struct JoinKey {
   std::string key;
-  bool is_secret = false;  // Derived from a secret and the run id; else only from the run id.
+  // Derived from a secret and the run id. If false, only from the run id: then whoever knows the
+  // run id knows the key.
+  bool is_secret = false;
 };
 
-// Derives the key. Returns InvalidArgument if the secret is too short or too long, or if its file
-// cannot be read.
+// Derives the key: HMAC-SHA-256 of the run id with the secret. The run id separates jobs that use
+// the same port by mistake. A file takes precedence over the variable, as every flag does. Returns
+// InvalidArgument if the secret is too short or too long, or if its file cannot be read.
 Result<JoinKey> join_key(const JoinOptions& options, const Environment& caller);
 
 }  // namespace ivy

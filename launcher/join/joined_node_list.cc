@@ -29,8 +29,8 @@ std::string node_text(int rank, const std::string& host) {
   return "node " + std::to_string(rank) + (host.empty() ? "" : " (" + host + ")");
 }
 
-JoinedNodeList::JoinedNodeList(JoiningNode head, int nodes, int least)
-    : count_(nodes), min_(least) {
+JoinedNodeList::JoinedNodeList(JoiningNode head, int total_nodes, int min_nodes)
+    : total_nodes_(total_nodes), min_nodes_(min_nodes) {
   nodes_[head.rank] = std::move(head);
 }
 
@@ -57,11 +57,11 @@ std::optional<Diagnostic> JoinedNodeList::compare(const JoiningNode& node) const
 std::optional<Diagnostic> JoinedNodeList::add(const JoiningNode& node) {
   if (std::optional<Diagnostic> differs = compare(node)) return differs;
   const std::string node_name = node_text(node.rank, node.host) + " at " + node.address;
-  if (node.rank < 0 || node.rank >= count_)
+  if (node.rank < 0 || node.rank >= total_nodes_)
     return rejection(
         "IVY-J002",
-        node_name + " is out of range for a job of " + std::to_string(count_) + " nodes", "",
-        "number the nodes from 0 to " + std::to_string(count_ - 1));
+        node_name + " is out of range for a job of " + std::to_string(total_nodes_) + " nodes", "",
+        "number the nodes from 0 to " + std::to_string(total_nodes_ - 1));
   const auto known = nodes_.find(node.rank);
   if (known != nodes_.end() && known->second.process != node.process)
     return rejection("IVY-J002",
@@ -87,7 +87,7 @@ std::vector<std::pair<int, std::string>> JoinedNodeList::names() const {
 
 std::string JoinedNodeList::missing_text() const {
   std::vector<std::uint32_t> missing;
-  for (int rank = 0; rank < count_; ++rank)
+  for (int rank = 0; rank < total_nodes_; ++rank)
     if (!nodes_.contains(rank)) missing.push_back(static_cast<std::uint32_t>(rank));
   return (missing.size() == 1 ? "node " : "nodes ") + folded_ranks(missing);
 }

@@ -170,7 +170,7 @@ void NodeZero::schedule_waiting_line() {
     if (error || !on_gathered_) return;
     if (!options_.quiet)
       print("node 0 is waiting for " + node_list_.missing_text() + " of " +
-            std::to_string(node_list_.count()) + " on " + hosts_->listening_text());
+            std::to_string(node_list_.total_nodes()) + " on " + hosts_->listening_text());
     line_timer_.expires_after(kLinePause);
     schedule_waiting_line();
   });
@@ -280,8 +280,9 @@ void NodeZero::check_gathered(bool timed_out) {
   if (!on_gathered_) return;
   if (node_list_.is_complete() || (timed_out && node_list_.is_enough())) return begin_job();
   if (timed_out)
-    std::exchange(on_gathered_, nullptr)(nodes_missing(
-        node_list_, hosts_->listening_text(), command_for_others(options_, node_list_.count())));
+    std::exchange(on_gathered_,
+                  nullptr)(nodes_missing(node_list_, hosts_->listening_text(),
+                                         command_for_others(options_, node_list_.total_nodes())));
 }
 
 void NodeZero::reject(const Diagnostic& why, std::function<void()> on_sent) {

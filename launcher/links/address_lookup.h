@@ -27,7 +27,7 @@ inline constexpr std::size_t kMaxAddresses = 8;
 // the name server does not answer.
 void look_up_addresses(boost::asio::io_context& loop, boost::asio::thread_pool& resolvers,
                        const std::string& name, FoundAddresses found);
-// The same as a coroutine. A numeric address is returned immediately.
+// Runs look_up_addresses() as a coroutine. Returns a numeric address immediately.
 Awaitable<Result<Addresses>> addresses_of(Sequence& sequence, boost::asio::thread_pool& resolvers,
                                           std::string name);
 

@@ -20,7 +20,7 @@ Result<std::string> find_agent_socket(const Environment& environment);
 // Returns "your certificate user/alice expires in 3 days (...); renew it: ivy-agent renew --user
 // alice"; empty if more than two weeks are left.
 std::string own_expiry_warning(const AgentIdentity& own_identity, std::int64_t now_unix_s);
-// The same for a host's certificate.
+// Returns a warning about the certificate of a host's agent; empty if more than two weeks are left.
 std::string host_expiry_warning(const std::string& host, std::int64_t expires_at,
                                 std::int64_t now_unix_s);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parses the output of a login shell before the relay starts: *noise* (output of its start-up
 // files), then *markers*, which are lines of ivyrun's remote command and install script, then the
-// relay's bytes. Pure: bytes in, events out. Thread: any.
+// relay's bytes. Pure: bytes in, events out. Not thread-safe.
 //
 //   noise \x01ivy:ready\n   bytes of the relay...
 //   noise \x01ivy:need ARCH\n  \x01ivy:send BYTES\n ...  \x01ivy:ready\n   bytes of the relay...
@@ -48,6 +48,8 @@ class RemoteGreeting {
   static constexpr std::size_t kMarkerMaxBytes = 4096;
 
  private:
+  // Each handles a part of the buffer, and returns true if the rest may be handled, too, before
+  // more bytes arrive.
   bool step(std::vector<GreetingEvent>& events);
   bool shell_step(std::vector<GreetingEvent>& events);
   bool relay_step(std::vector<GreetingEvent>& events);

@@ -44,7 +44,7 @@ bool on_own_interface(const std::string& address) {
   return false;
 }
 
-bool name_server_says_own(const std::string& name) {
+bool resolves_to_this_host(const std::string& name) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
@@ -54,6 +54,14 @@ bool name_server_says_own(const std::string& name) {
     if (is_own_address(host_text(entry->ai_addr))) return true;
   }
   return false;
+}
+
+// Returns the names that /etc/hosts gives to this machine. The file is read once: it may have
+// thousands of lines, for thousands of hosts to compare.
+const std::set<std::string>& own_names_in_hosts_file() {
+  static const std::set<std::string> names =
+      own_names(read_file("/etc/hosts", kMaxHostsFileBytes).value_or(""), is_own_address);
+  return names;
 }
 
 }  // namespace
@@ -80,19 +88,6 @@ bool is_own_address(const std::string& numeric) {
   return is_loopback(address) || on_own_interface(address);
 }
 
-namespace {
-
-// Returns the names that /etc/hosts gives to this machine. The file is read once: it may have
-// thousands of lines, for thousands of hosts to compare. The first call is before any host is
-// dialled.
-const std::set<std::string>& own_names_in_hosts_file() {
-  static const std::set<std::string> names =
-      own_names(read_file("/etc/hosts", kMaxHostsFileBytes).value_or(""), is_own_address);
-  return names;
-}
-
-}  // namespace
-
 bool is_own_name(const std::string& name) {
   if (equal_names(name, "localhost")) return true;
   const std::string own = own_host_name();
@@ -103,12 +98,13 @@ bool is_own_name(const std::string& name) {
   // addresses can tell. No other name is looked up here, because a slow name server must not delay
   // hosts that are not this one.
   if (!equal_names(first_label(name), first_label(own))) return false;
-  // Each name is looked up once: a redial must not wait for a name server.
+  // Each name is resolved once, also if that fails: a redial must not wait for a name server. The
+  // mutex is held meanwhile, so that a second thread waits for the same answer.
   static std::mutex mutex;
   static std::map<std::string, bool> answers;
   const std::lock_guard lock(mutex);
   const auto [answer, is_new] = answers.try_emplace(name, false);
-  if (is_new) answer->second = name_server_says_own(name);
+  if (is_new) answer->second = resolves_to_this_host(name);
   return answer->second;
 }
 
@@ -122,8 +118,8 @@ const std::string& own_account() {
 
 bool is_this_host(const Host& host) {
   if (host.fake) return true;
-  // With an explicit port the user means some sshd at this address, which may be a container or a
-  // tunnel.
+  // With an explicit port the user means a particular sshd at this address, which may be that of a
+  // container or of a tunnel.
   if (host.port != 0 || (!host.user.empty() && host.user != own_account())) return false;
   return is_own_address(host.name) || is_own_name(host.name);
 }

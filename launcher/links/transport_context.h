@@ -103,7 +103,7 @@ class TransportContext {
   const MakeAgentLink& make_agent_link() const { return make_agent_link_; }
   // Returns the user's identity towards agents, which is read once. An error is printed once.
   const Result<std::optional<AgentIdentity>>& agent_identity();
-  // The same, but a missing identity is an error.
+  // Returns agent_identity(), with an error if the user has none.
   Result<const AgentIdentity*> agent_user();
   // Returns the socket of this host's own agent, which is looked up once.
   const Result<std::string>& agent_socket();
@@ -182,7 +182,8 @@ Awaitable<void> wait_and_report(Sequence& sequence, TransportContext& context, s
                                 std::function<void(const Arrival<bool>&)> listen);
 
 // Runs work() on the context's pool as a step of a sequence, and returns its result; reports a long
-// wait as above. work() must own everything that it uses, because it may outlive the caller.
+// wait as wait_and_report() does. work() must own everything that it uses, because it may outlive
+// the caller.
 template <class Work>
 Awaitable<std::invoke_result_t<Work&>> call_blocking(Sequence& sequence, TransportContext& context,
                                                      std::string host, std::string what,

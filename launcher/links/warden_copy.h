@@ -49,7 +49,7 @@ class WardenCopy {
   };
   // Returns the pid, or 0 after take().
   pid_t pid() const { return parts_ ? parts_->pid : 0; }
-  // Gives the copy to the link that wants exactly this warden. Returns nothing if the order
+  // Gives the copy to the link that wants exactly this warden. Returns nullopt if the order
   // differs, or after the first call.
   std::optional<Parts> take(const WardenOrder& order);
 

@@ -57,12 +57,12 @@ class Reader {
       fail(*node, std::string(key) + " must be true or false");
     return node != nullptr && node->value_or(false);
   }
-  int number(std::string_view key, std::int64_t most) {
+  int number(std::string_view key, std::int64_t max_value) {
     const toml::node* node = find(key);
     if (node == nullptr) return 0;
     const std::int64_t value = node->value_exact<std::int64_t>().value_or(-1);
-    if (value < 0 || value > most)
-      fail(*node, std::string(key) + " must be a number from 0 to " + std::to_string(most));
+    if (value < 0 || value > max_value)
+      fail(*node, std::string(key) + " must be a number from 0 to " + std::to_string(max_value));
     return static_cast<int>(value);
   }
   Words words(std::string_view key) {

@@ -199,8 +199,11 @@ Result<std::vector<Host>> merged(const std::vector<Host>& hosts, const std::stri
     }
     Host& first = result[position->second];
     // An entry without a limit allows its own slots.
-    const auto most = [](const Host& one) { return one.max_slots.value_or(one.slots.value_or(1)); };
-    if (first.max_slots || host.max_slots) first.max_slots = most(first) + most(host);
+    const auto max_slots_of = [](const Host& one) {
+      return one.max_slots.value_or(one.slots.value_or(1));
+    };
+    if (first.max_slots || host.max_slots)
+      first.max_slots = max_slots_of(first) + max_slots_of(host);
     first.slots = first.slots.value_or(1) + host.slots.value_or(1);
   }
   if (result.size() > kMaxHosts)
@@ -279,8 +282,8 @@ Result<void> parse_key(const TextPiece& word, const Origin& origin, std::span<Ho
       host.user = value.text;
     }
   } else if (key == "max_slots" || key == "max-slots") {
-    const int most = IVY_TRY(parse_slots(value, origin));
-    for (Host& host : hosts) host.max_slots = most;
+    const int max_slots = IVY_TRY(parse_slots(value, origin));
+    for (Host& host : hosts) host.max_slots = max_slots;
   } else {
     return unknown_key(word, origin, key);
   }

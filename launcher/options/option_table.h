@@ -32,7 +32,7 @@ enum class OptionOrigin : std::uint8_t { kIvyrun, kTorchrun };
 struct OptionEntry {
   std::string_view name;     // Canonical, with '-' and without the two leading dashes.
   std::string_view aliases;  // Other spellings, blank-separated; "-l=rank" implies a value.
-  std::string_view value;    // Name of its value in the help; empty for a switch.
+  std::string_view value;    // Name of its value in the help, "N" if a number; empty for a switch.
   OptionGroup group;
   OptionKind kind;
   OptionOrigin origin;

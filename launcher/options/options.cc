@@ -860,7 +860,7 @@ Result<void> resolve_node_range(const Binder& binder, const Options& options) {
             binder.spelling("nnodes") + " MIN:MAX",
         "leave " + binder.spelling("lease") + " out, or give a single number of hosts");
   if (options.node_rank || !options.hosts_from.empty()) return {};
-  return check_least_hosts(options, binder.spelling("nnodes"));
+  return check_min_hosts(options, binder.spelling("nnodes"));
 }
 
 // Rejects flags that conflict with `--on-failure shrink` or `replace`.
@@ -1104,7 +1104,7 @@ bool hosts_are_named(const HostOptions& options) {
   return !options.hosts.empty() || !options.hosts_from.empty();
 }
 
-Result<void> check_least_hosts(const Options& options, const std::string& nnodes) {
+Result<void> check_min_hosts(const Options& options, const std::string& nnodes) {
   const int given = std::max<int>(1, static_cast<int>(options.hosts.size()));
   if (options.min_nodes.value_or(1) <= given) return {};
   return usage_error(nnodes + " needs " + std::to_string(*options.min_nodes) +

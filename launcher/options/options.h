@@ -212,7 +212,7 @@ bool hosts_are_named(const HostOptions& options);
 
 // Rejects --nnodes MIN:MAX with fewer than MIN hosts. Call when the hosts of --hosts-from are
 // known.
-Result<void> check_least_hosts(const Options& options, const std::string& nnodes = "--nnodes");
+Result<void> check_min_hosts(const Options& options, const std::string& nnodes = "--nnodes");
 
 // Adds settings from IVY_*, PET_* and config files, each with its origin.
 Result<void> add_all_defaults(const Environment& environment, Scanned& scanned);

@@ -52,9 +52,9 @@ Result<std::vector<TfRole>> parse_tf_roles(std::string_view text) {
 }
 
 int min_ranks(const std::vector<TfRole>& roles) {
-  int least = 0;
-  for (const TfRole& role : roles) least += role.count.value_or(1);
-  return least;
+  int ranks = 0;
+  for (const TfRole& role : roles) ranks += role.count.value_or(1);
+  return ranks;
 }
 
 std::vector<TfTask> tf_tasks(const std::vector<TfRole>& roles, int world_size) {

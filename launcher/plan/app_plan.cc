@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/plan/plan.h"
 #include "launcher/plan/worker_ports.h"
 #include "proto/contract/text.h"
 
@@ -163,11 +162,12 @@ void check_app_plan(PlanContext& context) {
   for (const PlannedHost& host : context.plan.hosts) {
     if (!context.facts(host).interpreter().empty()) continue;
     context.reject(
-        "IVY-P035", "--app " + options.app_spec.name + " needs a Python interpreter on every host",
-        host.name,
-        {"the program is not a Python script, so ivyrun did not look for an interpreter",
-         "pass the script itself or -m MODULE to ivyrun, or use --python PATH to choose an "
-         "interpreter"});
+        {.id = "IVY-P035",
+         .what = "--app " + options.app_spec.name + " needs a Python interpreter on every host",
+         .where = host.name,
+         .cause = "the program is not a Python script, so ivyrun did not look for an interpreter",
+         .fix = "pass the script itself or -m MODULE to ivyrun, or use --python PATH to choose an "
+                "interpreter"});
     return;
   }
 }

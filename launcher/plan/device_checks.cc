@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares a Slurm allocation's devices with the devices that its hosts report.
-#include "launcher/plan/plan_context.h"
+#include "launcher/plan/device_checks.h"
+
+#include "proto/contract/exit_code.h"
+#include "proto/contract/host_ranges.h"
 
 namespace ivy {
 namespace {
@@ -84,9 +86,11 @@ void check_allocated_devices(PlanContext& context) {
   for (const PlannedHost& host : plan.hosts)
     if (context.facts(host).accelerators() == 0) without.push_back(host.name);
   if (!has_devices || without.empty()) return;
-  context.warn("IVY-P020", "the job has devices, but ivyrun finds none", fold_host_names(without),
-               {requested_text(allocation),
-                "--nproc-per-node N starts N workers regardless of the devices found"});
+  context.warn({.id = "IVY-P020",
+                .what = "the job has devices, but ivyrun finds none",
+                .where = fold_host_names(without),
+                .cause = requested_text(allocation),
+                .fix = "--nproc-per-node N starts N workers regardless of the devices found"});
 }
 
 }  // namespace ivy

@@ -127,10 +127,10 @@ std::string arithmetic(const PlanContext& context, const PlannedHost& host) {
   const std::size_t each = devices_per_worker(context.options);
   const std::size_t workers = host.workers.size();
   std::string text = counted(workers, "worker") + " on " + host.name + " ";
-  text += each == 1 ? "need " + counted(workers, "accelerator")
-                    : "with " + std::to_string(each) + " accelerators each need " +
+  const std::string need = workers == 1 ? "needs " : "need ";
+  text += each == 1 ? need + counted(workers, "accelerator")
+                    : "with " + std::to_string(each) + " accelerators each " + need +
                           std::to_string(workers * each);
-  if (workers == 1) text.replace(text.find(" need"), 5, " needs");
   return text + ", " + (host.devices.empty() ? "none" : std::to_string(host.devices.size())) +
          (host.devices.size() > 1 ? " are" : " is") + " visible";
 }
@@ -143,8 +143,11 @@ void reject_shortage(PlanContext& context, const Shortage& shortage) {
   fix += host.devices.empty() ? "use --oversubscribe to start them without accelerators"
                               : "use --oversubscribe to share accelerators between workers";
   fix += hidden_advice(facts, host.workers.size() * devices_per_worker(context.options));
-  context.reject("IVY-P011", arithmetic(context, host), fold_host_names(shortage.names),
-                 {hiding_reason(facts), fix});
+  context.reject({.id = "IVY-P011",
+                  .what = arithmetic(context, host),
+                  .where = fold_host_names(shortage.names),
+                  .cause = hiding_reason(facts),
+                  .fix = fix});
 }
 
 void check_shortage(PlanContext& context) {
@@ -169,11 +172,12 @@ void check_shortage(PlanContext& context) {
     }
     if (context.options.oversubscribe) continue;
     const HostFacts& facts = context.facts(*shortage.first);
-    context.warn(
-        "IVY-P011", arithmetic(context, *shortage.first) + ", so workers share them",
-        fold_host_names(shortage.names),
-        {hiding_reason(facts), "--nproc-per-node gpu starts one worker per accelerator" +
-                                   hidden_advice(facts, shortage.first->workers.size() * each)});
+    context.warn({.id = "IVY-P011",
+                  .what = arithmetic(context, *shortage.first) + ", so workers share them",
+                  .where = fold_host_names(shortage.names),
+                  .cause = hiding_reason(facts),
+                  .fix = "--nproc-per-node gpu starts one worker per accelerator" +
+                         hidden_advice(facts, shortage.first->workers.size() * each)});
   }
 }
 
@@ -191,10 +195,11 @@ void check_instances(PlanContext& context) {
   }
   if (names.empty()) return;
   const std::string each = std::to_string(devices_per_worker(context.options));
-  context.reject("IVY-P021", "--gpus-per-proc " + each + ": the accelerators are MIG instances",
-                 fold_host_names(names),
-                 {"CUDA lets a process use only one MIG instance",
-                  "use --gpus-per-proc 1, or larger instances, or no MIG (nvidia-smi mig)"});
+  context.reject({.id = "IVY-P021",
+                  .what = "--gpus-per-proc " + each + ": the accelerators are MIG instances",
+                  .where = fold_host_names(names),
+                  .cause = "CUDA lets a process use only one MIG instance",
+                  .fix = "use --gpus-per-proc 1, or larger instances, or no MIG (nvidia-smi mig)"});
 }
 
 // Rejects --include h:7 if the host has four accelerators, and --exclude h:0 if it has none.
@@ -210,14 +215,16 @@ void check_picked(PlanContext& context) {
     const int largest = *std::max_element(picked.begin(), picked.end());
     if (largest < all && !host.devices.empty()) continue;
     const std::string number = std::to_string(largest);
-    context.reject("IVY-P011",
-                   largest < all
-                       ? "--exclude leaves no accelerators"
-                       : "slot " + number + " does not exist" + ": " +
-                             (all == 0 ? "no accelerators were found, and no slots are given"
-                                       : counted(static_cast<std::size_t>(all), "accelerator") +
-                                             (all == 1 ? " is" : " are") + " visible"),
-                   host.name, {"", "slots are numbered from 0; --dry-run shows the accelerators"});
+    context.reject(
+        {.id = "IVY-P011",
+         .what = largest < all
+                     ? "--exclude leaves no accelerators"
+                     : "slot " + number + " does not exist" + ": " +
+                           (all == 0 ? "no accelerators were found, and no slots are given"
+                                     : counted(static_cast<std::size_t>(all), "accelerator") +
+                                           (all == 1 ? " is" : " are") + " visible"),
+         .where = host.name,
+         .fix = "slots are numbered from 0; --dry-run shows the accelerators"});
   }
 }
 
@@ -232,19 +239,19 @@ void check_masks(PlanContext& context) {
     const HostFacts& facts = first_facts(context, names);
     const DeviceView& view = facts.device_view();
     const std::string variable = view.mask_variable();
-    const PlanAdvice advice{view.mask_error(),
-                            "unset " + variable +
-                                " there, or set it to accelerators that exist: -x " + variable +
-                                "=0"};
-    if (facts.accelerators() == 0)
-      context.reject("IVY-P017", view.mask() + " lists no accelerator", fold_host_names(names),
-                     advice);
-    else
-      context.warn("IVY-P017",
-                   view.mask() + " leaves " + std::to_string(facts.accelerators()) + " of " +
-                       counted(view.present(), "accelerator") +
-                       ": CUDA hides all devices after an invalid entry",
-                   fold_host_names(names), advice);
+    Diagnostic problem{.id = "IVY-P017", .where = fold_host_names(names)};
+    problem.cause = view.mask_error();
+    problem.fix =
+        "unset " + variable + " there, or set it to accelerators that exist: -x " + variable + "=0";
+    if (facts.accelerators() == 0) {
+      problem.what = view.mask() + " lists no accelerator";
+      context.reject(std::move(problem));
+    } else {
+      problem.what = view.mask() + " leaves " + std::to_string(facts.accelerators()) + " of " +
+                     counted(view.present(), "accelerator") +
+                     ": CUDA hides all devices after an invalid entry";
+      context.warn(std::move(problem));
+    }
   }
 }
 
@@ -268,11 +275,15 @@ void check_views(PlanContext& context) {
   for (const auto& [text, names] : hidden)
     // If there is a rejection, it already names this cause.
     if (context.rejections.empty())
-      context.warn("IVY-P018", text, fold_host_names(names),
-                   {"Slurm assigned accelerators to each task, and ivyrun runs as one of the tasks",
-                    slurm_advice(first_facts(context, names))});
+      context.warn(
+          {.id = "IVY-P018",
+           .what = text,
+           .where = fold_host_names(names),
+           .cause = "Slurm assigned accelerators to each task, and ivyrun runs as one of the tasks",
+           .fix = slurm_advice(first_facts(context, names))});
   for (const auto& [text, names] : disagreements)
-    context.warn("IVY-P018", "accelerators: " + text, fold_host_names(names), {"", ""});
+    context.warn(
+        {.id = "IVY-P018", .what = "accelerators: " + text, .where = fold_host_names(names)});
 }
 
 void note_sharing(PlanContext& context) {

@@ -86,7 +86,7 @@ constexpr Reason kReasons[] = {
     {"IVY_ROLE_*", "--role"},
     {"IVY_REJOIN", "restarts of this rank alone"},
     {"SLURM_*", "this job's ranks and hosts, by Slurm's names"},
-    {"OMPI_MCA_orte_hnp_uri", "-B jax with --no-python-hook: makes JAX read the next three"},
+    {"OMPI_MCA_orte_hnp_uri", "-B jax with --no-python-hook: makes JAX read OMPI_COMM_WORLD_*"},
     {"OMPI_COMM_WORLD_SIZE", "workers in total"},
     {"OMPI_COMM_WORLD_RANK", "index in host order"},
     {"OMPI_COMM_WORLD_LOCAL_RANK", "index on its host"},
@@ -128,7 +128,7 @@ constexpr Reason kReasons[] = {
 // Variables whose values only the host's supervisor knows (agent/node/workers/worker.cc).
 constexpr std::string_view kSetOnHost[] = {"IVY_TOKEN_FILE", "IVY_CONTROL", "IVY_HOST_INDEX",
                                            "TORCHELASTIC_ERROR_FILE"};
-// The same, for the Python hook (agent/node/workers/python_hook.cc).
+// Variables of the Python hook that only the supervisor knows (agent/node/workers/python_hook.cc).
 constexpr std::string_view kSetForHook[] = {"IVY_STACK_FILE", "PYTHONPATH"};
 
 bool matches(std::string_view pattern, const std::string& name) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides how a job continues after one of its workers has failed (--on-failure). Pure: facts in, a
-// decision out. Thread: any, one at a time.
+// decision out. Not thread-safe.
 //
 //   restart  the job ends, and --max-restarts starts all workers again (restart_policy.h)
 //   shrink   the others continue, as long as at least --min-workers of them are left

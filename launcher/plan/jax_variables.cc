@@ -32,12 +32,14 @@ void check_jax_service(PlanContext& context) {
   const bool is_module = context.options.program_kind == ProgramKind::kModule;
   if (is_module || context.facts(first.host_index).program_is_script()) return;
   context.reject(
-      "IVY-P034",
-      "--app jax-service needs a Python program, and " + context.plan.program + " is not one",
-      first.name,
-      {"the service needs the jaxlib of the workers' interpreter",
-       "pass the script itself or -m MODULE to ivyrun, or choose an interpreter with --python "
-       "PATH"});
+      {.id = "IVY-P034",
+       .what =
+           "--app jax-service needs a Python program, and " + context.plan.program + " is not one",
+       .where = first.name,
+       .cause = "the service needs the jaxlib of the workers' interpreter",
+       .fix =
+           "pass the script itself or -m MODULE to ivyrun, or choose an interpreter with --python "
+           "PATH"});
 }
 
 Environment jax_service_variables(const Options& options) {

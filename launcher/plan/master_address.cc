@@ -73,21 +73,22 @@ std::vector<std::string> written_addresses(const Options& options) {
 void reject_other_host(PlanContext& context, const std::vector<std::string>& addresses) {
   const PlannedHost& first = context.plan.hosts.front();
   const std::string& name = context.options.master_addr;
-  PlanAdvice advice{"", "leave out --master-addr: ivyrun chooses an address of " + first.name +
-                            " and tests it from every host"};
-  std::string what = "--master-addr " + name;
+  Diagnostic problem{.id = "IVY-P022", .what = "--master-addr " + name, .where = first.name};
+  problem.fix = "leave out --master-addr: ivyrun chooses an address of " + first.name +
+                " and tests it from every host";
   if (const PlannedHost* other = host_with(name, addresses, context.answers, context.plan)) {
-    what += " is host " + other->name + ", but rank 0 runs on the first host, " + first.name;
-    advice.fix += "\nor list " + other->name + " first: -H " + other->name + ",...";
+    problem.what +=
+        " is host " + other->name + ", but rank 0 runs on the first host, " + first.name;
+    problem.fix += "\nor list " + other->name + " first: -H " + other->name + ",...";
   } else if (addresses.empty()) {
-    what += " has no address";
-    advice.cause = context.options.master_addr_error;
+    problem.what += " has no address";
+    problem.cause = context.options.master_addr_error;
   } else {
-    what += " is not an address of the first host, " + first.name;
-    advice.cause = name == addresses.front() ? "" : name + " is " + addresses.front() + "\n";
-    advice.cause += first.name + " has:\n" + address_lines(context.facts(first));
+    problem.what += " is not an address of the first host, " + first.name;
+    problem.cause = name == addresses.front() ? "" : name + " is " + addresses.front() + "\n";
+    problem.cause += first.name + " has:\n" + address_lines(context.facts(first));
   }
-  context.reject("IVY-P022", what, first.name, advice);
+  context.reject(std::move(problem));
 }
 
 }  // namespace
@@ -148,13 +149,14 @@ void check_master(PlanContext& context) {
   // The check between hosts cannot detect this: such a host reaches itself.
   if (const PlannedHost* other = other_owner(context.answers, plan, plan.master_address)) {
     const std::string& first = plan.hosts.front().name;
-    context.reject("IVY-P023",
-                   "MASTER_ADDR would be " + plan.master_address + ", which " + other->name +
-                       " also has: its workers could not reach " + first,
-                   other->name,
-                   {first + " has:\n" + address_lines(context.facts(plan.hosts.front())),
-                    "use --master-addr ADDRESS or --iface NAME of a network that all hosts share,\n"
-                    "or neither: ivyrun chooses an address and tests it from every host"});
+    context.reject(
+        {.id = "IVY-P023",
+         .what = "MASTER_ADDR would be " + plan.master_address + ", which " + other->name +
+                 " also has: its workers could not reach " + first,
+         .where = other->name,
+         .cause = first + " has:\n" + address_lines(context.facts(plan.hosts.front())),
+         .fix = "use --master-addr ADDRESS or --iface NAME of a network that all hosts share,\n"
+                "or neither: ivyrun chooses an address and tests it from every host"});
     return;
   }
   if (!is_unreachable_from_other_hosts(plan.master_address) ||
@@ -163,15 +165,17 @@ void check_master(PlanContext& context) {
   const PlannedHost& first = plan.hosts.front();
   const std::string lines = address_lines(context.facts(first));
   const Options& options = context.options;
-  context.reject("IVY-P023",
-                 "MASTER_ADDR would be " + plan.master_address +
-                     ", at which other hosts cannot reach " + first.name,
-                 !options.master_addr.empty() ? "--master-addr " + options.master_addr
-                 : !options.interface.empty() ? "--iface " + options.interface
-                                              : first.name,
-                 {lines.empty() ? "" : first.name + " has:\n" + lines,
-                  "use --iface NAME or --master-addr ADDRESS of a network that all hosts share,\n"
-                  "or neither: ivyrun chooses an address and tests it from every host"});
+  const std::string where = !options.master_addr.empty() ? "--master-addr " + options.master_addr
+                            : !options.interface.empty() ? "--iface " + options.interface
+                                                         : first.name;
+  context.reject(
+      {.id = "IVY-P023",
+       .what = "MASTER_ADDR would be " + plan.master_address +
+               ", at which other hosts cannot reach " + first.name,
+       .where = where,
+       .cause = lines.empty() ? "" : first.name + " has:\n" + lines,
+       .fix = "use --iface NAME or --master-addr ADDRESS of a network that all hosts share,\n"
+              "or neither: ivyrun chooses an address and tests it from every host"});
 }
 
 }  // namespace ivy

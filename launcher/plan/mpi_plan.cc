@@ -29,11 +29,13 @@ bool has_two_families(const std::string& libraries) {
 
 void reject_two(PlanContext& context, const std::string& libraries,
                 const std::vector<std::string>& names) {
-  context.reject("IVY-P025", context.plan.program + " is linked with two MPI libraries",
-                 fold_host_names(names),
-                 {program_path(context, names) + " needs " + libraries,
-                  "link it with the mpicc of one of them: ldd shows which library of it needs the "
-                  "other"});
+  context.reject(
+      {.id = "IVY-P025",
+       .what = context.plan.program + " is linked with two MPI libraries",
+       .where = fold_host_names(names),
+       .cause = program_path(context, names) + " needs " + libraries,
+       .fix = "link it with the mpicc of one of them: ldd shows which library of it needs the "
+              "other"});
 }
 
 // Rejects libraries that differ in family or major version, because they cannot form one world.
@@ -45,35 +47,41 @@ void reject_different(PlanContext& context, const HostsByText& groups) {
   for (const PlannedHost& host : context.plan.hosts)
     if (context.facts(host).program_library().empty()) without.push_back(host.name);
   if (!without.empty()) cause += "\nno MPI library on " + fold_host_names(without);
-  context.reject("IVY-P025", "the MPI of " + context.plan.program + " differs between hosts", "",
-                 {cause, "build it with the same MPI everywhere, or use a shared directory"});
+  context.reject({.id = "IVY-P025",
+                  .what = "the MPI of " + context.plan.program + " differs between hosts",
+                  .cause = cause,
+                  .fix = "build it with the same MPI everywhere, or use a shared directory"});
 }
 
 // Rejects an MPI library that neither server is known to serve; -B mpi tries both.
 void reject_unknown(PlanContext& context, const std::string& libraries,
                     const std::vector<std::string>& names) {
   context.reject(
-      "IVY-P024",
-      context.plan.program + " links an MPI library that ivyrun does not support: each of the " +
-          std::to_string(context.plan.world_size) + " workers could be a world of one",
-      fold_host_names(names),
-      {program_path(context, names) + " links " + libraries,
-       "use -B mpi if it supports PMI-1 or PMIx; otherwise start it with its own mpirun\n" +
-           std::string(kSingletons)});
+      {.id = "IVY-P024",
+       .what = context.plan.program +
+               " links an MPI library that ivyrun does not support: each of the " +
+               std::to_string(context.plan.world_size) + " workers could be a world of one",
+       .where = fold_host_names(names),
+       .cause = program_path(context, names) + " links " + libraries,
+       .fix = "use -B mpi if it supports PMI-1 or PMIx; otherwise start it with its own mpirun\n" +
+              std::string(kSingletons)});
 }
 
 void reject_without_store(PlanContext& context) {
   context.reject(
-      "IVY-P026", "MPI across hosts needs the job's store", "",
-      {"--no-store disables it, and the MPI servers of the hosts exchange data through it",
-       "leave out --no-store"});
+      {.id = "IVY-P026",
+       .what = "MPI across hosts needs the job's store",
+       .cause = "--no-store disables it, and the MPI servers of the hosts exchange data through it",
+       .fix = "leave out --no-store"});
 }
 
 void reject_to_lose_ranks(PlanContext& context) {
   context.reject(
-      "IVY-P027", "an MPI world cannot lose a rank", "",
-      {context.plan.program + " links MPI, but --on-failure lets single ranks exit",
-       "leave out --on-failure; --max-restarts N restarts all ranks\n" + std::string(kSingletons)});
+      {.id = "IVY-P027",
+       .what = "an MPI world cannot lose a rank",
+       .cause = context.plan.program + " links MPI, but --on-failure lets single ranks exit",
+       .fix = "leave out --on-failure; --max-restarts N restarts all ranks\n" +
+              std::string(kSingletons)});
 }
 
 // If the program names no MPI library, both servers run, because a script may start any program.

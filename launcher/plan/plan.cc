@@ -12,13 +12,16 @@
 #include <map>
 #include <string>
 
+#include "launcher/plan/device_checks.h"
 #include "launcher/plan/device_plan.h"
 #include "launcher/plan/jax_variables.h"
 #include "launcher/plan/master_address.h"
 #include "launcher/plan/mpi_plan.h"
+#include "launcher/plan/plan_checks.h"
 #include "launcher/plan/plan_context.h"
 #include "launcher/plan/topology_order.h"
 #include "proto/contract/device_vendor.h"
+#include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -91,11 +94,13 @@ Offer offer_per_host(PlanContext& context, std::size_t host_count) {
   }
   offer.rule = "--nproc-per-node " + kind_name(per_host);
   if (!without.empty())
-    context.reject("IVY-P010",
-                   offer.rule + ", but no accelerator" +
-                       (per_host.kind == PerHost::Kind::kXpu ? " by Intel" : "") + " was found",
-                   fold_host_names(without),
-                   {reason, "--nproc-per-node N starts N workers without accelerators"});
+    context.reject({.id = "IVY-P010",
+                    .what = offer.rule + ", but no accelerator" +
+                            (per_host.kind == PerHost::Kind::kXpu ? " by Intel" : "") +
+                            " was found",
+                    .where = fold_host_names(without),
+                    .cause = reason,
+                    .fix = "--nproc-per-node N starts N workers without accelerators"});
   return offer;
 }
 
@@ -148,16 +153,14 @@ void take_first(PlanContext& context, int workers, Offer& offer) {
   for (const int slots : offer.slots) total += slots;
   if (workers > total) {
     context.reject(
-        "IVY-P001",
-        "-n " + std::to_string(workers) + " exceeds the " +
-            counted(static_cast<std::size_t>(total), "slot") + " of the hosts (" +
-            slots_text(context, offer) + ")",
-        "",
-        {"",
-         "-n " + std::to_string(total) +
-             "\nor list more hosts, or give them more slots (-H host:slots)" +
-             "\nor use --nproc-per-node N, which starts N on each host regardless of its slots",
-         kExitUsage});
+        {.id = "IVY-P001",
+         .what = "-n " + std::to_string(workers) + " exceeds the " +
+                 counted(static_cast<std::size_t>(total), "slot") + " of the hosts (" +
+                 slots_text(context, offer) + ")",
+         .fix = "-n " + std::to_string(total) +
+                "\nor list more hosts, or give them more slots (-H host:slots)" +
+                "\nor use --nproc-per-node N, which starts N on each host regardless of its slots",
+         .exit_code = kExitUsage});
     return;
   }
   int left = workers;
@@ -190,14 +193,13 @@ Offer place_workers(PlanContext& context) {
       std::vector<std::string> names;
       for (const HostAnswer& answer : context.answers) names.push_back(answer.name);
       context.reject(
-          "IVY-P002",
-          "--nnodes " + std::to_string(wanted) + " needs " + counted(wanted, "host") +
-              ", but only " + std::to_string(host_count) +
-              (host_count == 1 ? " is available (" : " are available (") + fold_host_names(names) +
-              ")",
-          "",
-          {"", more_hosts_advice(options, wanted) + "\n--nnodes " + std::to_string(host_count),
-           kExitUsage});
+          {.id = "IVY-P002",
+           .what = "--nnodes " + std::to_string(wanted) + " needs " + counted(wanted, "host") +
+                   ", but only " + std::to_string(host_count) +
+                   (host_count == 1 ? " is available (" : " are available (") +
+                   fold_host_names(names) + ")",
+           .fix = more_hosts_advice(options, wanted) + "\n--nnodes " + std::to_string(host_count),
+           .exit_code = kExitUsage});
     }
     host_count = std::min(wanted, host_count);
   }
@@ -210,19 +212,21 @@ Offer place_workers(PlanContext& context) {
 // Rejected hosts keep the maximum number of workers, so that the plan remains small.
 void limit_slots(PlanContext& context, Offer& offer) {
   std::vector<std::string> names;
-  int most = 0;
+  int largest = 0;
   for (std::size_t i = 0; i < offer.slots.size(); ++i) {
     if (offer.slots[i] <= kMaxWorkersPerHost) continue;
     names.push_back(context.answers[i].name);
-    most = std::max(most, offer.slots[i]);
+    largest = std::max(largest, offer.slots[i]);
     offer.slots[i] = kMaxWorkersPerHost;
   }
   if (names.empty()) return;
-  context.reject("IVY-P015",
-                 "requested " + std::to_string(most) + " processes on one host, but at most " +
-                     std::to_string(kMaxWorkersPerHost) + " are possible",
-                 fold_host_names(names),
-                 {"", "start fewer processes or use more hosts", kExitUsage});
+  context.reject({.id = "IVY-P015",
+                  .what = "requested " + std::to_string(largest) +
+                          " processes on one host, but at most " +
+                          std::to_string(kMaxWorkersPerHost) + " are possible",
+                  .where = fold_host_names(names),
+                  .fix = "start fewer processes or use more hosts",
+                  .exit_code = kExitUsage});
 }
 
 // Rejects more workers than a hostfile's max_slots allows, whatever option requested them.
@@ -230,14 +234,15 @@ void check_max_slots(PlanContext& context, const Offer& offer) {
   const std::vector<Host>& hosts = context.options.hosts;
   for (std::size_t i = 0; i < offer.slots.size() && i < hosts.size(); ++i) {
     if (!hosts[i].max_slots || offer.slots[i] <= *hosts[i].max_slots) continue;
-    context.reject(
-        "IVY-P001",
-        "requested " + std::to_string(offer.slots[i]) +
-            (offer.slots[i] == 1 ? " process on " : " processes on ") + context.answers[i].name +
-            ", which allows only " + std::to_string(*hosts[i].max_slots),
-        hosts[i].origin,
-        {"max_slots=" + std::to_string(*hosts[i].max_slots),
-         "start fewer processes (-n, --nproc-per-node), or raise max_slots there", kExitUsage});
+    context.reject({.id = "IVY-P001",
+                    .what = "requested " + std::to_string(offer.slots[i]) +
+                            (offer.slots[i] == 1 ? " process on " : " processes on ") +
+                            context.answers[i].name + ", which allows only " +
+                            std::to_string(*hosts[i].max_slots),
+                    .where = hosts[i].origin,
+                    .cause = "max_slots=" + std::to_string(*hosts[i].max_slots),
+                    .fix = "start fewer processes (-n, --nproc-per-node), or raise max_slots there",
+                    .exit_code = kExitUsage});
   }
 }
 
@@ -286,8 +291,11 @@ std::string interface_address(PlanContext& context, const PlannedHost& first) {
   std::string known;
   for (const Address& other : facts.addresses())
     known += (known.empty() ? "" : "\n") + other.interface() + " " + other.address();
-  context.reject("IVY-P013", "no usable address on interface " + options.interface, first.name,
-                 {known, "use --iface with one of these names"});
+  context.reject({.id = "IVY-P013",
+                  .what = "no usable address on interface " + options.interface,
+                  .where = first.name,
+                  .cause = known,
+                  .fix = "use --iface with one of these names"});
   return {};
 }
 
@@ -319,8 +327,10 @@ std::string choose_master_address(PlanContext& context, const JobPlan& plan) {
     return !a.loopback() && other_owner(context.answers, plan, a.address()) == nullptr;
   });
   if (address != nullptr) return address->address();
-  context.reject("IVY-P014", "the first host has no known address", first.name,
-                 {"", "use --master-addr ADDRESS, at which the other hosts can reach it"});
+  context.reject({.id = "IVY-P014",
+                  .what = "the first host has no known address",
+                  .where = first.name,
+                  .fix = "use --master-addr ADDRESS, at which the other hosts can reach it"});
   return {};
 }
 
@@ -349,10 +359,12 @@ void check_same_machine(PlanContext& context) {
     const auto [known, is_new] = machines.try_emplace(machine, &host);
     if (is_new || !have_same_devices(context.facts(*known->second), facts)) continue;
     const std::string& first = known->second->name;
-    context.reject("IVY-P038", first + " and " + host.name + " are the same machine", host.name,
-                   {"their ranks would share its devices",
-                    "list it only once, with its slots: -H " + first +
-                        ":2\nto simulate two hosts use --fake-hosts 2"});
+    context.reject({.id = "IVY-P038",
+                    .what = first + " and " + host.name + " are the same machine",
+                    .where = host.name,
+                    .cause = "their ranks would share its devices",
+                    .fix = "list it only once, with its slots: -H " + first +
+                           ":2\nto simulate two hosts use --fake-hosts 2"});
   }
 }
 
@@ -365,25 +377,14 @@ void choose_master(PlanContext& context, JobPlan& plan) {
   plan.coordinator_port = static_cast<std::uint16_t>(facts.coordinator_port());
   if (!context.options.no_store) plan.store_port = static_cast<std::uint16_t>(facts.store_port());
   if (plan.master_port == 0)
-    context.reject("IVY-P009", "no port could be reserved for MASTER_PORT", first.name,
-                   {facts.reserved_port_error(), "use another --port-range or --master-port"});
+    context.reject({.id = "IVY-P009",
+                    .what = "no port could be reserved for MASTER_PORT",
+                    .where = first.name,
+                    .cause = facts.reserved_port_error(),
+                    .fix = "use another --port-range or --master-port"});
 }
 
 }  // namespace
-
-std::vector<std::string> worker_arguments(const Options& options, const HostFacts& facts) {
-  IVY_ASSERT(!options.command.empty());
-  std::vector<std::string> arguments;
-  if (options.program_kind == ProgramKind::kModule) {
-    arguments = {facts.interpreter(), "-u", "-m", options.command.front()};
-  } else if (facts.program_is_script()) {
-    arguments = {facts.interpreter(), "-u", facts.program_path()};
-  } else {
-    arguments = {facts.program_path()};
-  }
-  arguments.insert(arguments.end(), options.command.begin() + 1, options.command.end());
-  return arguments;
-}
 
 const PlannedHost& JobPlan::host_of_rank(int rank) const {
   const auto after = std::upper_bound(

@@ -19,10 +19,6 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
                           const std::vector<HostAnswer>& answers,
                           std::vector<Diagnostic>& rejections);
 
-// Returns argv of the workers of one host: the interpreter and the path of a script may differ
-// between hosts.
-std::vector<std::string> worker_arguments(const Options& options, const HostFacts& facts);
-
 // Return "2 hosts x 2 = 4 ranks (…rule…)", and the whole table for --dry-run.
 std::string plan_line(const JobPlan& plan);
 std::string plan_table(const Options& options, const JobPlan& plan,

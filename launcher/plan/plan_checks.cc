@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of a plan that do not concern devices: the working directory, the program and its
-// interpreter on every host, the arguments, and ranks that flags name. check_plan() at the end
-// lists them; make_plan() (plan.cc) calls it. A check groups the hosts by their problem
+// check_plan() at the end lists the checks. A check groups the hosts by their problem
 // (hosts_by_text()), so that one message covers all hosts that have the same one.
+#include "launcher/plan/plan_checks.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "launcher/plan/app_plan.h"
-#include "launcher/plan/plan_context.h"
 #include "launcher/plan/worker_ports.h"
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/env.h"
@@ -32,8 +31,11 @@ void check_directory(PlanContext& context) {
   for (const auto& [error, names] : groups) {
     const std::string user = first_facts(context, names).user();
     const bool is_denied = error.ends_with(std::strerror(EACCES));
-    context.reject("IVY-P003", "the working directory cannot be entered", fold_host_names(names),
-                   {error, is_denied ? "use --wdir DIR with a directory that " +
+    context.reject({.id = "IVY-P003",
+                    .what = "the working directory cannot be entered",
+                    .where = fold_host_names(names),
+                    .cause = error,
+                    .fix = is_denied ? "use --wdir DIR with a directory that " +
                                            (user.empty() ? "the user" : user) +
                                            " can enter there, such as --wdir /tmp"
                                      : "create it there, or choose another one: --wdir DIR"});
@@ -122,15 +124,21 @@ void check_program(PlanContext& context) {
     if (facts.program_errno() == ENOENT || facts.program_errno() == ENOTDIR) {
       // The host may have found the intended program; its message then ends with that.
       const std::size_t advice = error.rfind(": write ");
-      context.reject("IVY-P004", "program not found: " + context.plan.program, where,
-                     {error,
-                      advice == std::string::npos ? not_found_fix(context.plan.program)
-                                                  : error.substr(advice + 2),
-                      kExitNotFound});
+      context.reject({.id = "IVY-P004",
+                      .what = "program not found: " + context.plan.program,
+                      .where = where,
+                      .cause = error,
+                      .fix = advice == std::string::npos ? not_found_fix(context.plan.program)
+                                                         : error.substr(advice + 2),
+                      .exit_code = kExitNotFound});
       continue;
     }
-    context.reject("IVY-P005", "program cannot be run: " + context.plan.program, where,
-                   {error, cannot_run_fix(facts, context.plan.program), kExitNotExecutable});
+    context.reject({.id = "IVY-P005",
+                    .what = "program cannot be run: " + context.plan.program,
+                    .where = where,
+                    .cause = error,
+                    .fix = cannot_run_fix(facts, context.plan.program),
+                    .exit_code = kExitNotExecutable});
   }
 }
 
@@ -140,12 +148,14 @@ void check_interpreter(PlanContext& context) {
   for (const auto& [error, names] : missing) {
     // The host may have found another interpreter; its message then ends with that.
     const std::size_t advice = error.rfind(": write ");
-    context.reject("IVY-P006", "no interpreter for " + context.plan.program, fold_host_names(names),
-                   {error.substr(0, advice),
-                    advice == std::string::npos
-                        ? "install Python there, or choose an interpreter: --python PATH"
-                        : error.substr(advice + 2),
-                    kExitNotFound});
+    context.reject({.id = "IVY-P006",
+                    .what = "no interpreter for " + context.plan.program,
+                    .where = fold_host_names(names),
+                    .cause = error.substr(0, advice),
+                    .fix = advice == std::string::npos
+                               ? "install Python there, or choose an interpreter: --python PATH"
+                               : error.substr(advice + 2),
+                    .exit_code = kExitNotFound});
   }
   const HostsByText versions =
       hosts_by_text(context, [](const HostFacts& facts) { return facts.interpreter_version(); });
@@ -153,8 +163,10 @@ void check_interpreter(PlanContext& context) {
   std::string cause;
   for (const auto& [version, names] : versions)
     cause += (cause.empty() ? "" : "\n") + version + " on " + fold_host_names(names);
-  context.warn("IVY-P008", "hosts have different versions of the interpreter", "",
-               {cause, "choose one that is the same everywhere: --python PATH"});
+  context.warn({.id = "IVY-P008",
+                .what = "hosts have different versions of the interpreter",
+                .cause = cause,
+                .fix = "choose one that is the same everywhere: --python PATH"});
 }
 
 // Returns the program that a first line names: "uv" for "/usr/bin/env -S uv run --script".
@@ -178,10 +190,12 @@ void check_first_line(PlanContext& context) {
   line.erase(0, std::min(line.find_first_not_of(' '), line.size()));
   const std::string named = named_program(line);
   if (named.empty() || named.starts_with("python") || named.starts_with("pypy")) return;
-  context.warn(
-      "IVY-P039", "the script's first line names " + named, facts.program_path(),
-      {"ivyrun runs it with " + facts.interpreter() + ", not by #!" + line,
-       "use --no-python to run it as its first line says, or choose a Python with --python PATH"});
+  context.warn({.id = "IVY-P039",
+                .what = "the script's first line names " + named,
+                .where = facts.program_path(),
+                .cause = "ivyrun runs it with " + facts.interpreter() + ", not by #!" + line,
+                .fix = "use --no-python to run it as its first line says, or choose a Python with "
+                       "--python PATH"});
 }
 
 // The text that most hosts have counts as correct; among equals, the first host's.
@@ -198,24 +212,25 @@ void check_script(PlanContext& context) {
     if (!hash.empty() && hash != right) others.push_back(host.name);
   }
   const std::string& name = context.plan.program;
-  context.reject("IVY-P007",
-                 name.substr(name.rfind('/') + 1) + " differs on " + fold_host_names(others),
-                 context.facts(context.plan.hosts.front()).program_path(),
-                 {"its content differs from the copy on " + fold_host_names(hashes.at(right)),
-                  "copy the same file to every host, or use a shared directory\n"
-                  "if it was saved just now: a network file system may show the old file for a "
-                  "minute"});
+  context.reject(
+      {.id = "IVY-P007",
+       .what = name.substr(name.rfind('/') + 1) + " differs on " + fold_host_names(others),
+       .where = context.facts(context.plan.hosts.front()).program_path(),
+       .cause = "its content differs from the copy on " + fold_host_names(hashes.at(right)),
+       .fix = "copy the same file to every host, or use a shared directory\n"
+              "if it was saved just now: a network file system may show the old file for a "
+              "minute"});
 }
 
 void check_arguments(PlanContext& context) {
   for (std::size_t i = 0; i < context.plan.arguments.size(); ++i) {
     if (context.plan.arguments[i].size() <= kMaxStringBytes) continue;
-    context.reject("IVY-P012",
-                   "argument " + std::to_string(i) + " has " +
-                       std::to_string(context.plan.arguments[i].size()) +
-                       " bytes, but Linux allows only " + std::to_string(kMaxStringBytes),
-                   "",
-                   {context.plan.arguments[i].substr(0, 60) + "...", "put its text into a file"});
+    context.reject({.id = "IVY-P012",
+                    .what = "argument " + std::to_string(i) + " has " +
+                            std::to_string(context.plan.arguments[i].size()) +
+                            " bytes, but Linux allows only " + std::to_string(kMaxStringBytes),
+                    .cause = context.plan.arguments[i].substr(0, 60) + "...",
+                    .fix = "put its text into a file"});
   }
 }
 
@@ -245,31 +260,14 @@ void check_named_ranks(PlanContext& context, const ShowRanks& wanted, const std:
                             std::to_string(count) + (wanted.local ? " local rank" : " rank") +
                             (count == 1 ? "" : "s") + (count == 1 ? ": 0" : ": 0-" + last);
   if (absent == wanted.ranks.begin()) {
-    context.reject("IVY-P016", what, "", {cause, fix, kExitUsage});
+    context.reject(
+        {.id = "IVY-P016", .what = what, .cause = cause, .fix = fix, .exit_code = kExitUsage});
   } else {
-    context.warn("IVY-P016", what, "", {cause, fix});
+    context.warn({.id = "IVY-P016", .what = what, .cause = cause, .fix = fix});
   }
 }
 
 }  // namespace
-
-HostsByText hosts_by_text(const PlanContext& context,
-                          const std::function<std::string(const HostFacts&)>& text_of) {
-  HostsByText result;
-  for (const PlannedHost& host : context.plan.hosts) {
-    const std::string text = text_of(context.facts(host));
-    if (!text.empty()) result[text].push_back(host.name);
-  }
-  return result;
-}
-
-const HostFacts& first_facts(const PlanContext& context, const std::vector<std::string>& names) {
-  const auto host =
-      std::find_if(context.plan.hosts.begin(), context.plan.hosts.end(),
-                   [&](const PlannedHost& planned) { return planned.name == names.front(); });
-  IVY_ASSERT(host != context.plan.hosts.end());
-  return context.facts(*host);
-}
 
 void check_plan(PlanContext& context) {
   check_directory(context);

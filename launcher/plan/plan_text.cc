@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launcher/plan/plan.h"
+#include "launcher/plan/plan_context.h"
 #include "launcher/plan/topology_order.h"
 #include "proto/contract/remote_text.h"
 #include "proto/contract/text.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides whether and when a failed group is restarted. Pure: takes facts and returns a decision.
-// Thread: any, one at a time.
+// Not thread-safe.
 //
 // The pause before a restart is 1 s, and doubles up to 30 s while attempts fail within 10 s of
 // their start. An attempt that lived longer has made progress and resets the pause to 1 s. Five

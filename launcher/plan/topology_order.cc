@@ -50,15 +50,16 @@ char separator_of(MapChoice choice) { return choice == MapChoice::kNvlink ? '/' 
 void warn_of_unknown(PlanContext& context, const std::vector<std::string>& names) {
   const bool is_nvlink = context.options.map_by == MapChoice::kNvlink;
   context.warn(
-      "IVY-P028",
-      is_nvlink ? "--map-by nvlink: the NVLink domain of some hosts is unknown"
-                : "--map-by switch: the network switch of some hosts is unknown",
-      fold_host_names(names),
-      {is_nvlink ? "NVML reports a cluster on hosts with NVLink between hosts, once the fabric "
-                   "manager or IMEX has registered their GPUs"
-                 : "SLURM_TOPOLOGY_ADDR is not set there: Slurm sets it in a step, where "
-                   "topology.conf or topology.yaml describes the network",
-       "their ranks keep the order of -H; use --map-by host for all hosts"});
+      {.id = "IVY-P028",
+       .what = is_nvlink ? "--map-by nvlink: the NVLink domain of some hosts is unknown"
+                         : "--map-by switch: the network switch of some hosts is unknown",
+       .where = fold_host_names(names),
+       .cause = is_nvlink
+                    ? "NVML reports a cluster on hosts with NVLink between hosts, once the fabric "
+                      "manager or IMEX has registered their GPUs"
+                    : "SLURM_TOPOLOGY_ADDR is not set there: Slurm sets it in a step, where "
+                      "topology.conf or topology.yaml describes the network",
+       .fix = "their ranks keep the order of -H; use --map-by host for all hosts"});
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 #include "launcher/plan/device_and_slurm_variables.h"
 #include "launcher/plan/framework_variables.h"
 #include "launcher/plan/jax_variables.h"
-#include "launcher/plan/plan.h"
+#include "launcher/plan/plan_context.h"
 #include "launcher/report/placeholders.h"
 #include "launcher/slurm/step.h"
 #include "proto/contract/device_vendor.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "launcher/options/option_values.h"
+#include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
 #include "proto/os/socket_address.h"
 
@@ -27,15 +28,17 @@ bool is_written_as_ipv6(const std::string& address) {
 }
 
 void check_tf_roles(PlanContext& context) {
-  const int least = min_ranks(context.options.tf_roles);
-  if (context.plan.world_size >= least) return;
+  const int min_workers = min_ranks(context.options.tf_roles);
+  if (context.plan.world_size >= min_workers) return;
   context.reject(
-      "IVY-P001",
-      "--tf-roles lists " + counted(static_cast<std::size_t>(least), "task") + ", and " +
-          (context.plan.world_size == 1
-               ? "there is 1 worker"
-               : "there are " + std::to_string(context.plan.world_size) + " workers"),
-      "", {"", "start more workers (-n, --nproc-per-node), or list fewer tasks", kExitUsage});
+      {.id = "IVY-P001",
+       .what = "--tf-roles lists " + counted(static_cast<std::size_t>(min_workers), "task") +
+               ", and " +
+               (context.plan.world_size == 1
+                    ? "there is 1 worker"
+                    : "there are " + std::to_string(context.plan.world_size) + " workers"),
+       .fix = "start more workers (-n, --nproc-per-node), or list fewer tasks",
+       .exit_code = kExitUsage});
 }
 
 }  // namespace
@@ -45,10 +48,10 @@ PortWish worker_port_wish(const Options& options) {
   wish.set_more(static_cast<std::uint32_t>(port_count(options.app_spec)));
   if (!has_port_for_each_rank(options)) return wish;
   wish.set_each(1);
-  int most = options.num_proc.value_or(0);
-  if (options.per_host.kind == PerHost::Kind::kNumber) most = options.per_host.number;
-  for (const Host& host : options.hosts) most = std::max(most, host.slots.value_or(0));
-  wish.set_workers(static_cast<std::uint32_t>(most));
+  int largest = options.num_proc.value_or(0);
+  if (options.per_host.kind == PerHost::Kind::kNumber) largest = options.per_host.number;
+  for (const Host& host : options.hosts) largest = std::max(largest, host.slots.value_or(0));
+  wish.set_workers(static_cast<std::uint32_t>(largest));
   return wish;
 }
 
@@ -60,13 +63,15 @@ void check_worker_ports(PlanContext& context) {
     const std::size_t wanted = host.workers.size() * wish.each() + wish.more();
     const auto kept = static_cast<std::size_t>(facts.worker_ports_size());
     if (kept >= wanted) continue;
-    context.reject(
-        "IVY-P009",
-        (context.options.app == App::kRoles ? "--app " + context.options.app_spec.name
-                                            : "-B " + profile_name(context.options.profile)) +
-            ": " + std::to_string(kept) + " of " + counted(wanted, "port") +
-            " could be reserved for the workers",
-        host.name, {facts.reserved_port_error(), "use another --port-range, or fewer workers"});
+    context.reject({.id = "IVY-P009",
+                    .what = (context.options.app == App::kRoles
+                                 ? "--app " + context.options.app_spec.name
+                                 : "-B " + profile_name(context.options.profile)) +
+                            ": " + std::to_string(kept) + " of " + counted(wanted, "port") +
+                            " could be reserved for the workers",
+                    .where = host.name,
+                    .cause = facts.reserved_port_error(),
+                    .fix = "use another --port-range, or fewer workers"});
   }
 }
 

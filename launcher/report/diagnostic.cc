@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/report/diagnostic.h"
 
+#include <iterator>
 #include <string_view>
 
 #include "proto/contract/text.h"
@@ -10,6 +11,7 @@ namespace {
 
 // In the order of the enumeration.
 constexpr std::string_view kSeverities[] = {"note", "warning", "error"};
+static_assert(std::size(kSeverities) == static_cast<std::size_t>(Severity::kError) + 1);
 
 // Appends "  fix:   first line", with further lines below it.
 void append_field(std::string& out, std::string_view label, const std::string& text) {
@@ -27,12 +29,15 @@ void append_field(std::string& out, std::string_view label, const std::string& t
 
 }  // namespace
 
-std::string render(const Diagnostic& diagnostic) {
-  std::string out = "ivyrun: ";
-  out += kSeverities[static_cast<std::size_t>(diagnostic.severity)];
+std::string headline(const Diagnostic& diagnostic) {
+  std::string out(kSeverities[static_cast<std::size_t>(diagnostic.severity)]);
   if (!diagnostic.id.empty()) out += "[" + diagnostic.id + "]";
   // The first line is one sentence; more lines would look like worker output.
-  out += ": " + RemoteText(diagnostic.what).line() + "\n";
+  return out + ": " + RemoteText(diagnostic.what).line();
+}
+
+std::string render(const Diagnostic& diagnostic) {
+  std::string out = "ivyrun: " + headline(diagnostic) + "\n";
   append_field(out, "where", diagnostic.where);
   append_field(out, "cause", diagnostic.cause);
   append_field(out, "fix", diagnostic.fix);

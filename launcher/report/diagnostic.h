@@ -26,6 +26,9 @@ struct Diagnostic {
   int exit_code = 0;       // The exit code of ivyrun if this ends the job.
 };
 
+// Returns the first line above, without "ivyrun: " and without a newline. Escapes control
+// characters.
+std::string headline(const Diagnostic& diagnostic);
 // Returns the lines above, ending with a newline. Escapes control characters.
 std::string render(const Diagnostic& diagnostic);
 

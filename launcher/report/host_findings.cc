@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // find_problems() calls one check_*() per subject for each host, then compares the properties that
-// should be equal on all hosts (shared_properties()). The other two functions print the findings as
-// a table and as JSON.
+// should be equal on all hosts (shared_properties()). findings_text() and findings_object() format
+// the findings as a table and as JSON.
 #include "launcher/report/host_findings.h"
 
 #include <algorithm>
@@ -26,15 +26,15 @@ constexpr std::uint64_t kGibibyte = 1u << 30;
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 // A larger difference breaks certificates and makes logs hard to compare.
 constexpr std::int64_t kMaxClockMs = 1'000;
-// Below the first limit a job cannot even write its first log; checkpoints need more than the
-// second.
-constexpr std::uint64_t kNoDisk = 64 * kMebibyte;
-constexpr std::uint64_t kLittleDisk = kGibibyte;
-// Containers have 64 MiB; data loaders and ivycomm's segments need more.
-constexpr std::uint64_t kLittleShared = 512 * kMebibyte;
+// With less free disk space, a job cannot even write its first log.
+constexpr std::uint64_t kMinFreeDisk = 64 * kMebibyte;
+// Checkpoints need more than this.
+constexpr std::uint64_t kAdvisedFreeDisk = kGibibyte;
+// Containers get 64 MiB of /dev/shm by default; data loaders and ivycomm's segments need more.
+constexpr std::uint64_t kAdvisedFreeShared = 512 * kMebibyte;
 // RDMA and pinned GPU memory have to lock this much memory.
-constexpr std::uint64_t kLittleLocked = kGibibyte;
-constexpr std::uint64_t kFewFiles = 4'096;
+constexpr std::uint64_t kAdvisedLockedLimit = kGibibyte;
+constexpr std::uint64_t kAdvisedFilesLimit = 4'096;
 
 // A special value of a process's limit means unlimited.
 std::string limit_text(std::uint64_t bytes) {
@@ -49,20 +49,23 @@ std::string seconds_of(std::int64_t milliseconds) {
 
 class Findings {
  public:
-  void add(const ExaminedHost& host, Finding finding) {
+  void add(const std::vector<std::string>& hosts, Finding finding) {
     const auto same = std::find_if(all_.begin(), all_.end(), [&](const Finding& other) {
       return other.check == finding.check && other.what == finding.what &&
              other.has_failed == finding.has_failed;
     });
-    if (same != all_.end()) return same->hosts.push_back(host.name);
-    finding.hosts = {host.name};
-    all_.push_back(std::move(finding));
+    if (same == all_.end()) {
+      finding.hosts = hosts;
+      all_.push_back(std::move(finding));
+    } else {
+      same->hosts.insert(same->hosts.end(), hosts.begin(), hosts.end());
+    }
   }
   void fail(const ExaminedHost& host, const char* check, std::string what, std::string fix) {
-    add(host, {true, check, std::move(what), std::move(fix), {}});
+    add({host.name}, {true, check, std::move(what), std::move(fix), {}});
   }
   void warn(const ExaminedHost& host, const char* check, std::string what, std::string fix) {
-    add(host, {false, check, std::move(what), std::move(fix), {}});
+    add({host.name}, {false, check, std::move(what), std::move(fix), {}});
   }
   std::vector<Finding> take() {
     std::stable_sort(all_.begin(), all_.end(), [](const Finding& one, const Finding& other) {
@@ -89,13 +92,13 @@ void check_clock(const ExaminedHost& host, Findings& findings) {
 
 void check_space(const ExaminedHost& host, Findings& findings) {
   const HostCheckup& health = host.facts.health();
-  const std::string& wrong = host.facts.working_directory_error();
-  if (!wrong.empty()) {
-    findings.fail(host, "disk", "working directory: " + RemoteText(wrong).line(),
+  const std::string& error = host.facts.working_directory_error();
+  if (!error.empty()) {
+    findings.fail(host, "disk", "working directory: " + RemoteText(error).line(),
                   "create it there, or choose another: --wdir DIR");
-  } else if (health.disk_error().empty() && health.disk_free() < kLittleDisk) {
-    findings.add(host,
-                 {health.disk_free() < kNoDisk,
+  } else if (health.disk_error().empty() && health.disk_free() < kAdvisedFreeDisk) {
+    findings.add({host.name},
+                 {health.disk_free() < kMinFreeDisk,
                   "disk",
                   "only " + size_text(health.disk_free()) + " are free in the working directory",
                   "free some space there, or choose another directory: --wdir DIR",
@@ -103,7 +106,7 @@ void check_space(const ExaminedHost& host, Findings& findings) {
   }
   if (health.shared_size() == 0)
     findings.fail(host, "shm", "/dev/shm does not exist", "mount -t tmpfs tmpfs /dev/shm");
-  else if (health.shared_free() < kLittleShared)
+  else if (health.shared_free() < kAdvisedFreeShared)
     findings.warn(host, "shm",
                   "only " + size_text(health.shared_free()) + " of " +
                       size_text(health.shared_size()) + " are free in /dev/shm",
@@ -118,12 +121,12 @@ bool has_fast_network(const HostFacts& facts) {
 void check_limits(const ExaminedHost& host, Findings& findings) {
   const HostCheckup& health = host.facts.health();
   const bool locks = host.facts.accelerators() > 0 || has_fast_network(host.facts);
-  if (locks && health.locked_limit() < kLittleLocked)
+  if (locks && health.locked_limit() < kAdvisedLockedLimit)
     findings.warn(
         host, "memlock", "only " + limit_text(health.locked_limit()) + " of memory may be locked",
         "\"* - memlock unlimited\" in /etc/security/limits.conf, or LimitMEMLOCK=infinity "
         "of ivy-agent.service or slurmd.service");
-  if (health.files_limit() < kFewFiles)
+  if (health.files_limit() < kAdvisedFilesLimit)
     findings.warn(host, "nofile",
                   "only " + std::to_string(health.files_limit()) + " open files are allowed",
                   "\"* hard nofile 65536\" in /etc/security/limits.conf");
@@ -131,10 +134,10 @@ void check_limits(const ExaminedHost& host, Findings& findings) {
 
 void check_python(const ExaminedHost& host, const std::string& module, Findings& findings) {
   const HostCheckup& health = host.facts.health();
-  const std::string& missing = host.facts.interpreter_error();
-  if (!missing.empty())
-    findings.warn(host, "python", RemoteText(missing).line(), "choose another: --python PATH");
-  if (module.empty() || !missing.empty() || !health.module_version().empty()) return;
+  const std::string& error = host.facts.interpreter_error();
+  if (!error.empty())
+    findings.warn(host, "python", RemoteText(error).line(), "choose another: --python PATH");
+  if (module.empty() || !error.empty() || !health.module_version().empty()) return;
   findings.fail(host, "module", module + ": " + RemoteText(health.module_error()).line(),
                 install_advice(module, RemoteText(host.facts.interpreter()).line()));
 }
@@ -156,8 +159,8 @@ void check_devices(const ExaminedHost& host, Findings& findings) {
 }
 
 void check_cgroup(const ExaminedHost& host, Findings& findings) {
-  const std::string& kept = host.facts.containment();
-  if (!kept.starts_with("process tree")) return;
+  // job.proto defines the first words of this field.
+  if (!host.facts.containment().starts_with("process tree")) return;
   findings.warn(host, "cgroup",
                 "no writable cgroup: stray processes are tracked by environment variable instead",
                 "use an ivy-agent there, or a login with Delegate=yes (docs/agents.md)");
@@ -193,52 +196,86 @@ std::vector<SharedProperty> shared_properties() {
        "install the same driver on all hosts"}};
 }
 
-// Reports hosts whose value differs from the most frequent one.
+// Reports hosts whose value differs from the most frequent one; in a tie, from the value of the
+// host with the lowest ranks.
 void check_property(const SharedProperty& property, const std::vector<ExaminedHost>& hosts,
                     Findings& findings) {
+  const auto value_of = [&](const ExaminedHost& host) {
+    return host.is_up ? property.value(host) : std::string();
+  };
   std::map<std::string, std::size_t> counts;
   for (const ExaminedHost& host : hosts)
-    if (host.is_up && !property.value(host).empty()) ++counts[property.value(host)];
+    if (const std::string value = value_of(host); !value.empty()) ++counts[value];
   if (counts.size() < 2) return;
-  const auto usual = std::max_element(
-      counts.begin(), counts.end(),
-      [](const auto& one, const auto& other) { return one.second < other.second; });
+  std::string usual;
   for (const ExaminedHost& host : hosts) {
-    const std::string value = host.is_up ? property.value(host) : "";
-    if (value.empty() || value == usual->first) continue;
+    const std::string value = value_of(host);
+    if (!value.empty() && (usual.empty() || counts[value] > counts[usual])) usual = value;
+  }
+  for (const ExaminedHost& host : hosts) {
+    const std::string value = value_of(host);
+    if (value.empty() || value == usual) continue;
     findings.warn(host, property.check,
                   std::string(property.noun) + " " + RemoteText(value).line() + ", but " +
-                      RemoteText(usual->first).line() + " on most others",
+                      RemoteText(usual).line() + " on " + counted(counts[usual], "other host"),
                   property.fix);
   }
 }
 
-TextRow table_row(const ExaminedHost& host, const std::string& module) {
-  if (!host.is_up) {
-    TextRow row{host.name, "down"};
-    row.resize(module.empty() ? 11 : 12, "-");
-    return row;
-  }
-  const HostFacts& facts = host.facts;
-  const HostCheckup& health = facts.health();
-  const auto known = [](const std::string& text) { return text.empty() ? "-" : text; };
-  const std::string driver = facts.device_view().source();
-  TextRow row{host.name,
-              host.transport,
-              seconds_of(host.clock_ms),
-              facts.architecture(),
-              known(health.c_library()),
-              known(facts.interpreter_version()),
-              std::to_string(facts.accelerators()) + (driver.empty() ? "" : " " + driver),
-              size_text(health.disk_free()),
-              size_text(health.shared_free()),
-              size_text(health.memory_free()),
-              limit_text(health.locked_limit())};
-  if (!module.empty()) row.insert(row.begin() + 6, known(health.module_version()));
-  return row;
+// Reports an error of the planner, whose `where` may be host names, folded, or a file.
+void add_rejection(const Diagnostic& rejection, const Examination& examined, Findings& findings) {
+  std::vector<std::string> names;
+  for (const TextPiece& piece : cut_at_commas({rejection.where}, /*outside_brackets=*/true))
+    if (expand_host_ranges(piece, BracketOrder::kLastToFirst, names)) break;
+  std::vector<std::string> hosts;
+  for (const ExaminedHost& host : examined.hosts)
+    if (std::find(names.begin(), names.end(), host.name) != names.end()) hosts.push_back(host.name);
+  std::string what = rejection.what;
+  if (hosts.empty() && !rejection.where.empty()) what = rejection.where + ": " + what;
+  if (!rejection.cause.empty()) what += ": " + rejection.cause;
+  findings.add(hosts, {true, "start", what, rejection.fix, {}});
 }
 
-std::string fixed_lines(const std::string& fix) { return fix.empty() ? "" : "\n  fix:   " + fix; }
+struct TableColumn {
+  std::string title;                                     // Empty: the column is not shown.
+  std::function<std::string(const ExaminedHost&)> cell;  // For hosts that are up.
+};
+
+std::vector<TableColumn> table_columns(const std::string& module) {
+  const auto known = [](const std::string& text) { return text.empty() ? "-" : text; };
+  return {
+      {"CLOCK", [](const ExaminedHost& host) { return seconds_of(host.clock_ms); }},
+      {"ARCH", [](const ExaminedHost& host) { return host.facts.architecture(); }},
+      {"LIBC", [=](const ExaminedHost& host) { return known(host.facts.health().c_library()); }},
+      {"PYTHON", [=](const ExaminedHost& host) { return known(host.facts.interpreter_version()); }},
+      {module,
+       [=](const ExaminedHost& host) { return known(host.facts.health().module_version()); }},
+      {"GPUS",
+       [](const ExaminedHost& host) {
+         const std::string& driver = host.facts.device_view().source();
+         return std::to_string(host.facts.accelerators()) + (driver.empty() ? "" : " " + driver);
+       }},
+      {"DISK", [](const ExaminedHost& host) { return size_text(host.facts.health().disk_free()); }},
+      {"SHM",
+       [](const ExaminedHost& host) { return size_text(host.facts.health().shared_free()); }},
+      {"MEMORY",
+       [](const ExaminedHost& host) { return size_text(host.facts.health().memory_free()); }},
+      {"MEMLOCK",
+       [](const ExaminedHost& host) { return limit_text(host.facts.health().locked_limit()); }}};
+}
+
+std::string hosts_table(const Examination& examined) {
+  const std::vector<TableColumn> columns = table_columns(examined.module);
+  std::vector<TextRow> rows{{"HOST", "BY"}};
+  for (const TableColumn& column : columns)
+    if (!column.title.empty()) rows.front().push_back(column.title);
+  for (const ExaminedHost& host : examined.hosts) {
+    TextRow& row = rows.emplace_back(TextRow{host.name, host.is_up ? host.transport : "down"});
+    for (const TableColumn& column : columns)
+      if (!column.title.empty()) row.push_back(host.is_up ? column.cell(host) : "-");
+  }
+  return text_columns(rows, "");
+}
 
 }  // namespace
 
@@ -258,29 +295,20 @@ std::vector<Finding> find_problems(const Examination& examined) {
   }
   for (const SharedProperty& property : shared_properties())
     check_property(property, examined.hosts, findings);
-  for (const Diagnostic& rejection : examined.rejections) {
-    ExaminedHost where;
-    where.name = rejection.where;
-    const std::string cause = rejection.cause.empty() ? "" : ": " + rejection.cause;
-    findings.fail(where, "start", rejection.what + cause, rejection.fix);
-  }
+  for (const Diagnostic& rejection : examined.rejections)
+    add_rejection(rejection, examined, findings);
   return findings.take();
 }
 
 std::string findings_text(const Examination& examined, const std::vector<Finding>& findings) {
-  TextRow header{"HOST", "BY",   "CLOCK", "ARCH",   "LIBC",   "PYTHON",
-                 "GPUS", "DISK", "SHM",   "MEMORY", "MEMLOCK"};
-  if (!examined.module.empty()) header.insert(header.begin() + 6, examined.module);
-  std::vector<TextRow> rows{header};
-  for (const ExaminedHost& host : examined.hosts) rows.push_back(table_row(host, examined.module));
-  std::string text = text_columns(rows, "");
+  std::string text = hosts_table(examined);
   std::size_t failed = 0;
   for (const Finding& finding : findings) {
     failed += finding.has_failed ? 1 : 0;
     const std::string hosts = fold_host_names(finding.hosts);
     text += std::string(finding.has_failed ? "FAIL " : "WARN ") + finding.check +
-            (hosts.empty() ? "" : " " + hosts) + ": " + finding.what + fixed_lines(finding.fix) +
-            "\n";
+            (hosts.empty() ? "" : " " + hosts) + ": " + finding.what +
+            (finding.fix.empty() ? "" : "\n  fix:   " + finding.fix) + "\n";
   }
   if (findings.empty()) return text + "all checks passed\n";
   return text + counted(failed, "check") + " failed, " +
@@ -308,6 +336,7 @@ boost::json::object findings_object(const Examination& examined,
       object["shm_free"] = health.shared_free();
       object["memory_available"] = health.memory_free();
       object["nofile"] = health.files_limit();
+      if (health.locked_limit() != kUnlimited) object["memlock"] = health.locked_limit();
       object["containment"] = text(host.facts.containment());
     }
     hosts.push_back(std::move(object));

@@ -15,13 +15,17 @@ namespace ivy {
 
 struct ExaminedHost {
   std::string name;
-  std::string transport;
-  bool is_up = true;  // If false, only the next four members are set.
-  std::string step;   // The step at which it failed; may be empty.
+  bool is_up = true;
+
+  // Set if the host is not up.
+  std::string step;  // The step at which it failed; may be empty.
   RemoteText failure;
   std::string fix;              // Advice; may be empty.
   bool is_about_ports = false;  // The host was reached, but cannot connect to the first host.
-  HostFacts facts;              // Includes the HostCheckup that --doctor requests.
+
+  // Set if the host is up.
+  std::string transport;
+  HostFacts facts;  // Includes the HostCheckup that --doctor requests.
   // How far its clock is ahead of this host's, and the error of that value.
   std::int64_t clock_ms = 0;
   std::int64_t clock_error_ms = 0;
@@ -31,8 +35,8 @@ struct Finding {
   bool has_failed = false;  // If false, it is a warning.
   std::string check;        // A word such as "reach", "clock" or "disk".
   std::string what;
-  std::string fix;
-  std::vector<std::string> hosts;
+  std::string fix;                 // May be empty.
+  std::vector<std::string> hosts;  // Empty if the finding concerns the job as a whole.
 };
 
 // Facts for --doctor; hosts are in rank order.

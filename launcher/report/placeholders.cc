@@ -8,7 +8,7 @@
 namespace ivy {
 namespace {
 
-// The least number of digits of "%R", as in the default file names "rank00003.out".
+// The minimum number of digits of "%R", as in the default file names "rank00003.out".
 constexpr std::size_t kFileRankDigits = 5;
 
 // A placeholder in a template: a percent sign, up to two digits and a letter.

@@ -2,7 +2,7 @@
 // Output of workers that waits for a slow console: a queue of chunks. A chunk is a run of bytes of
 // one stream of one rank (its source, see console.h), or a mark that the stream ended or was cut.
 // The bytes are stored as they arrived, in order and without labels, so they take no more memory
-// than the hosts were allowed to send. Pure; thread: any.
+// than the hosts were allowed to send. Pure. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ constexpr std::size_t kMaxBars = 4;
 
 bool has_escape(std::string_view text) { return text.find('\x1b') != std::string_view::npos; }
 
-// Returns the number before the first percent sign, or nothing.
+// Returns the number before the first percent sign, or nullopt.
 std::optional<int> percent_of(std::string_view text) {
   const std::size_t sign = text.find('%');
   if (sign == std::string_view::npos) return std::nullopt;
@@ -44,7 +44,7 @@ std::string_view marker(const ConsoleStyle& style) { return style.utf8 ? "\u2026
 Console::Console(boost::asio::io_context& loop, int fd, ConsoleEvents& owner)
     : owner_(owner), sink_(loop, fd, *this), fd_(fd) {}
 
-void Console::sink_moved() {
+void Console::sink_progressed() {
   release_grants();
   owner_.console_has_room();
 }
@@ -233,12 +233,12 @@ std::vector<std::string> Console::footer_text() const {
     return lines;
   }
   const std::string* slowest = nullptr;
-  int least = 0;
+  int lowest = 0;
   for (const auto& [source, rows] : states_) {
     const std::optional<int> percent = percent_of(rows.front());
-    if (!percent || (slowest != nullptr && *percent >= least)) continue;
+    if (!percent || (slowest != nullptr && *percent >= lowest)) continue;
     slowest = &rows.front();
-    least = *percent;
+    lowest = *percent;
   }
   const std::string count = std::to_string(states_.size()) + " bars)";
   const std::string more = (slowest != nullptr ? " (slowest of " : " (first of ") + count;

@@ -143,7 +143,7 @@ class Console final : private ConsoleSinkEvents {
     int host_index;  // ...then this host may send `bytes` more.
   };
   // ConsoleSinkEvents
-  void sink_moved() override;
+  void sink_progressed() override;
   void sink_failed(int errno_value) override;
 
   void put(OutputSource& source, const LinePiece& given);

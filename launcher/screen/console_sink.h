@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes bytes to standard output or error without ever blocking the loop, and without changing the
 // flags of the open file description, which the caller's shell and the other programs of a pipeline
-// share. The method depends on the kind of the descriptor (enum Way):
+// share. The method depends on the descriptor (enum Method):
 //
-//  pipe, terminal   opened again through /proc/self/fd, non-blocking. If that is not allowed (the
-//                   terminal of another user): poll, then write what the kernel is sure to take
-//  socket           send with MSG_DONTWAIT
-//  file             written on a separate thread (proto/os/file_writer.h): its file system may hang
-//  other devices    written directly: /dev/null and the like never wait for a reader
+//  kNonBlocking   a pipe or terminal that could be opened again through /proc/self/fd: the new file
+//                 description is non-blocking
+//  kPolled        a pipe or terminal that could not (the terminal of another user): poll(2), then
+//                 write only as much as the kernel is sure to accept
+//  kSocket        send(2) with MSG_DONTWAIT
+//  kFile          written on a separate thread (FileWriter), because its file system may hang
+//  kDirect        other devices: /dev/null and the like never wait for a reader
+//
+// kNonBlocking, kPolled and kSocket wait until the descriptor is writable. Asio cannot wait for it
+// directly, because it sets O_NONBLOCK on every descriptor that it is given. So the console's
+// descriptor is added to a private epoll set, and Asio waits for the epoll set to become readable.
 //
 // Thread: the loop's. Lifetime: destroy it outside its events.
 #pragma once
@@ -27,7 +33,7 @@ namespace ivy {
 class ConsoleSinkEvents {
  public:
   // written() has grown in an event of the loop; bytes that flush() writes itself are not reported.
-  virtual void sink_moved() = 0;
+  virtual void sink_progressed() = 0;
   // Called once. EPIPE: the reader has exited. Everything is dropped from then on.
   virtual void sink_failed(int errno_value) = 0;
 
@@ -58,13 +64,21 @@ class ConsoleSink {
  private:
   enum class Method { kDirect, kFile, kSocket, kNonBlocking, kPolled };
   void choose_method();
+  // Watches the descriptor that wait_writable() waits for.
+  void open_epoll();
+  int watched_fd() const { return own_fd_ ? own_fd_.get() : fd_; }
+  // Writes at most max_write_bytes_ by the method, unless that is kFile. Returns as write(2) does.
   long write_some(const char* bytes, std::size_t count);
   void write_loop();
-  bool open_writer();  // Returns false if no descriptor is left for it.
-  void queue_for_file();
-  void file_moved();
   void wait_writable();
+  // kFile. Returns false if no descriptor is left for the writer.
+  bool open_writer();
+  void queue_for_writer();
+  void writer_progressed();
   void fail(int errno_value);
+  // After a failure: counts all text as written.
+  void drop();
+  // Removes written text from the buffer, if that is cheap.
   void trim();
 
   const int fd_;
@@ -74,9 +88,8 @@ class ConsoleSink {
   Method method_ = Method::kDirect;
   bool has_reader_ = false;  // It is a pipe or a socket.
   ConsoleSinkEvents& owner_;
-  // Asio waits on an epoll descriptor that watches the console's, on which it would set O_NONBLOCK.
-  boost::asio::posix::stream_descriptor watcher_;
-  std::unique_ptr<FileWriter> writer_;  // Method::kFile, from the first byte on.
+  boost::asio::posix::stream_descriptor epoll_;  // The epoll set; see above.
+  std::unique_ptr<FileWriter> writer_;           // Method::kFile, from the first byte on.
   FileWriter::File file_ = 0;
   std::size_t queued_ = 0;  // Bytes after sent_ that the writer has and has not written yet.
   std::string buffer_;      // Text from byte dropped_front_ on.

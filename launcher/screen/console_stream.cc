@@ -26,7 +26,7 @@ constexpr std::int64_t kPartialDelayOtherwise = 1000 * kMillisecond;
 // Period at which the newest state of a progress bar is shown on a terminal, and elsewhere.
 constexpr std::int64_t kStateDelayOnTerminal = 200 * kMillisecond;
 constexpr std::int64_t kStateDelayOtherwise = 5000 * kMillisecond;
-// Least time between two drawings of a terminal's footer: 10 Hz.
+// Minimum time between two drawings of a terminal's footer: 10 Hz.
 constexpr std::int64_t kDrawDelay = 100 * kMillisecond;
 // --console-overflow=drop: lines are dropped while more than this waits for the reader.
 constexpr std::size_t kDropAboveBytes = 1u << 20;
@@ -57,7 +57,7 @@ ConsoleStream::ConsoleStream(boost::asio::io_context& loop, int fd, const Output
 
 void ConsoleStream::console_has_room() {
   drain();
-  owner_.stream_moved();
+  owner_.stream_progressed();
 }
 
 ConsoleStyle ConsoleStream::style() const {
@@ -90,7 +90,7 @@ void ConsoleStream::add(OutputSource& source) {
                                                       : ControlPolicy::kColoursAndUp);
   source.lines.set_groups(style.filters_controls || (style.filters_moves && !source.label.empty()));
   if (source.label.empty() && !console_.style().is_terminal)
-    source.lines.set_longest(LineSplitter::kMaxPlainLineBytes);
+    source.lines.set_max_line_bytes(LineSplitter::kMaxPlainLineBytes);
   source.number = static_cast<std::uint32_t>(sources_.size());
   sources_.push_back(&source);
   if (source.is_shown) ++shown_count_[source.stream == 2 ? 1 : 0];
@@ -204,7 +204,7 @@ void ConsoleStream::schedule_flush() {
     flush_scheduled_ = false;
     flush();
     arm_footer();
-    owner_.stream_moved();
+    owner_.stream_progressed();
   });
 }
 

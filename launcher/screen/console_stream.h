@@ -31,7 +31,7 @@ class ConsoleStreamEvents {
   // Bytes of a host's output were written or dropped.
   virtual void stream_consumed(int host_index, std::uint64_t bytes) = 0;
   // is_idle() may have become true.
-  virtual void stream_moved() = 0;
+  virtual void stream_progressed() = 0;
   // Called once. From then on all output is consumed without being shown.
   virtual void stream_failed(const ConsoleStream& stream, int errno_value) = 0;
 

@@ -57,7 +57,7 @@ bool ControlFilter::all_plain(std::string_view bytes) {
   const int before = continuations_;
   for (const char byte : bytes) {
     // Most text is ASCII, so this is checked first.
-    const bool is_ascii = byte >= 0 && continuations_ == 0;
+    const bool is_ascii = static_cast<unsigned char>(byte) < 0x80 && continuations_ == 0;
     if (is_plain(byte) && (is_ascii || is_in_character(byte) || !is_c1(byte))) continue;
     continuations_ = before;
     return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Removes control sequences by which a worker could command the terminal that shows its output.
-// Pure; thread: any.
+// Pure. Not thread-safe.
 //
 // Control strings (OSC, DCS, APC, PM, SOS: window titles, clipboard, hyperlinks, device commands)
 // are removed with their content. So is ENQ, to which a terminal replies as if the user had typed
@@ -58,6 +58,7 @@ class ControlFilter {
   void finish_sequence(bool keep);
   bool is_plain(char byte) const;
   bool is_in_character(char byte);
+  // Returns true if apply() would not change these bytes.
   bool all_plain(std::string_view bytes);
 
   ControlPolicy policy_;

@@ -48,10 +48,10 @@ class HostCredit {
   }
 
  private:
-  std::uint64_t take_repeated(int host_index, std::uint64_t most) {
+  std::uint64_t take_repeated(int host_index, std::uint64_t max_bytes) {
     const auto found = repeated_.find(host_index);
     if (found == repeated_.end()) return 0;
-    const std::uint64_t bytes = std::min(found->second, most);
+    const std::uint64_t bytes = std::min(found->second, max_bytes);
     found->second -= bytes;
     return bytes;
   }

@@ -16,9 +16,9 @@ namespace ivy {
 
 class LauncherLog {
  public:
-  // moved: take_done() has new results. Called on the writer's thread, where it may only wake the
+  // done: take_done() has new results. Called on the writer's thread, where it may only wake the
   // loop.
-  LauncherLog(std::string folder, std::string job_id, std::function<void()> moved);
+  LauncherLog(std::string folder, std::string job_id, std::function<void()> done);
   ~LauncherLog();
 
   static std::string path_in(const std::string& folder) { return folder + "/ivyrun.log"; }

@@ -4,7 +4,7 @@
 //
 // A line waits in a *group* until its window is over, every rank has printed it, or too many bytes
 // wait; the lines of one rank keep their order. A Python traceback is one text, so the tracebacks
-// of several ranks do not interleave. Pure; thread: any.
+// of several ranks do not interleave. Pure. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -51,12 +51,12 @@ class LineFold {
   void add(int rank, int stream, std::string_view text, std::int64_t now_ns);
   // Returns the oldest line if it is due. Call it until it returns nothing.
   std::optional<Group> take_due(std::int64_t now_ns);
-  // Returns the oldest line if this rank has a held line, and else nothing. Call it until it
-  // returns nothing, before the rank's next line is written elsewhere.
+  // Returns the oldest line if this rank has a held line, and else nullopt. Call it until it
+  // returns nullopt, before the rank's next line is written elsewhere.
   std::optional<Group> take_before(int rank);
   // Returns the oldest line, whether due or not.
   std::optional<Group> take_any();
-  // Returns the time from which take_due() returns a line, or nothing if no line is held.
+  // Returns the time from which take_due() returns a line, or nullopt if no line is held.
   std::optional<std::int64_t> due_ns() const;
   bool is_empty() const { return groups_.empty(); }
 

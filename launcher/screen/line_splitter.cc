@@ -44,7 +44,7 @@ std::optional<LinePiece> LineSplitter::next(std::string_view& bytes) {
   if (partial_.empty() && taken_bytes_ == 0 && !is_update()) {
     const std::size_t newline = bytes.find('\n');
     const std::string_view line = bytes.substr(0, newline);
-    if (newline != std::string_view::npos && newline <= longest_ &&
+    if (newline != std::string_view::npos && newline <= max_line_bytes_ &&
         line.find('\r') == std::string_view::npos && (!folds_groups_ || find_up(line).size == 0)) {
       bytes.remove_prefix(newline + 1);
       return LinePiece{line, LineEnd::kNewline, false};
@@ -89,7 +89,7 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
       if (auto piece = step_back()) return piece;
     }
     const std::size_t used = taken_bytes_ + partial_.size();
-    const std::size_t room = longest_ - std::min(used, longest_);
+    const std::size_t room = max_line_bytes_ - std::min(used, max_line_bytes_);
     partial_.append(run.substr(0, room));
     bytes.remove_prefix(std::min(run.size(), room));
     if (run.size() > room) return give(LineEnd::kTooLong);
@@ -195,7 +195,7 @@ void LineSplitter::write_row(std::string_view& run) {
   is_written_ = true;
   std::size_t used = 0;
   for (const Row& other : rows_) used += other.text.size();
-  const std::size_t room = longest_ - std::min(used, longest_);
+  const std::size_t room = max_line_bytes_ - std::min(used, max_line_bytes_);
   row.text.append(run.substr(0, room));
   run.remove_prefix(std::min(run.size(), room));
   if (!run.empty()) end_group();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits the bytes of one stream into lines. Pure; thread: any.
+// Splits the bytes of one stream into lines. Pure. Not thread-safe.
 //
 // A line ends with a newline ("\n" or "\r\n"), or when it exceeds the longest length allowed. A
 // '\r' without '\n' returns to the start of the line, and the text that follows replaces it, so
@@ -32,16 +32,16 @@ class LineSplitter {
  public:
   // Limit of a line in bytes, and so of the memory of a stream without newlines.
   static constexpr std::size_t kMaxLineBytes = 64u << 10;
-  // The same for a stream without labels in a pipe or a file, which a program may read.
+  // Limit of a line of a stream without labels in a pipe or a file, which a program may read.
   static constexpr std::size_t kMaxPlainLineBytes = 1u << 20;
   // Limit of the rows of a group. Together they have at most the bytes of one line.
   static constexpr std::size_t kMaxRows = 8;
   // Sets the limit of a line.
-  void set_longest(std::size_t bytes) { longest_ = bytes; }
+  void set_max_line_bytes(std::size_t bytes) { max_line_bytes_ = bytes; }
   // folded: moves of the cursor make groups; else they are ordinary bytes.
   void set_groups(bool folded) { folds_groups_ = folded; }
 
-  // Returns the next piece and removes the bytes that were read from `bytes`. Returns nothing once
+  // Returns the next piece and removes the bytes that were read from `bytes`. Returns nullopt once
   // all bytes were read; an unfinished line may be kept.
   std::optional<LinePiece> next(std::string_view& bytes);
 
@@ -85,7 +85,7 @@ class LineSplitter {
   void release_rows(std::size_t count);
   void end_group();
 
-  std::size_t longest_ = kMaxLineBytes;
+  std::size_t max_line_bytes_ = kMaxLineBytes;
   std::string partial_;
   std::string given_;            // Backs the view of the last piece.
   std::size_t taken_bytes_ = 0;  // Bytes of this line that take_partial() has returned.

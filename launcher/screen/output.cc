@@ -18,11 +18,11 @@
 namespace ivy {
 namespace {
 
-// The tails of standard error for the verdict share kTailBudget; each is at least kLeastTailBytes,
+// The tails of standard error for the verdict share kTailBudget; each is at least kMinTailBytes,
 // so that a traceback fits.
 constexpr std::size_t kTailBudget = 32u << 20;
 constexpr std::size_t kMaxKeptTailBytes = 64u << 10;
-constexpr std::size_t kLeastTailBytes = 4u << 10;
+constexpr std::size_t kMinTailBytes = 4u << 10;
 // --console-overflow=drop: finish() waits at most this long for a reader that takes nothing.
 constexpr std::chrono::milliseconds kDropFinishLimit{2000};
 
@@ -48,12 +48,12 @@ bool are_idle(const Streams& streams) {
 
 std::size_t index_of(int stream) { return stream == 2 ? 1 : 0; }
 
-// Appends to the tail and keeps its last `most` bytes. The tail may grow by another quarter, so
-// that its bytes are moved rarely.
-void keep_tail(std::string& tail, std::string_view bytes, std::size_t most) {
-  const std::size_t limit = most + most / 4;
-  if (bytes.size() > most) bytes.remove_prefix(bytes.size() - most);
-  if (tail.size() + bytes.size() > limit) tail.erase(0, tail.size() + bytes.size() - most);
+// Appends to the tail and keeps its last `max_bytes` bytes. The tail may grow by another quarter,
+// so that its bytes are moved rarely.
+void keep_tail(std::string& tail, std::string_view bytes, std::size_t max_bytes) {
+  const std::size_t limit = max_bytes + max_bytes / 4;
+  if (bytes.size() > max_bytes) bytes.remove_prefix(bytes.size() - max_bytes);
+  if (tail.size() + bytes.size() > limit) tail.erase(0, tail.size() + bytes.size() - max_bytes);
   if (tail.size() + bytes.size() > limit / 4 && tail.capacity() < limit) tail.reserve(limit);
   tail.append(bytes);
 }
@@ -81,7 +81,7 @@ Output::Output(boost::asio::io_context& loop, const OutputOptions& options, std:
 std::function<void()> Output::waker() {
   return [this, &loop = loop_, alive = alive_] {
     boost::asio::post(loop, [this, alive] {
-      if (*alive) writers_moved();
+      if (*alive) writers_progressed();
     });
   };
 }
@@ -126,8 +126,8 @@ void Output::begin(std::uint32_t generation, const std::vector<RankLocation>& lo
   for (const auto& stream : streams_)
     if (stream) stream->begin(is_single);
   ranks_.clear();
-  tail_bytes_ = std::clamp(kTailBudget / std::max<std::size_t>(1, locations.size()),
-                           kLeastTailBytes, kMaxKeptTailBytes);
+  tail_bytes_ = std::clamp(kTailBudget / std::max<std::size_t>(1, locations.size()), kMinTailBytes,
+                           kMaxKeptTailBytes);
   for (const RankLocation& location : locations) add_sources(style, location);
   if (log_) {
     ready = [this, ready = std::move(ready)](const Result<void>& opened) {
@@ -216,7 +216,7 @@ bool Output::was_just_printed(int rank) const {
          console->was_just_printed(found->second.sources[1]);
 }
 
-void Output::writers_moved() {
+void Output::writers_progressed() {
   files_.take_done();
   // Hosts that waited for the file system may get credit now.
   credit_.report();

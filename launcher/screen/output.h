@@ -116,7 +116,7 @@ class Output final : private ConsoleStreamEvents {
   void stream_consumed(int host_index, std::uint64_t bytes) override {
     credit_.add(host_index, bytes);
   }
-  void stream_moved() override { check_finished(); }
+  void stream_progressed() override { check_finished(); }
   void stream_failed(const ConsoleStream& stream, int errno_value) override;
 
   void add_stream(std::size_t index);
@@ -127,7 +127,7 @@ class Output final : private ConsoleStreamEvents {
   bool is_shown(const RankLocation& location, int stream) const;
   void add_sources(const LabelStyle& style, const RankLocation& location);
   std::function<void()> waker();
-  void writers_moved();
+  void writers_progressed();
   void watch_for_stall();
   std::uint64_t written() const;
   void check_finished();

@@ -93,7 +93,7 @@ FileWriter::Opener log_opener(const std::string& path, bool appends,
   };
 }
 
-RankFileSet::RankFileSet(std::function<void()> moved) : writer_(kRoomBytes, std::move(moved)) {}
+RankFileSet::RankFileSet(std::function<void()> done) : writer_(kMaxQueuedBytes, std::move(done)) {}
 
 RankFileSet::~RankFileSet() {
   close_all();

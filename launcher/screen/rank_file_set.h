@@ -36,14 +36,14 @@ FileWriter::Opener log_opener(const std::string& path, bool appends,
 
 class RankFileSet {
  public:
-  // Limit of bytes that wait for the file system; see has_room().
-  static constexpr std::size_t kRoomBytes = 8u << 20;
+  // Maximum bytes waiting to be written; see has_room().
+  static constexpr std::size_t kMaxQueuedBytes = 8u << 20;
   // How long the destructor waits for the files to be closed.
   static constexpr std::chrono::milliseconds kCloseLimit{200};
 
-  // moved: take_done() has new results. Called on the writer's thread, where it may only wake the
+  // done: take_done() has new results. Called on the writer's thread, where it may only wake the
   // loop.
-  explicit RankFileSet(std::function<void()> moved);
+  explicit RankFileSet(std::function<void()> done);
   // Gives a responsive file system kCloseLimit to close the files.
   ~RankFileSet();
   RankFileSet(const RankFileSet&) = delete;

@@ -41,7 +41,7 @@ class RankFiles {
   void close(int rank, int stream);
   // Returns the path of the file below --log-dir, or else of --output; empty: none.
   const std::string& path(int rank, int stream) const;
-  // Returns the size that the file below --log-dir had when it was opened, or nothing if there is
+  // Returns the size that the file below --log-dir had when it was opened, or nullopt if there is
   // no such file.
   std::optional<std::uint64_t> size_at_open(int rank, int stream) const;
   std::vector<std::string> output_errors() const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Remembers the last output of a rank that --show-ranks failed hides, both streams in their order.
-// Pure; thread: any, one at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <algorithm>

@@ -171,7 +171,7 @@ std::string device_block(const SummaryInputs& inputs) {
   return text;
 }
 
-std::string first_cause_block(const SummaryInputs& inputs, const WorkerEnd& end) {
+std::string first_cause_line(const SummaryInputs& inputs, const WorkerEnd& end) {
   std::string line = "rank " + std::to_string(end.rank);
   if (!end.exec_failure.empty()) {
     line += " " + how_it_ended(end) + " (" + end.host + ")";
@@ -181,7 +181,11 @@ std::string first_cause_block(const SummaryInputs& inputs, const WorkerEnd& end)
     line += " failed first " + location(end) + " " + how_it_ended(end);
   }
   if (end.exec_failure.empty()) line += " after " + elapsed(inputs.started_at_ns, end.at_ns);
-  return "ivyrun: error[IVY-R001]: " + clean_line(line) + "\n" + evidence(end) + start_fix(end) +
+  return "error[IVY-R001]: " + clean_line(line);
+}
+
+std::string first_cause_block(const SummaryInputs& inputs, const WorkerEnd& end) {
+  return "ivyrun: " + first_cause_line(inputs, end) + "\n" + evidence(end) + start_fix(end) +
          cause_line(end) + symptom_line(inputs, end);
 }
 
@@ -344,14 +348,39 @@ std::string last_line(const SummaryInputs& inputs) {
   return text + " (from ivyrun)\n";
 }
 
+bool has_succeeded(const SummaryInputs& inputs) {
+  return inputs.outcome->exit_code == 0 && !inputs.outcome->first &&
+         inputs.launcher_end->reason == LauncherReason::kNone;
+}
+
+// Returns the line about ranks that failed while the job continued; empty if there are none.
+std::string success_with_losses(const SummaryInputs& inputs) {
+  const Outcome& outcome = *inputs.outcome;
+  if (!outcome.lost.empty())
+    return "succeeded without " + counted(outcome.lost.size(), "rank") + " of " +
+           std::to_string(inputs.world_size);
+  if (inputs.losses.empty()) return "";
+  return "succeeded; " + counted(inputs.losses.size(), "worker") +
+         (inputs.losses.size() == 1 ? " was" : " were") + " replaced";
+}
+
 }  // namespace
+
+std::string headline(const SummaryInputs& inputs) {
+  if (inputs.outcome->first)
+    return first_cause_line(inputs, (*inputs.ends)[*inputs.outcome->first]);
+  if (has_succeeded(inputs))
+    return inputs.attempts.empty() ? success_with_losses(inputs)
+                                   : "succeeded at " + attempt_of(inputs.attempt, inputs);
+  const Diagnostic& reason = inputs.launcher_end->diagnostic;
+  return reason.what.empty() ? "" : headline(reason);
+}
 
 std::string summary(const SummaryInputs& inputs) {
   const Outcome& outcome = *inputs.outcome;
   const LauncherEnd& launcher_end = *inputs.launcher_end;
   std::string text = notes(inputs.output_errors) + notes(inputs.unclean);
-  const bool succeeded =
-      outcome.exit_code == 0 && !outcome.first && launcher_end.reason == LauncherReason::kNone;
+  const bool succeeded = has_succeeded(inputs);
   const std::string locations = log_locations(inputs);
   if (succeeded && inputs.quiet) return text;
   for (const std::string& note : inputs.notes) text += "ivyrun: note: " + clean_line(note) + "\n";
@@ -359,12 +388,8 @@ std::string summary(const SummaryInputs& inputs) {
     if (!inputs.attempts.empty())
       text += "ivyrun: succeeded at " + attempt_of(inputs.attempt, inputs) + "\n" +
               attempts_block(inputs);
-    if (!outcome.lost.empty())
-      text += "ivyrun: succeeded without " + counted(outcome.lost.size(), "rank") + " of " +
-              std::to_string(inputs.world_size) + "\n";
-    else if (!inputs.losses.empty())
-      text += "ivyrun: succeeded; " + counted(inputs.losses.size(), "worker") +
-              (inputs.losses.size() == 1 ? " was" : " were") + " replaced\n";
+    if (const std::string line = success_with_losses(inputs); !line.empty())
+      text += "ivyrun: " + line + "\n";
     text += losses_block(inputs);
     return locations.empty() ? text : text + "ivyrun: logs: " + locations + "\n";
   }

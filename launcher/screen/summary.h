@@ -31,7 +31,8 @@ struct SummaryInputs {
   std::function<std::string(int rank)> log_path;
   bool quiet = false;     // --quiet: if every rank ended well, only warnings are printed.
   std::string head_logs;  // This generation's log directory on the launcher's host; empty: none.
-  // The same on every host with workers (--log-to node), as an absolute path.
+  // This generation's log directory on every host with workers (--log-to node), as an absolute
+  // path; empty: none.
   std::string node_logs;
   std::vector<std::string> output_errors;  // Warnings: output or files that could not be written.
   std::vector<std::string> notes;          // Notes: nothing went wrong, but the user should know.
@@ -50,6 +51,11 @@ struct SummaryInputs {
 // Returns the summary, which ends with a newline, or an empty text if every rank succeeded and
 // there is nothing to report. If log files were written, one line names their directory.
 std::string summary(const SummaryInputs& inputs);
+
+// Returns the line of the summary that says how the job ended, without "ivyrun: ": the first cause,
+// the launcher's reason, or what was special about its success. Empty if every rank exited with 0
+// at the first attempt.
+std::string headline(const SummaryInputs& inputs);
 
 // Returns why an attempt failed, in one line: "rank 1 (node03, pid 4711) with exit code 3 after
 // 00:12:44".

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a Slurm allocation or of a pod, and the steps before it. Pure: time is an argument, in
-// milliseconds since 1970 like Slurm's. Thread: any.
+// milliseconds since 1970 like Slurm's. Not thread-safe.
 //
 //      learned                                     stop_before     stop   last call   the end
 //   ------|------ queried again, ever more often --------|-----------|--------|----------|

@@ -26,12 +26,13 @@ namespace ivy {
 // kMaxHosts names, kMaxHostListBytes characters (proto/contract/host_ranges.h).
 Result<std::vector<std::string>> parse_nodelist(std::string_view text);
 
-// Parses SLURM_JOB_CPUS_PER_NODE: "2(x3),1" is 2, 2, 2, 1. Same limits.
+// Parses SLURM_JOB_CPUS_PER_NODE: "2(x3),1" is 2, 2, 2, 1. At most kMaxHosts numbers.
 Result<std::vector<int>> parse_node_counts(std::string_view text);
 
-// The inverse of the two functions above: names keep their order ("n[01-03,10,9]"), and only a
-// number at the end of a name is folded.
+// Formats names for parse_nodelist(): they keep their order ("n[01-03,10,9]"), and only a number at
+// the end of a name is folded.
 std::string nodelist_text(const std::vector<std::string>& names);
+// Formats numbers for parse_node_counts().
 std::string node_counts_text(const std::vector<int>& counts);
 
 }  // namespace ivy

@@ -22,7 +22,7 @@ void run_slurm_command(boost::asio::io_context& loop, const std::vector<std::str
                        std::chrono::milliseconds deadline,
                        std::function<void(Result<std::string>)> done);
 
-// The same as a step of a coroutine.
+// Runs run_slurm_command() as a step of a coroutine.
 Awaitable<Result<std::string>> slurm_answer(Sequence& sequence, std::vector<std::string> arguments,
                                             std::chrono::milliseconds deadline);
 

@@ -20,7 +20,7 @@ struct SlurmVersion {
   auto operator<=>(const SlurmVersion&) const = default;
 };
 
-// Parses "slurm-wlm 22.05.8" or "slurm 23.11.4". Returns nothing for other text.
+// Parses "slurm-wlm 22.05.8" or "slurm 23.11.4". Returns nullopt for other text.
 std::optional<SlurmVersion> parse_slurm_version(std::string_view text);
 
 struct StepRequest {

@@ -34,7 +34,7 @@ constexpr std::size_t kMaxErrorBytes = 16u << 10;
 constexpr std::size_t kReadBytes = 64u << 10;
 // Reads in a row from one pipe, as much as a pipe holds. A command that never stops printing must
 // not keep the deadline from being checked.
-constexpr int kMostReads = 16;
+constexpr int kMaxReads = 16;
 
 std::string last_line(std::string_view text) {
   const std::size_t end = text.find_last_not_of(" \t\r\n");
@@ -105,7 +105,7 @@ Result<void> RunningCommand::start() {
 
 void RunningCommand::read(Descriptor& pipe, std::string& text, std::size_t kept) {
   std::array<char, kReadBytes> buffer;
-  for (int reads = 0; pipe && reads < kMostReads; ++reads) {
+  for (int reads = 0; pipe && reads < kMaxReads; ++reads) {
     const ssize_t count = ::read(pipe.get(), buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;

@@ -29,8 +29,8 @@ struct CommandRequest {
 // FailedPrecondition with the last line of standard error if it did not exit with 0.
 Result<std::string> command_output(const CommandRequest& request);
 
-// The same on the main thread, before there is a loop. A signal that would end this process
-// (Ctrl-C, TERM) kills the command first.
+// Runs command_output() on the main thread, before there is a loop. A signal that would end this
+// process (Ctrl-C, TERM) kills the command first.
 Result<std::string> command_output_at_start(CommandRequest request);
 
 // The request of --hosts-from: a command for /bin/sh, and the environment of ivyrun.

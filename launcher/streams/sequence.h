@@ -75,8 +75,8 @@ class Sequence {
         suspend, boost::asio::use_awaitable_t<LoopExecutor>(), std::move(start));
   }
 
-  // The same, for a `start` that may call back before it returns: resumes in a later turn of the
-  // loop.
+  // Waits as wait() does, for a `start` that may call back before it returns: resumes in a later
+  // turn of the loop.
   template <class Event, class Start>
   Awaitable<Event> wait_posted(Start start) {
     const auto posting = [&loop = loop_, start](const Arrival<Event>& arrive) {

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <condition_variable>
+#include <cstdio>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -26,8 +27,11 @@ constexpr std::size_t kJoinedBytes = 1u << 20;
 struct FileWriter::Job {
   File file = 0;
   Step step = Step::kWrite;
-  std::string bytes;
-  Opener opener;
+  std::string bytes = {};
+  Opener opener = {};
+  // For close_and_rename(); empty: only close.
+  std::string from = {};
+  std::string to = {};
 };
 
 struct FileWriter::Queue {
@@ -39,6 +43,7 @@ struct FileWriter::Queue {
   void run();
   void work_off(std::unique_lock<std::mutex>& lock);
   int perform(Job& job);
+  int close(const Job& job);
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -60,14 +65,21 @@ int FileWriter::Queue::perform(Job& job) {
     if (file.errno_value == 0 && !write_all(file.fd, job.bytes, WhenFull::kWait))
       file.errno_value = errno;
   } else {
-    const int errno_value =
-        file.fd >= 0 && ::close(file.fd) != 0 && errno != EINTR && file.errno_value == 0
-            ? errno
-            : file.errno_value;
-    files.erase(job.file);
-    return errno_value;
+    return close(job);
   }
   return file.errno_value;
+}
+
+int FileWriter::Queue::close(const Job& job) {
+  const OpenFile file = files[job.file];
+  files.erase(job.file);
+  if (file.fd < 0) return file.errno_value;
+  int errno_value = file.errno_value;
+  if (::close(file.fd) != 0 && errno != EINTR && errno_value == 0) errno_value = errno;
+  if (job.from.empty()) return errno_value;
+  if (errno_value == 0 && ::rename(job.from.c_str(), job.to.c_str()) != 0) errno_value = errno;
+  if (errno_value != 0) ::unlink(job.from.c_str());
+  return errno_value;
 }
 
 void FileWriter::Queue::work_off(std::unique_lock<std::mutex>& lock) {
@@ -151,15 +163,19 @@ FileWriter::File FileWriter::adopt(int descriptor) {
 }
 
 FileWriter::File FileWriter::open(Opener opener) {
-  add(Job{++last_file_, Step::kOpen, {}, std::move(opener)});
+  add(Job{.file = ++last_file_, .step = Step::kOpen, .opener = std::move(opener)});
   return last_file_;
 }
 
 void FileWriter::write(File file, std::string_view bytes) {
-  if (!bytes.empty()) add(Job{file, Step::kWrite, std::string(bytes), {}});
+  if (!bytes.empty()) add(Job{.file = file, .bytes = std::string(bytes)});
 }
 
-void FileWriter::close(File file) { add(Job{file, Step::kClose, {}, {}}); }
+void FileWriter::close(File file) { add(Job{.file = file, .step = Step::kClose}); }
+
+void FileWriter::close_and_rename(File file, std::string from, std::string to) {
+  add(Job{.file = file, .step = Step::kClose, .from = std::move(from), .to = std::move(to)});
+}
 
 bool FileWriter::has_room() const { return queued_bytes() < max_queued_bytes_; }
 

@@ -21,7 +21,8 @@ class FileWriter {
   using File = std::uint64_t;
   enum class Step : std::uint8_t { kOpen, kWrite, kClose };
 
-  // One finished call of open(), close() or, in one piece or several joined, write().
+  // One finished call of open(), close(), close_and_rename() (kClose) or, in one piece or several
+  // joined, write().
   struct Done {
     File file = 0;
     Step step = Step::kWrite;
@@ -34,7 +35,7 @@ class FileWriter {
   using Opener = std::function<int()>;
 
   // `done` signals new results of take_done(). It must only wake the user's loop, as
-  // boost::asio::post() does. It is never called after the destructor.
+  // boost::asio::post() does. It is never called after the destructor. May be empty.
   FileWriter(std::size_t max_queued_bytes, std::function<void()> done);
   // Does not block. Queued data is written when the file system responds, or lost with the process;
   // call wait_idle() first if that matters.
@@ -49,6 +50,9 @@ class FileWriter {
   void write(File file, std::string_view bytes);
   // Runs after all earlier operations on the file. Some file systems report a full disk only here.
   void close(File file);
+  // Closes the file, which was opened at `from`, and renames it to `to`, so that readers of `to`
+  // never see a part of it. If the file has failed, removes it instead.
+  void close_and_rename(File file, std::string from, std::string to);
 
   // Returns whether the queued and in-progress bytes are below the bound. write() accepts bytes in
   // any case.

@@ -167,6 +167,19 @@ TEST(CtlTable, CutsBetweenCharacters) {
                        "efg",
                        8),
             "abcd...");
+  EXPECT_EQ(table_cell("abcd", 2), "..");
+  EXPECT_EQ(table_cell("abcd", 0), "");
+}
+
+TEST(CtlTable, DropsColumnsUntilTheTableFits) {
+  const std::vector<TextRow> table{{"RANK", "HOST", "IN"}, {"0", "a", std::string(30, 'x')}};
+  constexpr std::string_view kDispensable[] = {"HOST"};
+  std::vector<TextRow> lines = table;
+  drop_columns(lines, kDispensable, 28);  // 4 + 2, 4 + 2, 16 of the last column.
+  EXPECT_EQ(lines, table);
+  drop_columns(lines, kDispensable, 27);
+  EXPECT_EQ(lines.front(), (TextRow{"RANK", "IN"}));
+  EXPECT_EQ(lines.back().size(), 2u);
 }
 
 }  // namespace

@@ -234,12 +234,13 @@ TEST_F(BackgroundOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndB
   ASSERT_TRUE(begin(output, {RankLocation{0, 0, 0, "h"}}).ok());
   const std::string chunk(1u << 20, 'x');
   std::uint64_t given = 0;
-  for (; given < 2 * RankFileSet::kRoomBytes; given += chunk.size()) {
+  for (; given < 2 * RankFileSet::kMaxQueuedBytes; given += chunk.size()) {
     output.worker_bytes(0, 1, chunk, false);
     loop_.restart();
     loop_.poll();
   }
-  EXPECT_LT(consumed_, RankFileSet::kRoomBytes + (2u << 20)) << "credit for what nobody has taken";
+  EXPECT_LT(consumed_, RankFileSet::kMaxQueuedBytes + (2u << 20))
+      << "credit for what nobody has taken";
   bool done = false;
   output.worker_bytes(0, 1, "", true);
   output.finish([&] { done = true; });

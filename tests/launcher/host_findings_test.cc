@@ -82,12 +82,46 @@ TEST(HostFindings, HostsThatDifferFromTheOthers) {
   EXPECT_EQ(found(examined), (Lines{"WARN glibc b", "WARN python c"}));
 }
 
+TEST(HostFindings, CountsTheHostsThatAreAsExpected) {
+  Examination examined{"", {healthy("a"), healthy("b")}, {}};
+  examined.hosts[0].facts.set_interpreter_version("3.9");
+  const std::vector<Finding> tied = find_problems(examined);
+  ASSERT_EQ(tied.size(), 1u);
+  EXPECT_EQ(tied[0].hosts, Lines{"b"}) << "in a tie the first host counts";
+  EXPECT_EQ(tied[0].what, "Python 3.11, but 3.9 on 1 other host");
+  examined.hosts.push_back(healthy("c"));
+  const std::vector<Finding> findings = find_problems(examined);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].what, "Python 3.9, but 3.11 on 2 other hosts");
+}
+
+TEST(HostFindings, ARejectionFailsEachOfItsHosts) {
+  const Examination examined{
+      "",
+      {healthy("n1"), healthy("n2"), healthy("x")},
+      {Diagnostic{.what = "program not found", .where = "n[1-2]", .fix = "install it"},
+       Diagnostic{.what = "a.py differs on x", .where = "/home/a.py", .fix = "copy it"}}};
+  EXPECT_EQ(found(examined), (Lines{"FAIL start n1 n2", "FAIL start"}));
+  const std::string text = findings_text(examined, find_problems(examined));
+  EXPECT_NE(text.find("FAIL start n[1-2]: program not found"), std::string::npos) << text;
+  EXPECT_NE(text.find("FAIL start: /home/a.py: a.py differs on x"), std::string::npos) << text;
+}
+
+TEST(HostFindings, TheModuleIsAColumn) {
+  Examination examined{"torch", {healthy("a")}, {}};
+  examined.hosts[0].facts.mutable_health()->set_module_version("2.15");
+  const std::string text = findings_text(examined, {});
+  EXPECT_NE(text.find("PYTHON  torch  GPUS"), std::string::npos) << text;
+  EXPECT_NE(text.find("3.11    2.15   0"), std::string::npos) << text;
+}
+
 TEST(HostFindings, LockedMemoryMattersToDevices) {
   Examination examined{"", {healthy("a")}, {}};
   examined.hosts[0].facts.mutable_health()->set_locked_limit(8u << 20);
   EXPECT_EQ(found(examined), Lines{});
   examined.hosts[0].facts.set_accelerators(8);
   EXPECT_EQ(found(examined), Lines{"WARN memlock a"});
+  EXPECT_EQ(findings_object(examined, {}).at("hosts").at(0).at("memlock").as_uint64(), 8u << 20);
 }
 
 TEST(HostFindings, NamesTheToolOfTheVendor) {
@@ -115,7 +149,7 @@ TEST(HostFindings, AHostThatIsNotReachedIsARow) {
   const Examination examined{"",
                              {healthy("a"), lost, walled},
                              {Diagnostic{.what = "no such program", .fix = "install it"}}};
-  EXPECT_EQ(found(examined), (Lines{"FAIL reach b", "FAIL ports c", "FAIL start "}));
+  EXPECT_EQ(found(examined), (Lines{"FAIL reach b", "FAIL ports c", "FAIL start"}));
   const std::string text = findings_text(examined, find_problems(examined));
   EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
   EXPECT_NE(text.find("3 checks failed, 0 warnings"), std::string::npos) << text;

@@ -30,7 +30,7 @@ class HostSessionTest : public ::testing::Test, public HostSessionEvents {
   void host_failed(std::size_t, const LinkDown& down) override { failed_ = down.message.line(); }
   void host_lost(std::size_t, HostLoss loss, const RemoteText&) override { lost_ = loss; }
   void host_progress(std::size_t, const LinkStep&) override {}
-  void host_input_room(std::size_t) override {}
+  void host_input_window(std::size_t) override {}
   void host_alive(std::size_t, const session::Alive&) override {}
 
   void open(milliseconds lease, bool on_this_host = false) {

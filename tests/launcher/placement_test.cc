@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/plan/device_and_slurm_variables.h"
-#include "launcher/plan/plan_context.h"
+#include "launcher/plan/device_checks.h"
 
 namespace ivy {
 namespace {

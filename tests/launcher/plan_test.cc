@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "launcher/plan/plan_context.h"
 #include "proto/contract/exit_code.h"
 
 namespace ivy {

@@ -210,10 +210,10 @@ TEST_F(RankFileSetTest, KeepsRunningIfTheFileSystemStalls) {
   ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   const std::string chunk(1u << 20, 'x');
   std::size_t given = 0;
-  for (; files.has_room() && given < 4 * RankFileSet::kRoomBytes; given += chunk.size())
+  for (; files.has_room() && given < 4 * RankFileSet::kMaxQueuedBytes; given += chunk.size())
     files.write(0, 1, chunk);
-  EXPECT_GE(given, RankFileSet::kRoomBytes);
-  EXPECT_LT(given, 2 * RankFileSet::kRoomBytes);
+  EXPECT_GE(given, RankFileSet::kMaxQueuedBytes);
+  EXPECT_LT(given, 2 * RankFileSet::kMaxQueuedBytes);
   EXPECT_FALSE(files.is_idle());
   files.close(0, 1);
   std::size_t read_bytes = 0;

@@ -43,6 +43,8 @@ class SummaryTest : public ::testing::Test {
     inputs.attempts = attempts;
     inputs.attempt = attempt;
     inputs.max_attempts = 21;
+    inputs.notes = notes;
+    head = headline(inputs);
     return summary(inputs);
   }
 
@@ -54,6 +56,8 @@ class SummaryTest : public ::testing::Test {
   std::string node_logs;
   std::vector<std::string> output_errors;
   std::vector<std::string> unclean;
+  std::vector<std::string> notes;
+  std::string head;  // headline() of the last text().
   std::vector<FailedAttempt> attempts;
   int attempt = 1;
 };
@@ -119,6 +123,31 @@ TEST_F(SummaryTest, PrintsTheLogPathIfNoRankIsToBlame) {
   head_logs = "runs/j/0";
   add(0, 1, true);
   EXPECT_NE(text().find("  logs:  runs/j/0\nivyrun: exit code 130"), std::string::npos) << text();
+}
+
+TEST_F(SummaryTest, TheHeadlineIsTheCauseAndNoNote) {
+  add(0, 3);
+  notes = {"a note"};
+  output_errors = {"/full: No space left on device"};
+  const std::string failed = text();
+  EXPECT_EQ(failed.find("ivyrun: warning: /full"), 0u) << failed;
+  EXPECT_EQ(head.find("error[IVY-R001]: rank 0 failed first"), 0u) << head;
+  EXPECT_NE(failed.find("ivyrun: " + head + "\n"), std::string::npos) << failed;
+  ends[0].after_stop = true;
+  launcher_end.reason = LauncherReason::kInterrupted;
+  launcher_end.diagnostic =
+      Diagnostic{.severity = Severity::kNote, .id = "IVY-R003", .what = "interrupted by SIGINT"};
+  EXPECT_NE(text().find("ivyrun: " + head + "\n"), std::string::npos);
+  EXPECT_EQ(head, "note[IVY-R003]: interrupted by SIGINT");
+  launcher_end = {};
+  ends.clear();
+  add(0, 0);
+  text();
+  EXPECT_EQ(head, "");
+  attempt = 2;
+  attempts = {{1, "a cause"}};
+  text();
+  EXPECT_EQ(head, "succeeded at attempt 2 of 21");
 }
 
 TEST_F(SummaryTest, PrintsNothingAfterASuccess) {

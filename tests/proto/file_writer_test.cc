@@ -140,6 +140,33 @@ TEST_F(FileWriterTest, WritesNothingToAFailedFile) {
   EXPECT_EQ(content("sound"), "a");
 }
 
+TEST_F(FileWriterTest, RenamesACompleteFileAndRemovesAFailedOne) {
+  FileWriter writer(1 << 20, nullptr);
+  const std::string target = root_ + "/target";
+  const FileWriter::File whole = writer.open([this] { return create("whole"); });
+  writer.write(whole, "a");
+  writer.close_and_rename(whole, root_ + "/whole", target);
+  // Its descriptor cannot be written.
+  const FileWriter::File failed = writer.open([this] {
+    ::close(create("failed"));
+    return ::open((root_ + "/failed").c_str(), O_RDONLY | O_CLOEXEC);
+  });
+  writer.write(failed, "b");
+  writer.close_and_rename(failed, root_ + "/failed", target);
+  ::close(create("foreign"));
+  const FileWriter::File unopened = writer.open([] { return -EACCES; });
+  writer.close_and_rename(unopened, root_ + "/foreign", target);
+  ASSERT_TRUE(writer.wait_idle(kTimeout));
+  EXPECT_EQ(content("target"), "a");
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/whole"));
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/failed"));
+  EXPECT_TRUE(std::filesystem::exists(root_ + "/foreign")) << "the writer did not open it";
+  for (const FileWriter::Done& one : writer.take_done()) {
+    if (one.step != FileWriter::Step::kClose) continue;
+    EXPECT_EQ(one.errno_value, one.file == whole ? 0 : one.file == failed ? EBADF : EACCES);
+  }
+}
+
 TEST_F(FileWriterTest, ItsEndDoesNotWaitForAFileThatBlocks) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);

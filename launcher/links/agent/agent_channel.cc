@@ -10,6 +10,7 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <boost/asio/post.hpp>
+#include <mutex>
 
 #include "launcher/links/transport_context.h"
 #include "proto/contract/log.h"
@@ -27,26 +28,24 @@ constexpr int kMaxMessageBytes = 4 << 20;
 
 void log_line(gpr_log_func_args* line) { log::debug(std::string("gRPC: ") + line->message); }
 
-// Prepares gRPC, once, before the first channel. gRPC would otherwise write to standard error. Its
-// mutexes, as Debian builds them, check for lock cycles, which costs 2 % of a launch and aborts
-// when it finds one.
+// Prepares gRPC, once, before the first channel. gRPC would otherwise write to standard error. In
+// Debian's build, its mutexes check for lock cycles, which costs 2 % of a launch and aborts when
+// one is found.
 void initialize_grpc() {
-  static const bool once = [] {
+  static std::once_flag once;
+  std::call_once(once, [] {
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
     gpr_set_log_function(log_line);
     gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
-    return true;
-  }();
-  (void)once;
+  });
 }
 
-// Keeps the first channel of the process until exit. gRPC's callback threads exit with the last
-// channel, and the thread that releases that channel joins them. A call that ends last runs on one
-// of these threads, which would then join itself. The channel that is kept is idle once its host is
-// done.
+// Keeps the first channel of the process until exit, to prevent a deadlock: the thread that
+// releases the last channel joins gRPC's callback threads, and it may be one of them, because the
+// end of a call runs there and may hold the last reference. The kept channel is idle once its host
+// is done.
 std::shared_ptr<grpc::Channel> keep_first(std::shared_ptr<grpc::Channel> channel) {
-  static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
-  (void)kept;
+  [[maybe_unused]] static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
   return channel;
 }
 
@@ -79,9 +78,11 @@ Result<std::shared_ptr<AgentChannel>> AgentChannel::over_tls(TransportContext& c
                                                              const std::string& address,
                                                              std::uint16_t port) {
   initialize_grpc();
-  std::shared_ptr<AgentTunnels>& tunnels = context.part<AgentConnections>()->tunnels;
-  if (!tunnels) tunnels = std::make_shared<AgentTunnels>(IVY_TRY(AgentTls::make(own_identity)));
-  const AgentTunnels::Dialled dialled = IVY_TRY(tunnels->dial(host_name, address, port));
+  AgentConnections& connections = *context.part<AgentConnections>();
+  if (!connections.tunnels)
+    connections.tunnels = std::make_shared<AgentTunnels>(IVY_TRY(AgentTls::make(own_identity)));
+  const AgentTunnels::Dialled dialled =
+      IVY_TRY(connections.tunnels->dial(host_name, address, port));
   auto channel = std::make_shared<AgentChannel>();
   channel->dialled_ = dialled;
   channel->channel_ = keep_first(grpc::CreateCustomInsecureChannelFromFd(

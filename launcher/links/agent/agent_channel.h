@@ -27,8 +27,8 @@ class TransportContext;
 
 class AgentChannel {
  public:
-  // Starts to connect. asked: the host as the user typed it, which the certificate must name.
-  // address: numeric. An error means that not even an attempt is possible.
+  // Starts to connect. host_name: as the user typed it; the certificate must name it. address:
+  // numeric. An error means that no attempt is possible.
   static Result<std::shared_ptr<AgentChannel>> over_tls(TransportContext& context,
                                                         const AgentIdentity& own_identity,
                                                         const std::string& host_name,

@@ -174,7 +174,7 @@ Awaitable<AgentStatus> AgentLink::stream_end() {
   co_return *ended;
 }
 
-// Returns nothing when the job is open.
+// Returns nullopt when the job is open.
 Awaitable<std::optional<AgentStatus>> AgentLink::first_answer() {
   const auto listen = [this](const auto& arrive) { stream_event_ = arrive; };
   const auto limit = has_other_addresses_ ? std::min(answer_limit_, kAnswerOfMany) : answer_limit_;
@@ -236,7 +236,7 @@ LinkStep AgentLink::agent_step(RemoteText text) const {
                                host_.name + "), or allow more time: --start-timeout"};
 }
 
-// Returns nothing when the agent has the bundle. is_busy: the agent receives too many others
+// Returns nullopt when the agent has the bundle. is_busy: the agent receives too many others
 // now.
 Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architecture, bool& is_busy) {
   if (request_.reattach) {
@@ -248,7 +248,7 @@ Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architectu
   const AgentStatus status = co_await put(architecture, *bundle);
   if (status.code == 0) co_return std::nullopt;
   is_busy = status.code == static_cast<int>(Code::kAborted);
-  // The agent has exited, so this is not about room.
+  // The agent has exited; the advice about free space below does not fit.
   if (status.code == static_cast<int>(Code::kUnavailable))
     co_return agent_failure(endpoint(), status);
   co_return LinkDown{

@@ -21,7 +21,7 @@ constexpr std::size_t kMaxPutBytes = 64u << 10;
 // A slower transfer (half of a line of 256 kbit/s) has stalled; the deadline of the call follows
 // from it.
 constexpr std::size_t kSlowestBytesPerSecond = 16u << 10;
-constexpr std::chrono::seconds kLeastTime{30};
+constexpr std::chrono::seconds kMinTime{30};
 
 }  // namespace
 
@@ -48,7 +48,7 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
     head.set_architecture(architecture);
     head.set_sha256(bundle_.archive_sha256);
     head.set_bytes(rest_.size());
-    context_.set_deadline(system_now() + kLeastTime +
+    context_.set_deadline(system_now() + kMinTime +
                           std::chrono::seconds(rest_.size() / kSlowestBytesPerSecond));
     stub_->async()->Put(&context_, &reply_, this);
     StartWrite(&request_);

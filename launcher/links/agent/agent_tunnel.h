@@ -98,7 +98,7 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
 
 // All tunnels of a launcher, with their threads and their TLS context.
 //
-// Thread: any, one at a time. Lifetime: its destructor ends every tunnel.
+// Not thread-safe. Lifetime: its destructor ends every tunnel.
 class AgentTunnels {
  public:
   struct Dialled {

@@ -17,7 +17,7 @@ bool agent_may_be_passed_over(const LinkDown& down) {
     case LinkFailure::kBroken:
     case LinkFailure::kHostKey:
       return true;
-    // An agent that drains, or has no room, has answered: SSH does not bypass it.
+    // An agent that drains, or has no capacity left, has answered: SSH does not bypass it.
     case LinkFailure::kBootstrap:
     case LinkFailure::kNoSuchJob:
       return false;

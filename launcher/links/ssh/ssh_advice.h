@@ -21,7 +21,7 @@ enum class PromptChoice { kMayPrompt, kNeverPrompt };
 std::string ssh_true(const Host& host, std::uint16_t port, const std::string& config_path,
                      PromptChoice prompt, const std::vector<std::string>& options = {});
 
-// The same with another command in place of `true`.
+// Returns the command of ssh_true() with `command` in place of `true`.
 std::string ssh_run(const Host& host, std::uint16_t port, const std::string& config_path,
                     const std::vector<std::string>& options, const std::string& command);
 

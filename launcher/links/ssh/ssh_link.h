@@ -42,7 +42,7 @@ class SshLink : public SequencedLink, private HostLinkEvents {
     int max_tries = 1;  // The link is down once this many tries were made.
     // Why the OpenSSH client may succeed where libssh did not; empty: it would not.
     std::string client_because;
-    std::chrono::seconds pause{0};  // Least time before the next try.
+    std::chrono::seconds pause{0};  // Minimum time before the next try.
   };
   using MaybeEnd = std::optional<End>;
 

@@ -140,9 +140,9 @@ long SshRelay::write_piece() {
   if (is_closed_ || written_ == outgoing_.size()) return 0;
   SshSession& session = wire_.session();
   if (session.wants_write()) return 0;
-  const std::size_t room = std::min(session.write_window(), kWriteBytes);
-  if (room == 0) return 0;
-  const long count = session.write(std::string_view(outgoing_).substr(written_, room));
+  const std::size_t window = std::min(session.write_window(), kWriteBytes);
+  if (window == 0) return 0;
+  const long count = session.write(std::string_view(outgoing_).substr(written_, window));
   if (count > 0) written_ += static_cast<std::size_t>(count);
   if (written_ < outgoing_.size()) return count;
   outgoing_.clear();

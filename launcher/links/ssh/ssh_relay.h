@@ -76,7 +76,7 @@ class SshRelay {
   bool has_received_relay_ = false;
   bool has_greeted_ = false;
   bool has_more_to_read_ = false;
-  std::mutex write_mutex_;   // Guards the next three members.
+  std::mutex write_mutex_;   // Guards outgoing_, written_ and is_closed_.
   std::string outgoing_;     // Bytes to be written.
   std::size_t written_ = 0;  // Bytes of outgoing_ that have left.
   bool is_closed_ = false;

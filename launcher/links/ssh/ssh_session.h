@@ -79,7 +79,7 @@ class SshSession {
   SshStep try_identities(SshKeys& keys);
   // Takes over a connection to the SSH agent, from open_ssh_agent().
   void set_agent(Descriptor agent);
-  // Logs in with the agent's keys. kFailed as above.
+  // Logs in with the agent's keys. kFailed: all were rejected, or the server closed the connection.
   SshStep try_agent();
   SshStep open_channel();
   SshStep execute(const std::string& command);

@@ -68,7 +68,7 @@ class Choices {
       if (usual == defaults.end() || usual->second != values) chosen_[keyword] = values;
     }
   }
-  // Returns nothing if the setting has its default value.
+  // Returns nullopt if the setting has its default value.
   std::optional<std::string> value(std::string_view keyword) const {
     const auto found = chosen_.find(keyword);
     return found == chosen_.end() ? std::nullopt : std::optional(found->second.front());
@@ -92,7 +92,7 @@ class Choices {
   SshSettings chosen_;
 };
 
-// Expands "~/x", "%d/x" and "%%". Returns nothing if another escape is used.
+// Expands "~/x", "%d/x" and "%%". Returns nullopt if another escape is used.
 std::optional<std::string> expand(const std::string& path, const SshUser& user) {
   std::string result;
   std::size_t i = 0;

@@ -24,7 +24,8 @@ namespace {
 constexpr std::chrono::seconds kAnswerTimeout{10};
 // Limit for an agent to list its keys. It may ask its user to unlock it.
 constexpr std::chrono::milliseconds kAgentLimit{10'000};
-// The same on a redial, because a supervisor waits for its launcher for a limited time.
+// Limit for an agent on a redial. It is shorter, because a supervisor waits for its launcher for a
+// limited time.
 constexpr std::chrono::milliseconds kAgentLimitRedial{3'000};
 constexpr const char* kUnanswered = "settings that ssh -G did not print";
 // A larger file was not written by a person, and is not read.
