@@ -101,7 +101,6 @@ std::string script_for(const std::string& program, std::string_view script) {
 }
 
 using Options = std::vector<const PageOption*>;
-using Words = std::vector<std::string>;
 
 // Shells show a description next to its word, so only its first clause is offered.
 std::string_view first_clause(std::string_view text) { return text.substr(0, text.find("; ")); }
@@ -137,7 +136,8 @@ const PageOption* find_with_value(const Options& options, std::string_view typed
 
 // Returns how many words the option at `begin` occupies, including its value. Bash splits
 // "--flag=value" into three words; other shells pass it as one.
-std::size_t option_length(const Options& options, const Words& words, std::size_t begin) {
+std::size_t option_length(const Options& options, const std::vector<std::string>& words,
+                          std::size_t begin) {
   if (begin + 1 < words.size() && words[begin + 1] == "=") return 3;
   return find_with_value(options, words[begin]) != nullptr ? 2 : 1;
 }
@@ -164,8 +164,8 @@ std::string flag_offers(const Options& options, const std::string& typed) {
 }
 
 // Completes the last word, which belongs to the option at `begin`: it is the flag or its value.
-std::string option_offers(const Options& options, const Words& words, std::size_t begin,
-                          const ValueSource& source) {
+std::string option_offers(const Options& options, const std::vector<std::string>& words,
+                          std::size_t begin, const ValueSource& source) {
   const std::string& typed = words.back();
   if (begin + 1 < words.size()) {
     const PageOption* option = find_with_value(options, words[begin]);
@@ -178,7 +178,7 @@ std::string option_offers(const Options& options, const Words& words, std::size_
 }
 
 // A launcher's flags end at the name of the user's program.
-std::string launcher_offers(const CommandPage& page, const Words& words,
+std::string launcher_offers(const CommandPage& page, const std::vector<std::string>& words,
                             const ValueSource& source) {
   Options options;
   for (const PageSection& section : page.sections)
@@ -209,7 +209,8 @@ std::string operand_offers(const PageVerb& verb, const std::string& typed,
   return offers.take();
 }
 
-std::string verb_offers(const CommandPage& page, const Words& words, const ValueSource& source) {
+std::string verb_offers(const CommandPage& page, const std::vector<std::string>& words,
+                        const ValueSource& source) {
   if (words.size() == 1) {
     Offers offers(words.back());
     for (const PageVerb& verb : page.verbs) offers.add(first_word(verb), verb.text);

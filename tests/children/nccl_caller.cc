@@ -92,7 +92,7 @@ class Caller {
     event.step.step = number;
     void* step = nullptr;
     plugin_->start(context_, &step, &event);
-    for (const int state : {kReceivesState, kReceivedState, 12})
+    for (const int state : {kStepRecvWait, kStepRecvFlushWait, 12})
       plugin_->record(step, state, nullptr);
     plugin_->stop(step);
   }

@@ -18,26 +18,26 @@ namespace {
 //              none, because of an earlier repair
 //   kReplaced  the same, and a restarted process   is left out    that process is a member
 //              waits to join
-enum class RankState : std::uint8_t { kSurvivor, kSilent, kLost, kReplaced };
+enum class RepairState : std::uint8_t { kSurvivor, kSilent, kLost, kReplaced };
 
-RankState state_of(const RepairRank& rank) {
+RepairState state_of(const RepairRank& rank) {
   // A process that waits to join has the rank only because its predecessor is gone. An older one is
   // the member itself, which has not removed its announcement yet.
   const bool is_replaced =
       rank.new_member && (!rank.was_member || *rank.new_member > rank.incarnation);
-  if (is_replaced) return RankState::kReplaced;
-  if (!rank.was_member || rank.is_dead) return RankState::kLost;
-  return rank.called ? RankState::kSurvivor : RankState::kSilent;
+  if (is_replaced) return RepairState::kReplaced;
+  if (!rank.was_member || rank.is_dead) return RepairState::kLost;
+  return rank.called ? RepairState::kSurvivor : RepairState::kSilent;
 }
 
-bool is_awaited(RepairAim aim, RankState state) {
-  return state == RankState::kSilent || (state == RankState::kLost && aim == RepairAim::kGrow);
+bool is_awaited(RepairAim aim, RepairState state) {
+  return state == RepairState::kSilent || (state == RepairState::kLost && aim == RepairAim::kGrow);
 }
 
 std::optional<RepairDecision> find_difference(const RepairView& view) {
   std::optional<std::uint32_t> first;
   for (std::uint32_t rank = 0; rank < view.size(); ++rank) {
-    if (state_of(view[rank]) != RankState::kSurvivor) continue;
+    if (state_of(view[rank]) != RepairState::kSurvivor) continue;
     if (!first) first = rank;
     if (view[rank].called == view[*first].called) continue;
     const auto call_text = [&](std::uint32_t which) {
@@ -136,10 +136,11 @@ std::optional<RepairDecision> decide(RepairAim aim, const RepairView& view) {
   RepairDecision decision;
   for (std::uint32_t rank = 0; rank < view.size(); ++rank) {
     const RepairRank& each = view[rank];
-    const RankState state = state_of(each);
+    const RepairState state = state_of(each);
     if (is_awaited(aim, state)) return std::nullopt;
-    if (state == RankState::kSurvivor) decision.members.push_back({rank, each.incarnation, false});
-    if (state == RankState::kReplaced && aim == RepairAim::kGrow)
+    if (state == RepairState::kSurvivor)
+      decision.members.push_back({rank, each.incarnation, false});
+    if (state == RepairState::kReplaced && aim == RepairAim::kGrow)
       decision.members.push_back({rank, *each.new_member, true});
   }
   return decision.members.empty() ? std::nullopt : std::optional(decision);
@@ -147,7 +148,7 @@ std::optional<RepairDecision> decide(RepairAim aim, const RepairView& view) {
 
 bool is_lowest_caller(const RepairView& view, std::uint32_t job_rank) {
   for (std::uint32_t rank = 0; rank < job_rank && rank < view.size(); ++rank) {
-    if (state_of(view[rank]) == RankState::kSurvivor) return false;
+    if (state_of(view[rank]) == RepairState::kSurvivor) return false;
   }
   return true;
 }
@@ -158,12 +159,13 @@ std::string missing_text(RepairAim aim, const RepairView& view) {
   std::vector<std::string> missing;
   std::size_t count = 0;
   for (std::uint32_t rank = 0; rank < view.size(); ++rank) {
-    const RankState state = state_of(view[rank]);
+    const RepairState state = state_of(view[rank]);
     if (!is_awaited(aim, state)) continue;
     if (++count > kNamedMax) continue;
     missing.push_back("rank " + std::to_string(rank) +
-                      (state == RankState::kLost ? " has not been restarted"
-                                                 : " has not called " + std::string(name_of(aim))));
+                      (state == RepairState::kLost
+                           ? " has not been restarted"
+                           : " has not called " + std::string(name_of(aim))));
   }
   if (count > kNamedMax) missing.push_back(std::to_string(count - kNamedMax) + " more");
   return joined(missing, ", ");
