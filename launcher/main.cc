@@ -156,11 +156,8 @@ bool has_own_children(pid_t warden) {
           waitid(P_PGID, static_cast<id_t>(warden), &child, WEXITED | WNOHANG | WNOWAIT) == 0);
 }
 
-void reap_children(pid_t warden) {
-  sigset_t child_ended;
-  sigemptyset(&child_ended);
-  sigaddset(&child_ended, SIGCHLD);
-  sigprocmask(SIG_BLOCK, &child_ended, nullptr);
+// Reaps children until none is left or the timeout has passed. child_ended: the blocked SIGCHLD.
+void reap_for_a_while(pid_t warden, const sigset_t& child_ended) {
   const std::int64_t begin = ivy::monotonic_ns();
   for (;;) {
     pid_t ended = 0;
@@ -173,6 +170,15 @@ void reap_children(pid_t warden) {
     const timespec time{0, static_cast<long>(left)};
     sigtimedwait(&child_ended, nullptr, &time);
   }
+}
+
+void reap_children(pid_t warden) {
+  sigset_t child_ended;
+  sigemptyset(&child_ended);
+  sigaddset(&child_ended, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &child_ended, nullptr);
+  reap_for_a_while(warden, child_ended);
+  if (ivy::ChildProcess::terminate_connections()) reap_for_a_while(warden, child_ended);
 }
 
 // A shell checks how its child exited, so an interrupted ivyrun kills itself with the same signal.

@@ -82,7 +82,8 @@ Awaitable<void> CommandLink::await_end() {
   co_await sequence_.turn();
 }
 
-Result<void> CommandLink::start_program(const ChildRequest& request, const std::string& input) {
+Result<void> CommandLink::start_program(ChildRequest request, const std::string& input) {
+  request.is_connection = true;
   entry_.emplace(request_, host_.name);
   PipedChild child = IVY_TRY(start_piped(context_->loop(), request));
   process_ = child.process;

@@ -65,7 +65,7 @@ class CommandLink : public SequencedLink, public DescriptorPumpEvents {
   LinkUp up_;
 
  private:
-  Result<void> start_program(const ChildRequest& request, const std::string& input);
+  Result<void> start_program(ChildRequest request, const std::string& input);
   Awaitable<bool> enter_relay();  // Waits until the relay has started.
   Awaitable<void> await_end();    // Waits for the program's exit.
   // DescriptorPumpEvents

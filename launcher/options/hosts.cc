@@ -344,10 +344,14 @@ Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::st
 }
 
 Result<std::vector<Host>> parse_command_hosts(std::string_view output) {
-  std::vector<Host> hosts = IVY_TRY(parse_lines(output, "--hosts-from"));
-  if (!hosts.empty()) return hosts;
-  return Error{Code::kInvalidArgument, "--hosts-from: the command printed no hosts",
-               "let it print one host per line, such as \"node01 slots=8\""};
+  Result<std::vector<Host>> hosts = parse_lines(output, "--hosts-from");
+  if (hosts.ok() && !hosts->empty()) return hosts;
+  Error error =
+      hosts.ok() ? Error{Code::kInvalidArgument, "--hosts-from: the command printed no hosts", {}}
+                 : hosts.error();
+  if (error.fix.empty())
+    error.fix = "let the command print one host per line, such as \"node01 slots=8\"";
+  return error;
 }
 
 std::vector<Host> fake_hosts(int count) {

@@ -43,7 +43,7 @@ Result<std::vector<Host>> parse_host_list(std::string_view text, const std::stri
 // used in messages.
 Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::string& path);
 // Parses the output of --hosts-from, whose grammar is that of a hostfile. Errors read
-// "--hosts-from:line:column: what".
+// "--hosts-from:line:column: what", and each has a fix.
 Result<std::vector<Host>> parse_command_hosts(std::string_view output);
 // Writes these hosts as a hostfile, one per line, which parse_hostfile() can read.
 std::string hostfile_text(const std::vector<Host>& hosts);

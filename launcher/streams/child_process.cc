@@ -21,6 +21,12 @@ namespace {
 
 int running = 0;  // Children that have not been reaped.
 
+// The children with ChildRequest::is_connection; a child keeps itself alive until it has exited.
+std::vector<std::weak_ptr<ChildProcess>>& connection_children() {
+  static std::vector<std::weak_ptr<ChildProcess>> children;
+  return children;
+}
+
 void set_standard_stream(SpawnSetup& setup, int number, int fd) {
   fd >= 0 ? setup.copy(fd, number) : setup.open_null(number);
 }
@@ -86,7 +92,13 @@ std::vector<std::string> environment_texts(const Environment& environment) {
 
 Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_context& loop,
                                                           const ChildRequest& request) {
-  return adopt(loop, IVY_TRY(start_program(request)), request.arguments[0]);
+  std::shared_ptr<ChildProcess> child =
+      IVY_TRY(adopt(loop, IVY_TRY(start_program(request)), request.arguments[0]));
+  if (request.is_connection) {
+    std::erase_if(connection_children(), [](const auto& earlier) { return earlier.expired(); });
+    connection_children().push_back(child);
+  }
+  return child;
 }
 
 Result<std::shared_ptr<ChildProcess>> ChildProcess::adopt(boost::asio::io_context& loop, pid_t pid,
@@ -109,6 +121,17 @@ ChildProcess::ChildProcess(boost::asio::io_context& loop, pid_t pid, int pidfd)
 }
 
 bool ChildProcess::any_runs() { return running > 0; }
+
+bool ChildProcess::terminate_connections() {
+  bool any_left = false;
+  for (const std::weak_ptr<ChildProcess>& each : connection_children()) {
+    const std::shared_ptr<ChildProcess> child = each.lock();
+    if (!child || child->ended()) continue;
+    child->signal(SIGTERM);
+    any_left = true;
+  }
+  return any_left;
+}
 
 ChildProcess::~ChildProcess() { reap(); }
 

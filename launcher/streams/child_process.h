@@ -32,6 +32,7 @@ struct ChildRequest {
   int third_fd = -1;  // Becomes descriptor 3; -1 if there is none.
   // NAME=VALUE texts; by default those of tool_environment().
   std::optional<std::vector<std::string>> environment;
+  bool is_connection = false;  // The child carries a connection: see terminate_connections().
 };
 
 // Returns the launcher's environment for a program of the system (ssh, srun, squeue): without
@@ -57,6 +58,11 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
                                                      const std::string& name);
   // Returns true if any child, started or adopted, has not been reaped yet.
   static bool any_runs();
+  // Sends SIGTERM to the running children that carry connections (ssh, kubectl). Returns false if
+  // there are none. Call this before the process exits and after a pause in which they could exit
+  // by themselves: end_within() needs the loop, and a child that is stuck or waits for a password
+  // would outlive this process.
+  static bool terminate_connections();
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;

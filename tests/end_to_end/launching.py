@@ -28,8 +28,9 @@ WORKERS = os.path.join(HERE, "workers")
 HOSTS = os.path.join(REPOSITORY, "tests/testbed/hosts")
 # Debian's Python is the one with torch; a developer's own on the PATH need not have it.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# "[ 1 node2] text", or "[1] text" on one host; a mark for stderr stands before the rank.
-LABEL = re.compile(rb"^\[[^0-9\]]*(\d+)(?: +([^\s\]]+))? *\] ?(.*)$", re.DOTALL)
+# "[ 1 node2] text", or "[1] text" on one host; a mark for stderr precedes the rank, and the number of the attempt
+# (" #2/4") ends the label if there may be several.
+LABEL = re.compile(rb"^\[[^0-9\]]*(\d+)(?: +([^\s\]#][^\s\]]*))? *(?:#\d+/\d+ *)?\] ?(.*)$", re.DOTALL)
 
 
 def seconds(value):

@@ -17,6 +17,9 @@ import pytest
 from launching import seconds, wait_until
 
 NETNS = "ip netns exec {host}"
+LEASE = 4     # --lease of jobs that lose a host.
+ABSENCE = 60  # How long a supervisor waits for another connection when its own broke.
+GRACE = 5     # TERM to KILL.
 WAIT_FOR_END = 'for i in $(seq 1 600); do test -e {0}/end && exit 0; echo tick $RANK $$; sleep 0.1; done; exit 9'
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None,
@@ -91,9 +94,10 @@ def refused(done, code, *words):
         assert word in done.own_text(), f"no {word!r} in the message: {done!r}"
 
 
-def exec_processes(local, name):
-    """Processes of the job with this word in their command line, which a host's command has started."""
-    return [process.pid for process in local.processes() if name.encode() in process.command.split(b"\0")]
+def processes_called(local, name):
+    """The test's processes whose program or role has this name: `podman exec ...`, `ivy-node relay`. Not the wardens, which
+    have `--transport relay` among their arguments."""
+    return [process.pid for process in local.processes() if name.encode() in process.command.split(b"\0")[:2]]
 
 
 # ---- a job ---------------------------------------------------------------------------------------
@@ -109,14 +113,17 @@ def test_ranks_run_on_the_hosts_and_meet_there(jobs):
 
 def test_input_arguments_and_output_pass_unchanged(jobs):
     jobs.launcher.file("input", bytes(range(256)) * 4000)
-    program = 'test "$1" = "a \'b\' $c" && cksum; head -c 300000 /dev/zero | tr "\\0" x; echo'
+    program = 'test "$1" = "a \'b\' \\$c" && cksum; head -c 300000 /dev/zero | tr "\\0" x; echo'
     with open(f"{jobs.launcher.directory}/input", "rb") as stdin:
-        with jobs.launcher.start(*jobs.words(NETNS, None), "sh", "-c", program, "sh", "a 'b' $c", stdin=stdin,
-                                 env=jobs.environment) as run:
+        with jobs.launcher.start(*jobs.words(NETNS, None), "--log-dir", "logs", "sh", "-c", program, "sh", "a 'b' $c",
+                                 stdin=stdin, env=jobs.environment) as run:
             done = run.finish()
     expected = call("cksum", f"{jobs.launcher.directory}/input").split()
-    assert done.code == 0 and f"{expected[0]} {expected[1]}" in done.texts_by_rank()[0], done.code
-    assert all("x" * 300000 in texts for texts in done.texts_by_rank().values())
+    assert done.code == 0 and f"{expected[0]} {expected[1]}" in done.texts_by_rank()[0], done
+    for rank in (0, 1):
+        # The console splits a line of this length; log files do not.
+        log = jobs.launcher.read(f"logs/latest/0/rank0000{rank}.out")
+        assert log.endswith(b"\n" + b"x" * 300000 + b"\n"), log[:200]
 
 
 def test_the_first_failure_counts(jobs):
@@ -167,7 +174,7 @@ def test_a_command_has_a_name_in_a_config_file(jobs, pair):
 
 def test_a_terminal_carries_the_bytes(jobs):
     """As with `machinectl shell`."""
-    done = jobs.run("sh", "-c", "echo rank $RANK", command="script -qec 'ip netns exec {host} /bin/sh' /dev/null")
+    done = jobs.run("sh", "-c", "echo rank $RANK", command="sh -c 'exec script -qec \"$*\" /dev/null' sh ip netns exec {host}")
     assert done.code == 0 and done.texts_by_rank() == {0: ["rank 0"], 1: ["rank 1"]}, done
 
 
@@ -235,7 +242,7 @@ def kept_running(run, jobs, after):
 def test_a_killed_command_is_run_again(jobs, local):
     with jobs.start(*jobs.waiting()) as run:
         run.wait_for("tick [01]", count=6)
-        for pid in wait_until(lambda: exec_processes(local, "relay"), 10, "relays run"):
+        for pid in wait_until(lambda: processes_called(local, "relay"), 10, "relays run"):
             os.kill(pid, signal.SIGKILL)
         kept_running(run, jobs, run.said())
 
@@ -287,14 +294,20 @@ def test_a_silent_stream_is_replaced(jobs, kubectl):
         kept_running(run, jobs, run.said())
 
 
-def test_a_host_that_is_not_reached_again_is_lost(jobs, kubectl, pair):
-    with jobs.start("--lease", "4s", *jobs.waiting(), command="kubectl") as run:
+@pytest.mark.parametrize("fault, stops_within", [
+    ("stall", LEASE),
+    pytest.param("cut", ABSENCE, marks=pytest.mark.long),
+])
+def test_a_host_that_is_not_reached_again_is_lost(jobs, local, kubectl, pair, fault, stops_within):
+    with jobs.start("--lease", f"{LEASE}s", *jobs.waiting(), command="kubectl") as run:
         run.wait_for("tick [01]", count=6)
-        broken = jobs.launcher.file("programs/kubectl", "#!/bin/sh\necho 'error: connection refused' >&2; exit 1\n", 0o755)
-        kubectl("cut")
+        jobs.launcher.file("programs/kubectl", "#!/bin/sh\necho 'error: connection refused' >&2; exit 1\n", 0o755)
+        kubectl(fault)
         done = run.finish()
-    assert broken and done.code == 121, done
+    assert done.code == 121, done
     assert f"{pair[1]} was lost" in done.err_text and "error: connection refused" in done.err_text, done
+    # Its supervisor stops the workers.
+    local.wait_clean(stops_within + GRACE)
 
 
 # ---- nsenter -------------------------------------------------------------------------------------
@@ -334,9 +347,10 @@ def containers(pair):
             said = []
             for name in pair:
                 for runtime in filter(shutil.which, ("crun", "runc")):
-                    started = podman("--runtime", runtime, "run", "-d", "--name", name, "--hostname", name, "--network",
-                                     f"ns:/run/netns/{name}", "--ulimit", "nofile=1000:1000", "--ulimit", "nproc=10000:10000",
-                                     "--rootfs", f"{root}:O", "sleep", "100000")
+                    # --replace: a runtime that fails leaves a container with this name.
+                    started = podman("--runtime", runtime, "run", "-d", "--replace", "--name", name, "--hostname", name,
+                                     "--network", f"ns:/run/netns/{name}", "--ulimit", "nofile=1000:1000", "--ulimit",
+                                     "nproc=10000:10000", "--rootfs", f"{root}:O", "sleep", "100000")
                     said.append(started.stderr)
                     if started.returncode == 0:
                         names.append(name)
@@ -361,7 +375,7 @@ def test_a_killed_podman_is_run_again(jobs, containers, local):
                "i=$((i + 1)); done; exit 9")
     with jobs.start("--wdir", "/tmp", *program, command="podman", hosts=containers) as run:
         run.wait_for("tick [01]", count=6)
-        for pid in wait_until(lambda: exec_processes(local, "podman"), 10, "podman runs"):
+        for pid in wait_until(lambda: processes_called(local, "podman"), 10, "podman runs"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         said = run.said()

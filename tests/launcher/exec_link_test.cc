@@ -9,6 +9,7 @@
 
 #include "launcher/links/choice/transport.h"
 #include "launcher/links/transport_context.h"
+#include "launcher/streams/child_process.h"
 #include "tests/launcher/link_probe.h"
 #include "tests/launcher/ssh_test_host.h"
 
@@ -177,6 +178,24 @@ TEST_F(ExecLinkTest, ReportsABrokenConnection) {
   EXPECT_EQ(probe.down->failure, LinkFailure::kBroken);
   EXPECT_EQ(probe.down->message.line(), "sh closed the connection (SIGKILL)");
   EXPECT_EQ(probe.down->fix, "");
+}
+
+// As when ivyrun exits: the loop, whose timer would terminate the command, no longer runs.
+TEST_F(ExecLinkTest, TerminatesAStuckCommandWithoutTheLoop) {
+  LinkProbe probe;
+  options_.exec_command = {"sh", "-c", "echo $$ > $IVY_TEST_HOME/pid; exec sleep 60", "{host}"};
+  start(probe);
+  const auto pid_text = [&] { return read_file(remote_.home() / "pid"); };
+  ASSERT_TRUE(run_until(loop_, [&] { return pid_text().ends_with('\n'); })) << probe.event_text();
+  const auto pid = static_cast<id_t>(std::stoi(pid_text()));
+  link_.reset();
+  EXPECT_TRUE(ChildProcess::terminate_connections());
+  siginfo_t end{};
+  ASSERT_EQ(waitid(P_PID, pid, &end, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(end.si_code, CLD_KILLED);
+  EXPECT_EQ(end.si_status, SIGTERM);
+  ASSERT_TRUE(run_until(loop_, has_no_children));
+  EXPECT_FALSE(ChildProcess::terminate_connections());
 }
 
 TEST_F(ExecLinkTest, InvokesNoCallbackAfterClose) {

@@ -232,6 +232,15 @@ TEST(CommandHostsTest, HaveTheGrammarOfAHostfile) {
               "--hosts-from: the command printed no hosts");
 }
 
+TEST(CommandHostsTest, ErrorsHaveAFix) {
+  const std::string example = "let the command print one host per line, such as \"node01 slots=8\"";
+  for (const char* output : {"", "n1 slots=x\n", "n1 port=0\n", "-@n1\n", ":4\n"})
+    EXPECT_EQ(parse_command_hosts(output).error().fix, example) << output;
+  // The parser's own advice is more precise.
+  EXPECT_EQ(parse_command_hosts("n1 gpu=2\n").error().fix,
+            "known keys: slots, gpus, max_slots, port, user");
+}
+
 TEST(FakeHostsTest, AreNumbered) {
   const std::vector<Host> hosts = fake_hosts(2);
   EXPECT_EQ(shown(hosts), "fake0 fake1");
