@@ -348,7 +348,7 @@ std::string last_line(const SummaryInputs& inputs) {
   return text + " (from ivyrun)\n";
 }
 
-bool has_succeeded(const SummaryInputs& inputs) {
+bool is_success(const SummaryInputs& inputs) {
   return inputs.outcome->exit_code == 0 && !inputs.outcome->first &&
          inputs.launcher_end->reason == LauncherReason::kNone;
 }
@@ -369,7 +369,7 @@ std::string success_with_losses(const SummaryInputs& inputs) {
 std::string headline(const SummaryInputs& inputs) {
   if (inputs.outcome->first)
     return first_cause_line(inputs, (*inputs.ends)[*inputs.outcome->first]);
-  if (has_succeeded(inputs))
+  if (is_success(inputs))
     return inputs.attempts.empty() ? success_with_losses(inputs)
                                    : "succeeded at " + attempt_of(inputs.attempt, inputs);
   const Diagnostic& reason = inputs.launcher_end->diagnostic;
@@ -380,7 +380,7 @@ std::string summary(const SummaryInputs& inputs) {
   const Outcome& outcome = *inputs.outcome;
   const LauncherEnd& launcher_end = *inputs.launcher_end;
   std::string text = notes(inputs.output_errors) + notes(inputs.unclean);
-  const bool succeeded = has_succeeded(inputs);
+  const bool succeeded = is_success(inputs);
   const std::string locations = log_locations(inputs);
   if (succeeded && inputs.quiet) return text;
   for (const std::string& note : inputs.notes) text += "ivyrun: note: " + clean_line(note) + "\n";
