@@ -44,7 +44,8 @@ PyObject* connect(PyObject*, PyObject* arguments) {
 
 PyMethodDef module_methods[] = {
     {"connect", connect, METH_VARARGS, "connect(address_of, reductions, ReduceOp, raise_error)"},
-    {"load_numpy", load_numpy, METH_VARARGS, "load_numpy(ndarray, empty, empty_like): NumPy is imported"},
+    {"load_numpy", load_numpy, METH_VARARGS,
+     "load_numpy(ndarray, empty, empty_like): NumPy is imported"},
     {"load_torch", load_torch, METH_VARARGS,
      "load_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream): torch "
      "is "
