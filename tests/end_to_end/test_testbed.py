@@ -133,3 +133,19 @@ def test_lost_mount_stops_the_run(hosts):
         hosts.bed.power_off(2)
         hosts.bed.power_on(2)
     assert hosts.bed.lost_mounts() == [] and hosts.run_on(2, "cat", account_file).out == text
+
+
+@pytest.mark.parametrize("parent", ["/run", "/opt"])
+def test_a_mount_of_the_machine_is_not_lost(hosts, parent):
+    """Containers and network namespaces come and go while the hosts are up. Hosts hide /run of the machine, but not /opt."""
+    folder = tempfile.mkdtemp(prefix="ivybed-mount-", dir=parent)
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+        try:
+            hosts.bed.power_off(2)
+            hosts.bed.power_on(2)
+        finally:
+            subprocess.run(["umount", folder], check=True)
+    finally:
+        os.rmdir(folder)
+    assert hosts.bed.lost_mounts() == []
