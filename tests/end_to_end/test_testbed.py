@@ -90,9 +90,10 @@ def test_check_sees_what_is_left(hosts):
     hosts.run_on(4, "touch", "/dev/shm/segment")
     server = "import socket, time; s = socket.create_server(('', 7777)); time.sleep(63)"
     hosts.run_on(5, "sh", "-c", f'/usr/bin/python3 -c "$0" {quiet} sleep 0.5', server)
+    hosts.run_on(6, "sh", "-c", f"unshare --pid --fork sh -c 'IVY_JOB_ID=x exec sleep 64' {quiet} sleep 0.5")
     left = "\n".join(hosts.leftovers())
     for text in ("node2: process", "sleep 61", "node3: process", "sleep 62", token, "ivy-job",
-                 "/dev/shm/segment", "listening port 7777"):
+                 "/dev/shm/segment", "listening port 7777", "(sleep, S): sleep 64"):
         assert text in left, left
     hosts.bed.sweep()
     assert hosts.leftovers() in ([], ["node4: file /dev/shm/segment"])
