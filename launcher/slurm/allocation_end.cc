@@ -44,6 +44,11 @@ bool AllocationEnd::learned(std::optional<std::int64_t> end_ms, std::int64_t now
   return is_too_soon;
 }
 
+void AllocationEnd::ends_after_notice(std::int64_t now_ms) {
+  end_ms_ = now_ms + stop_before_.count();
+  is_killed_at_end_ = true;
+}
+
 void AllocationEnd::plan_query(std::int64_t now_ms) {
   // The ranks are about to exit, so nothing more is planned.
   if (!end_ms_ || notice_) return;
@@ -158,10 +163,10 @@ SignalMeaning AllocationEnd::received(int signal, SignalSource source, std::int6
 milliseconds AllocationEnd::grace(milliseconds usual, std::int64_t now_ms) const {
   if (!end_ms_ || was_extended(now_ms)) return usual;
   // The end has come and we are still running: Slurm has sent TERM, and KILL follows.
-  if (is_last_call(now_ms)) return std::min(usual, kUntilSlurmKills);
+  if (is_last_call(now_ms) && !is_killed_at_end_) return std::min(usual, kUntilSlurmKills);
   // Reserves a third of the remaining time, at most 5 s, for the steps after KILL: proof, output,
   // summary.
-  const milliseconds left(*end_ms_ - now_ms);
+  const milliseconds left(std::max<std::int64_t>(0, *end_ms_ - now_ms));
   return std::min(usual, left - std::min(left / 3, kLastCall));
 }
 

@@ -79,7 +79,7 @@ class AllocationEnd {
   bool learned(std::optional<std::int64_t> end_ms, std::int64_t now_ms);
   // The allocation ends stop_before from now, and the signal that says so is about to be
   // received().
-  void ends_after_notice(std::int64_t now_ms) { end_ms_ = now_ms + stop_before_.count(); }
+  void ends_after_notice(std::int64_t now_ms);
   std::optional<std::int64_t> end_ms() const { return end_ms_; }
   // Reports that kQuery was not answered: the known end remains valid, and kQuery is due again
   // later.
@@ -96,7 +96,7 @@ class AllocationEnd {
   bool has_notice() const { return notice_; }
 
   // Returns the time from TERM to KILL: at most the remaining time of the allocation, and, if Slurm
-  // has sent TERM itself, at most the time that Slurm waits.
+  // has sent TERM itself, at most the time that Slurm waits. The kubelet sends KILL at the end.
   std::chrono::milliseconds grace(std::chrono::milliseconds usual, std::int64_t now_ms) const;
 
   // Returns true if a rank that TERM kills now is considered killed by the allocation's end: Slurm
@@ -122,6 +122,7 @@ class AllocationEnd {
 
   const EndSettings settings_;
   std::optional<std::int64_t> end_ms_;
+  bool is_killed_at_end_ = false;          // By the kubelet, unlike Slurm, which waits KillWait.
   std::chrono::milliseconds stop_before_;  // The setting, or half of the time left if that is less.
   std::optional<std::int64_t> query_at_ms_;
   std::vector<Delivery> deliveries_;  // The newest one of each signal.

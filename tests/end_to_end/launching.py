@@ -127,6 +127,8 @@ class Reader(threading.Thread):
 class Run:
     """One ivyrun under way. Ends it when the `with` block is left early."""
 
+    program = b"ivyrun"  # The name of the process that pid() returns.
+
     def __init__(self, process, out, err, started, terminal=None):
         self.process, self.out, self.err, self.started = process, out, err, started
         self.terminal = terminal
@@ -143,19 +145,19 @@ class Run:
         self.close_terminal()
 
     def pid(self):
-        """ivyrun itself, not what carried it onto a test host."""
+        """ivyrun itself (or `program`), not the processes that started it on a test host."""
         def find():
             pending = [self.process.pid]
             while pending:
                 pid = pending.pop()
                 with contextlib.suppress(OSError):
                     with open(f"/proc/{pid}/cmdline", "rb") as file:
-                        if os.path.basename(file.read().split(b"\0")[0]) == b"ivyrun":
+                        if os.path.basename(file.read().split(b"\0")[0]) == self.program:
                             return pid
                     with open(f"/proc/{pid}/task/{pid}/children") as file:
                         pending += map(int, file.read().split())
             return None
-        return wait_until(find, 10, "ivyrun has a process")
+        return wait_until(find, 10, f"{self.program.decode()} has a process")
 
     def signal(self, number):
         os.kill(self.pid(), number)

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
+import uuid
 
 import pytest
 
@@ -34,9 +35,15 @@ mount --bind "$2" /etc/hosts
 mount -t proc proc /proc
 mount -t tmpfs -o size=64m,mode=1777 shm /dev/shm
 mount -t tmpfs -o mode=1777 tmp /tmp
-for place in $(cut -d ' ' -f 2 /proc/mounts); do
-  case $place in /proc*|/dev*|/tmp) ;; *) mount -o remount,bind,ro "$place" ;; esac
-done
+# Mounts that another mount hides, such as the cgroup controllers of the machine below those of the host, are skipped: their
+# path leads to no mount, or to a different one.
+cut -d ' ' -f 1,5 /proc/self/mountinfo >/tmp/mounts
+while read -r id place; do
+  case $place in /proc*|/dev*|/tmp) continue ;; esac
+  reached=$(sed -n 's/^mnt_id:[[:space:]]*//p' /proc/self/fdinfo/0 2>/dev/null <"$place") || continue
+  [ "$reached" != "$id" ] || mount -o remount,bind,ro "$place"
+done </tmp/mounts
+rm /tmp/mounts
 group=$3
 shift 3
 exec setpriv --reuid %d --regid 0 --groups "$group" --no-new-privs --bounding-set=-all --inh-caps=-all env -i "$@"
@@ -112,16 +119,12 @@ SECRETS = {("train-join", "secret"): "0123456789abcdef0123456789abcdef"}
 class Cluster:
     """Pods on the test hosts."""
 
-    def __init__(self, hosts):
-        self.hosts = hosts
+    def __init__(self, hosts, image):
+        self.hosts, self.image = hosts, image
         self.names = {}  # Name in the DNS -> address.
-        folder = hosts.outside(f"{hosts.directory}/bin")
-        os.mkdir(folder)
-        for name in ("ivyrun", "ivy-node", "ivy-probe", "ivy-agent", "ivy-agent-cert"):
-            shutil.copy2(os.path.join(BIN, name), folder)
 
     def program(self, name):
-        return f"{self.hosts.directory}/bin/{name}"
+        return f"{self.image}/bin/{name}"
 
     def start(self, template, index, node, command, environment, group=0):
         """One pod on a host. The kubelet sets the variables of the service, and the runtime PATH."""
@@ -134,9 +137,11 @@ class Cluster:
         variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOSTNAME": name, "HOME": "/",
                      "KUBERNETES_SERVICE_HOST": "10.0.0.1", "IVY_PYTHON": "/usr/bin/python3", **environment}
         launcher = type(self.hosts)(self.hosts.bed, self.hosts.name, "root", node)
-        return launcher.start_program(
+        run = launcher.start_program(
             "unshare", "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--fork", "--kill-child", "sh", "-c", POD, "pod", name,
             hosts_file, str(group), *[f"{key}={value}" for key, value in variables.items()], *command)
+        run.program = os.path.basename(command[0]).encode()  # PID 1 of the pod, whose end is the end of all its processes.
+        return run
 
     @contextlib.contextmanager
     def job(self, template, *program, flags=(), without=(), env=None):
@@ -154,9 +159,24 @@ class Cluster:
             yield [runs[index] for index in range(template.count)]
 
 
+@pytest.fixture(scope="module")
+def image(testbed):
+    """The container image: a directory that all hosts share, with the programs and what they send to other hosts."""
+    name = "image-" + uuid.uuid4().hex[:8]
+    folder = os.path.join(testbed.shared, name)
+    try:
+        os.makedirs(f"{folder}/bin")
+        for program in ("ivyrun", "ivy-node", "ivy-probe", "ivy-agent", "ivy-agent-cert"):
+            shutil.copy2(os.path.join(BIN, program), f"{folder}/bin")
+        shutil.copytree(os.path.join(os.path.dirname(BIN), "lib/ivyrun"), f"{folder}/lib/ivyrun")
+        yield f"/srv/ivyshared/{name}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture
-def cluster(hosts):
-    return Cluster(hosts)
+def cluster(hosts, image):
+    return Cluster(hosts, image)
 
 
 def everybody(done, code, *texts):
@@ -176,9 +196,11 @@ try:
     root = 'writable'
 except OSError as error:
     root = error.strerror
+trees = ['/sys/fs/cgroup', *(entry.path for entry in os.scandir('/sys/fs/cgroup') if entry.is_dir())]
+can_write = any(os.access(tree, os.W_OK) or not os.statvfs(tree).f_flag & os.ST_RDONLY for tree in trees)
 first = os.readlink('/proc/1/exe').rsplit('/', 1)[-1] if os.access('/proc/1/exe', os.R_OK) else open('/proc/1/comm').read().strip()
 print(os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], 'uid', os.getuid(), 'shm', size.f_blocks * size.f_frsize >> 20,
-      'pid1', first, 'root', root)
+      'pid1', first, 'root', root, 'cgroups', 'writable' if can_write else 'read-only')
 """
 
 
@@ -192,7 +214,7 @@ def test_pods_of_a_manifest_are_one_job(cluster, hosts, template):
         assert b"can join this job" not in one.err, one
         assert sorted(one.labelled()) == [
             (rank, f"{template.names}-{index}",
-             f"{rank} of {2 * template.count} uid {UID} shm 64 pid1 ivyrun root Read-only file system")
+             f"{rank} of {2 * template.count} uid {UID} shm 64 pid1 ivyrun root Read-only file system cgroups read-only")
             for rank in (2 * index, 2 * index + 1)], one
 
 
@@ -335,7 +357,7 @@ class Agents:
         with open(os.path.join(MANIFESTS, "launcher-and-agents.yaml")) as file:
             commands = re.findall(r"^#   (ivy-agent .*)$", file.read(), re.MULTILINE)
         assert len(commands) == 3, commands
-        self.hosts.file("secrets.sh", "set -e\nexport HOME=$PWD PATH=$PWD/bin:$PATH\n" + "\n".join(commands) + "\n")
+        self.hosts.file("secrets.sh", f"set -e\nexport HOME=$PWD PATH={self.cluster.image}/bin:$PATH\n" + "\n".join(commands) + "\n")
         made = self.hosts.run_program("sh", f"{self.hosts.directory}/secrets.sh", limit=60)
         assert made.code == 0, made
         os.makedirs(self.hosts.outside(f"{self.hosts.directory}/config"))
@@ -361,15 +383,14 @@ class Agents:
         command = self.launcher.container["command"]
         assert (command[0], command[-1]) == ("ivyrun", "train.py")
         environment = {**self.launcher.environment({}), "XDG_CONFIG_HOME": f"{self.hosts.directory}/config"}
-        return self.cluster.start(self.launcher, 0, 1, [self.hosts.ivyrun(), *command[1:-1], *flags, *program], environment,
-                                  self.group)
+        words = [self.cluster.program("ivyrun"), *command[1:-1], *flags, *program]
+        return self.cluster.start(self.launcher, 0, 1, words, environment, self.group)
 
     def hook(self, index):
         """Runs the preStop hook in the pod, as kubectl exec would."""
-        (process,) = self.hosts.processes(index + 2, "ivy-agent")
         command = self.pods.container["lifecycle"]["preStop"]["exec"]["command"]
-        argv = ["nsenter", "-t", str(process), "-m", "-u", "-i", "-n", "-p", "setpriv", "--reuid", str(UID), "--regid", "0",
-                "--groups", str(self.group), "env", "-i", "HOME=/", "PATH=/usr/bin:/bin",
+        argv = ["nsenter", "-t", str(self.runs[index].pid()), "-m", "-u", "-i", "-n", "-p", "setpriv", "--reuid", str(UID),
+                "--regid", "0", "--groups", str(self.group), "env", "-i", "HOME=/", "PATH=/usr/bin:/bin",
                 self.cluster.program("ivy-agent"), *command[1:]]
         return subprocess.run(argv, capture_output=True, text=True, timeout=seconds(90))
 
@@ -391,7 +412,8 @@ def test_a_launcher_pod_runs_jobs_on_the_pods_of_agents(agents, hosts):
             done = run.finish(90)
         everybody([done], 0)
         assert sorted(done.labelled()) == [
-            (rank, f"nodes-{rank // 2}.nodes", f"{rank} of 4 uid {UID} shm 64 pid1 ivy-agent root Read-only file system")
+            (rank, f"nodes-{rank // 2}.nodes",
+             f"{rank} of 4 uid {UID} shm 64 pid1 ivy-agent root Read-only file system cgroups read-only")
             for rank in range(4)], done
 
 

@@ -90,9 +90,10 @@ def test_check_sees_what_is_left(hosts):
     hosts.run_on(4, "touch", "/dev/shm/segment")
     server = "import socket, time; s = socket.create_server(('', 7777)); time.sleep(63)"
     hosts.run_on(5, "sh", "-c", f'/usr/bin/python3 -c "$0" {quiet} sleep 0.5', server)
+    hosts.run_on(6, "sh", "-c", f"unshare --pid --fork sh -c 'IVY_JOB_ID=x exec sleep 64' {quiet} sleep 0.5")
     left = "\n".join(hosts.leftovers())
     for text in ("node2: process", "sleep 61", "node3: process", "sleep 62", token, "ivy-job",
-                 "/dev/shm/segment", "listening port 7777"):
+                 "/dev/shm/segment", "listening port 7777", "(sleep, S): sleep 64"):
         assert text in left, left
     hosts.bed.sweep()
     assert hosts.leftovers() in ([], ["node4: file /dev/shm/segment"])
@@ -133,3 +134,19 @@ def test_lost_mount_stops_the_run(hosts):
         hosts.bed.power_off(2)
         hosts.bed.power_on(2)
     assert hosts.bed.lost_mounts() == [] and hosts.run_on(2, "cat", account_file).out == text
+
+
+@pytest.mark.parametrize("parent", ["/run", "/opt"])
+def test_a_mount_of_the_machine_is_not_lost(hosts, parent):
+    """Containers and network namespaces come and go while the hosts are up. Hosts hide /run of the machine, but not /opt."""
+    folder = tempfile.mkdtemp(prefix="ivybed-mount-", dir=parent)
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+        try:
+            hosts.bed.power_off(2)
+            hosts.bed.power_on(2)
+        finally:
+            subprocess.run(["umount", folder], check=True)
+    finally:
+        os.rmdir(folder)
+    assert hosts.bed.lost_mounts() == []

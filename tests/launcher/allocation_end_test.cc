@@ -278,5 +278,16 @@ TEST(AllocationEndTest, APodEndsAfterItsNotice) {
   EXPECT_EQ(twice.receive(SIGTERM, SignalSource::kLauncher, 101), SignalMeaning::kTimeIsUp);
 }
 
+// The kubelet sends KILL at the end; only Slurm waits longer.
+TEST(AllocationEndTest, StopsAPodBeforeItsEndInTheLastSeconds) {
+  Clock clock(8);
+  clock.end.ends_after_notice(100'000);
+  EXPECT_EQ(clock.receive(SIGTERM, SignalSource::kLauncher, 100), SignalMeaning::kNotice);
+  EXPECT_EQ(clock.run(200), "stop@106");
+  EXPECT_EQ(clock.end.grace(seconds(30), 105'000), seconds(2));
+  EXPECT_EQ(clock.end.grace(seconds(30), 108'000), seconds(0));
+  EXPECT_EQ(clock.end.grace(seconds(30), 109'000), seconds(0));
+}
+
 }  // namespace
 }  // namespace ivy

@@ -5,6 +5,7 @@ The search uses /proc from outside the host. It starts no process on the host th
 """
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ OURS = re.compile(rb"(^|/)(ivyrun|ivy-[a-z]+)(-[0-9a-f]+)?$")
 SWEEP_SECONDS = 10
 SLURM_DAEMONS = (b"slurmctld", b"slurmscriptd", b"slurmd", b"munged")
 SLURM_PORTS = {6817, 6818}          # slurmctld, slurmd: Slurm's own defaults.
+NS_GET_PARENT = 0xb702  # ioctl_ns(2)
 SLURM_SOCKETS = "/srv/ivyshared/slurm/"
 
 
@@ -57,10 +59,24 @@ class Process:
                     b"IVY_JOB_ID=" in self.environment)
 
 
+def is_inside(descriptor, known):
+    """Returns whether a pid namespace is inside another one. `known` has the answers so far, by inode, and gets new ones."""
+    inode = os.fstat(descriptor).st_ino
+    if inode not in known:
+        known[inode] = False  # The outermost one has no parent.
+        with contextlib.suppress(OSError):
+            parent = fcntl.ioctl(descriptor, NS_GET_PARENT)
+            try:
+                known[inode] = is_inside(parent, known)
+            finally:
+                os.close(parent)
+    return known[inode]
+
+
 def processes_of(init_pid):
-    """Returns all processes of the host's pid namespace, except its init."""
+    """Returns all processes of the host's pid namespace and of those inside it, such as a pod's, except the host's init."""
     try:
-        namespace = os.readlink(f"/proc/{init_pid}/ns/pid")
+        inside = {os.stat(f"/proc/{init_pid}/ns/pid").st_ino: True}
     except OSError:
         return []
     found = []
@@ -68,8 +84,12 @@ def processes_of(init_pid):
         if entry.isdigit() and int(entry) != init_pid:
             # The namespaces of a zombie cannot be read; zombies_below() finds it through its parent.
             with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/{entry}/ns/pid") == namespace:
-                    found.append(Process(int(entry)))
+                descriptor = os.open(f"/proc/{entry}/ns/pid", os.O_RDONLY)
+                try:
+                    if is_inside(descriptor, inside):
+                        found.append(Process(int(entry)))
+                finally:
+                    os.close(descriptor)
     return found + zombies_below([init_pid, *(process.pid for process in found)])
 
 

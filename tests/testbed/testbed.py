@@ -125,21 +125,23 @@ class Testbed:
         return self._pid(f"node{number}") is not None
 
     @staticmethod
-    def _mount_points(pid):
+    def _mounts(pid):
+        """Returns the mounts that the process sees: id -> mount point."""
         with open(f"/proc/{pid}/mountinfo", encoding="utf-8") as file:
-            return {line.split()[4] for line in file}
+            return {fields[0]: fields[4] for fields in map(str.split, file)}
 
     def lost_mounts(self):
-        """Returns mount points that hosts have lost since they booted, as "node2: /etc/passwd".
+        """Returns mount points that hosts have made when they booted and have lost since, as "node2: /etc/passwd".
 
         If a program on this machine replaces a file by rename, as the installation of a package does with /etc/passwd, the
         kernel removes the bind mounts on that file from every host. The hosts then no longer have their own accounts.
+        The machine's mounts, of which each host has a copy, are not counted: the end of a container or of a network
+        namespace removes them at any time.
         """
         lost = []
         for number in filter(self.is_on, self.numbers()):
-            # Another run's temporary file systems are there if it had mounted them when the host booted.
-            at_boot = {path for path in self.read(f"node{number}/mounts").splitlines() if "/ivytest-" not in path}
-            lost += [f"node{number}: {path}" for path in sorted(at_boot - self._mount_points(self.init_pid(number)))]
+            now = set(self._mounts(self.init_pid(number)).values())
+            lost += [f"node{number}: {path}" for path in self.read(f"node{number}/mounts").splitlines() if path not in now]
         return lost
 
     def _in_switch(self, *command):
@@ -263,6 +265,7 @@ class Testbed:
             enter_cgroup(path)
         unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET |
                 CLONE_NEWCGROUP)
+        self.write(f"node{number}/inherited-mounts", " ".join(self._mounts("self")))
         settings = host_init.HostSettings(self, number)
         null = os.open("/dev/null", os.O_RDONLY)
         log = os.open(self.path(f"node{number}/init.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -285,7 +288,9 @@ class Testbed:
         os.close(reader)
         if said != b"ready":
             raise TestbedError(f"host {number} did not start: {said.decode() or 'no answer'}")
-        self.write(f"node{number}/mounts", "\n".join(sorted(self._mount_points(pid))))
+        inherited = self.read(f"node{number}/inherited-mounts").split()
+        made = {path for identifier, path in self._mounts(pid).items() if identifier not in inherited}
+        self.write(f"node{number}/mounts", "\n".join(sorted(made)))
         port = f"p{number}"
         # Like a real machine, a host keeps its MAC address over a reboot, so that its neighbours' tables remain valid.
         self._in_switch("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0",
