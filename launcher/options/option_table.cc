@@ -208,7 +208,8 @@ constexpr OptionEntry kTable[] = {
      "time from the first signal to SIGKILL (default: 5s after a failure, 30s if you stop the job). Ctrl-C sends "
      "SIGINT and SIGTERM one second later; any other stop sends SIGTERM immediately"},
     {"lease", "", "TIME", kLifecycle, kHonoured, kIvyrun,
-     "stop the workers if they lose contact with ivyrun for TIME (default: 10s, 60s in batch)"},
+     "stop the workers if they hear nothing from ivyrun for TIME (default: 10s, 60s in batch); if the connection "
+     "was closed, they wait 60s for another one"},
     {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun,
      "if a worker fails, restart all of them, at most N times (default 0; lost hosts of --nnodes MIN:MAX do not "
      "count); with --on-failure replace: replace at most N workers (default 3)"},
