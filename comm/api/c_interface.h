@@ -24,7 +24,7 @@ struct ivy_comm {
   std::unique_ptr<ivy::comm::JobMember> job;
   std::unique_ptr<ivy::comm::Communicator> communicator;
   ivy_comm* world = nullptr;
-  std::vector<ivy_comm*> groups;  // Only used by a world; guarded by `mutex`.
+  std::vector<ivy_comm*> groups;  // Only used by a world; guarded by `mutex` until it ends.
   std::mutex mutex;
   std::atomic<bool> is_ending{false};  // Only the thread that sets it ends the communicator.
   std::atomic<bool> is_in_repair{false};

@@ -362,11 +362,15 @@ std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome&
   // be slow, so a launcher that leaves skips it.
   const bool may_search = host.transport == Transport::kLocal && !exits_now_;
   const std::string module = missing_module(first.stderr_tail);
-  ModuleSearch search{"", &*facts, may_search ? &job_.request.caller : nullptr, {}, {}};
-  const std::string script = facts->program_path();
-  const std::vector<std::string> directories = {job_.options.working_directory,
-                                                script.substr(0, script.rfind('/'))};
-  search.project_directories = directories;
+  ModuleSearch search;
+  search.facts = &*facts;
+  if (may_search) search.caller = &job_.request.caller;
+  const std::string& program = facts->program_path();
+  const std::string& working_directory = job_.options.working_directory;
+  const std::string program_directory = program.substr(0, program.rfind('/'));
+  search.project_directories = {working_directory, program_directory};
+  if (!exits_now_ && program.ends_with(".py") && program_directory != working_directory)
+    search.unsearched_directory = working_directory;
   const std::string* const safe_path = find_variable(job_.request.caller, "PYTHONSAFEPATH");
   search.has_safe_path = !exits_now_ && safe_path != nullptr && !safe_path->empty();
   if (plan.hosts.size() > 1) {
@@ -376,7 +380,7 @@ std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome&
           (&end == &first || (!module.empty() && missing_module(end.stderr_tail) == module)))
         hosts.push_back(end.host);
     search.hosts = fold_host_names(hosts);
-    if (!exits_now_) search.own_directories = directories;
+    if (!exits_now_) search.own_directories = search.project_directories;
   }
   return text + missing_module_text(module, search) +
          missing_library_text(first.stderr_tail, search);

@@ -84,8 +84,9 @@ void describe_hosts(const JobPlan& plan, ctl::JobDescription& job) {
   }
 }
 
-// Records every option that is read after the start of the workers, except --events: the program
-// that read the events has exited with the launcher.
+// Records the options that are read after the start of the workers, with these exceptions: --events,
+// because the program that read the events has exited with the launcher; --hosts-from; and the
+// options about the end of an allocation, which only the first launcher watches.
 void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   for (const std::string& word : options.command) recorded.add_command(word);
   recorded.set_working_directory(options.working_directory);

@@ -167,6 +167,13 @@ std::string missing_module_text(const std::string& module, const ModuleSearch& s
   note.where = search.hosts;
   note.cause = interpreter;
   note.fix = install_advice(module, interpreter);
+  if (!search.unsearched_directory.empty() && holds(search.unsearched_directory, module)) {
+    note.fix =
+        "it is in " + search.unsearched_directory +
+        ", which Python does not search for a script in another directory: use -x PYTHONPATH=" +
+        search.unsearched_directory + ", or -m with the script's dotted name";
+    return render(note);
+  }
   const auto beside =
       std::find_if(search.project_directories.begin(), search.project_directories.end(),
                    [&](const std::string& folder) { return holds(folder, module); });

@@ -21,8 +21,10 @@ struct ModuleSearch {
   std::string hosts;  // "node[2-3]"; empty if the job has one host.
   const HostFacts* facts = nullptr;
   const Environment* caller = nullptr;  // The launcher's, if it is the same machine.
-  // Directories of this machine that may contain the user's own modules: the script's and the
-  // working directory.
+  // The working directory on this machine, if the program is a script in another directory: Python
+  // searches only that one. Empty otherwise.
+  std::string unsearched_directory;
+  // Directories of this machine that Python searches for the user's own modules.
   std::vector<std::string> own_directories;
   // Directories of this machine that may contain a virtual environment, .venv.
   std::vector<std::string> project_directories;

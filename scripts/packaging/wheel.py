@@ -13,9 +13,10 @@ import zipfile
 import trees
 
 PYTHON = os.path.join(trees.REPOSITORY, "comm/python")
-# Documentation and the systemd unit, which pip's users look for elsewhere; files for CMake and pkg-config, which need
-# links, as a wheel cannot have; the library under its full version, because add_tree() adds it as libivycomm.so.1.
-LEFT_OUT = re.compile(r"^(share/doc/|lib/systemd/|lib/cmake/|lib/pkgconfig/|lib/libivycomm\.so\.\d+\.)")
+# Examples and the systemd unit, which pip's users look for elsewhere (the pages of docs/, which help and messages name,
+# stay); files for CMake and pkg-config, which need links, as a wheel cannot have; the library under its full version,
+# because add_tree() adds it as libivycomm.so.1.
+LEFT_OUT = re.compile(r"^(share/doc/ivyrun/(?!docs/)|lib/systemd/|lib/cmake/|lib/pkgconfig/|lib/libivycomm\.so\.\d+\.)")
 METADATA = """Metadata-Version: 2.1
 Name: ivyrun
 Version: {version}

@@ -142,6 +142,8 @@ def test_the_programs_of_the_wheel(local, environment):
     for name in ("ivyrun", "ivyctl", "ivy-agent", "ivy-rendezvous", "ivy-node"):
         done = local.run_program(f"{environment}/bin/{name}", "--version")
         assert done.code == 0 and done.out_lines[0].startswith(name), done
+    # Help and messages name pages of docs/.
+    assert os.path.exists(f"{environment}/share/doc/ivyrun/docs/apps.md")
     done = local.run_program(f"{environment}/bin/ivyctl", "ps")
     # Other users' tests may run jobs beside this one.
     assert done.code == 0 and ("no running jobs" in all_text(done) or done.out.startswith(b"JOB")), done

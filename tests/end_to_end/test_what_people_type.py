@@ -232,6 +232,17 @@ def test_a_module_that_safe_path_hides_is_named(local):
     assert f"it is in {local.directory}, which Python skips because of PYTHONSAFEPATH" in done.err_text, done
 
 
+def test_a_module_in_the_working_directory_of_a_script_elsewhere_is_named(local):
+    local.file("mine_too.py", "")
+    os.makedirs(os.path.join(local.directory, "scripts"))
+    local.file("scripts/train.py", "import mine_too\n")
+    done = local.run("-n", "1", "scripts/train.py")
+    assert done.code == 1, done
+    assert f"it is in {local.directory}, which Python does not search" in done.err_text, done
+    assert local.run("-n", "1", "-x", f"PYTHONPATH={local.directory}", "scripts/train.py").code == 0
+    assert local.run("-n", "1", "-m", "scripts.train").code == 0
+
+
 def test_a_module_of_the_projects_own_environment(local):
     """uv and poetry make ./.venv; a VIRTUAL_ENV that has been removed is often left in a shell."""
     for folder in (".venv/bin", ".venv/lib/python3.11/site-packages/onlyhere"):

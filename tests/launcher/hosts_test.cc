@@ -185,6 +185,8 @@ TEST(HostfileTest, ErrorsNameLineAndColumn) {
       {"", "error hosts.txt: the file lists no hosts"},
       {"# nothing\n\n", "error hosts.txt: the file lists no hosts"},
       {"a\nb slots=x\n", "error hosts.txt:2:9: \"x\" is not a number of slots (1 to 8192)"},
+      {"a slots=2\u00a0\n",
+       "error hosts.txt:1:9: \"2<U+00A0>\" is not a number of slots (1 to 8192)"},
       {"a\n  b cores=4\n", "error hosts.txt:2:5: unknown key \"cores\""},
       {"h:1 slots=2\n",
        "error hosts.txt:1:5: \"slots=2\" contradicts slots=1, given earlier for h"},
