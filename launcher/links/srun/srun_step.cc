@@ -345,7 +345,7 @@ void SrunStep::take_tasks_ended(const TasksEnded& ended) {
 }
 
 void SrunStep::child_exited(const ExitStatus& status) {
-  const Error error = srun_failure(stderr_tail_, "has ended (" + describe(status) + ")");
+  const Error error = srun_failure(stderr_tail_, "exited (" + describe(status) + ")");
   log::debug("step: " + error.message);
   if (done_) {
     ending_.stop();
