@@ -14,7 +14,7 @@ set(IVY_LAUNCH_CORE_SOURCES
   options/toml_file.cc options/transport_kind.cc
   plan/allocation.cc plan/app_plan.cc plan/batch_hosts.cc plan/core_split.cc
   plan/device_and_slurm_variables.cc plan/device_checks.cc plan/device_plan.cc plan/explain_env.cc
-  plan/failure_policy.cc plan/flux_hosts.cc plan/framework_variables.cc plan/jax_variables.cc
+  plan/failure_policy.cc plan/framework_variables.cc plan/jax_variables.cc
   plan/master_address.cc plan/mpi_plan.cc plan/placement.cc plan/plan.cc plan/plan_checks.cc
   plan/plan_context.cc plan/plan_text.cc plan/restart_policy.cc plan/topology_order.cc plan/worker_environment.cc
   plan/worker_ports.cc

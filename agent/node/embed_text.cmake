@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DFROM=FILE -DTO=FILE.inc -P embed_text.cmake: writes a file as a raw string literal of C++, to be included where
-# a string may stand. Runs no program of the build, so that it works when cross-compiling.
+# cmake -DFROM=FILE -DTO=FILE.inc -P embed_text.cmake: writes a file as a raw string literal of C++, which sources
+# include as an expression. Runs no program of the build, so that it works when cross-compiling.
 file(READ ${FROM} text)
 string(FIND "${text}" ")text\"" at)
 if(NOT at EQUAL -1)

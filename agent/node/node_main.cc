@@ -2,10 +2,15 @@
 // ivy-node: the one static binary that is sent to a host. Its first argument selects the role.
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,7 +22,9 @@
 #include "proto/contract/build.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"
-#include "rendezvous/client/key_waits.h"
+#include "proto/os/process.h"
+#include "rendezvous/client/client.h"
+#include "rendezvous/client/token_file.h"
 #include "rendezvous/server/pmi_serve.h"
 #include "rendezvous/server/serve.h"
 
@@ -40,17 +47,55 @@ int print_usage() {
   return kExitUsage;
 }
 
+// Connects to the store that the worker's environment variables name.
+Result<std::unique_ptr<store::Client>> dial_store_as_worker() {
+  store::ClientOptions to;
+  to.address = own_variable("IVY_STORE");
+  to.job_id = own_variable("IVY_JOB_ID");
+  to.generation =
+      static_cast<std::uint32_t>(std::strtoul(own_variable("IVY_GENERATION").c_str(), nullptr, 10));
+  to.token = IVY_TRY(store::read_token(own_variable("IVY_TOKEN_FILE")));
+  return store::Client::connect(to);
+}
+
+// The store for app-run. Each wait runs on its own connection and thread.
 class AppStoreClient final : public AppStore {
  public:
-  Result<void> connect() override { return waits_.connect(); }
-  void set(const std::string& key) override { waits_.set(key); }
-  void wait(std::vector<std::string> keys, std::function<void(bool)> over) override {
-    waits_.wait(std::move(keys), std::move(over));
+  ~AppStoreClient() { cancel_waits(); }
+
+  Result<void> connect() override {
+    client_ = IVY_TRY(dial_store_as_worker());
+    return {};
   }
-  void leave() override { waits_.leave(); }
+  void set(const std::string& key) override { (void)client_->set(key, "1"); }
+  // Blocks while it connects; if that fails, it calls over(false) itself.
+  void wait(std::vector<std::string> keys, std::function<void(bool)> over) override {
+    constexpr std::chrono::hours kAlmostForever{24 * 364};
+    Result<std::unique_ptr<store::Client>> client = dial_store_as_worker();
+    if (!client.ok()) return over(false);
+    KeyWait& wait = waits_.emplace_back();
+    wait.client = std::move(client).value();
+    wait.thread =
+        std::thread([to = wait.client.get(), keys = std::move(keys), over = std::move(over)] {
+          over(to->wait(keys, kAlmostForever).ok());
+        });
+  }
+  void leave() override { cancel_waits(); }
 
  private:
-  store::KeyWaits waits_;
+  struct KeyWait {
+    std::unique_ptr<store::Client> client;
+    std::thread thread;
+  };
+
+  void cancel_waits() {
+    for (const KeyWait& wait : waits_) wait.client->cancel();
+    for (KeyWait& wait : waits_) wait.thread.join();
+    waits_.clear();
+  }
+
+  std::unique_ptr<store::Client> client_;
+  std::vector<KeyWait> waits_;
 };
 
 int run_app_role(int argc, char** argv) {

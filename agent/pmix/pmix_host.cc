@@ -31,10 +31,9 @@ std::optional<store::ClientOptions> store_of(const MpiServerOptions& options,
 
 }  // namespace
 
-PmixHost::PmixHost(MpiServerOptions options, const std::string& secret,
-                   std::function<void(const std::string& line)> send_line)
+PmixHost::PmixHost(MpiServerOptions options, const std::string& secret, PmixLines& lines)
     : options_(std::move(options)),
-      send_line_(std::move(send_line)),
+      lines_(lines),
       layout_(options_.ranks_on_hosts, options_.host_names),
       name_(pmix_namespace(options_.job_id, options_.generation, secret)),
       exchange_(options_.host, layout_.hosts(), store_of(options_, secret)),
@@ -77,7 +76,7 @@ Result<std::uint16_t> PmixHost::port(pid_t process) {
   const Result<void> ready = ensure_started(read_rank_process(process));
   if (!ready.ok()) {
     const Error& why = ready.error();
-    send_line_(error_line(why.fix.empty() ? why.message : why.message + "; " + why.fix));
+    lines_.send_line(error_line(why.fix.empty() ? why.message : why.message + "; " + why.fix));
     return why;
   }
   Result<std::uint16_t> port = 0;
@@ -116,12 +115,12 @@ bool PmixHost::is_oversubscribed() const {
   return ranks > static_cast<std::uint32_t>(CPU_COUNT_S(bytes, processors.get()));
 }
 
-void PmixHost::on_joined(std::uint32_t rank) { send_line_(joined_line(rank)); }
-void PmixHost::on_left(std::uint32_t rank) { send_line_(left_line(rank)); }
-void PmixHost::on_vanished(std::uint32_t rank) { send_line_(vanished_line(rank)); }
+void PmixHost::on_joined(std::uint32_t rank) { lines_.send_line(joined_line(rank)); }
+void PmixHost::on_left(std::uint32_t rank) { lines_.send_line(left_line(rank)); }
+void PmixHost::on_vanished(std::uint32_t rank) { lines_.send_line(vanished_line(rank)); }
 
 void PmixHost::on_aborted(std::uint32_t rank, int code, std::string_view text) {
-  send_line_(abort_line(rank, code, text));
+  lines_.send_line(abort_line(rank, code, text));
 }
 
 void PmixHost::on_spawn_rejected(std::uint32_t rank) {
@@ -170,8 +169,8 @@ void PmixHost::on_group(GroupRequest request, GroupAnswer answer) {
 // only at the job's end.
 void PmixHost::report_failed_fence(const Error& why) {
   if (why.code == Code::kCancelled) return;
-  send_line_(error_line("the MPI ranks on host " + layout_.name(options_.host) +
-                        " cannot reach the others: " + why.message));
+  lines_.send_line(error_line("the MPI ranks on host " + layout_.name(options_.host) +
+                              " cannot reach the others: " + why.message));
 }
 
 void PmixHost::on_data_request(std::uint32_t rank, BlobAnswer answer) {

@@ -6,7 +6,6 @@
 // process exits, so it is never destroyed.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,12 +25,19 @@
 
 namespace ivy {
 
+// Receives the lines of event_line.h. Thread: any. Implemented by the program (pmix_main.cc).
+class PmixLines {
+ public:
+  virtual void send_line(const std::string& line) = 0;
+
+ protected:
+  ~PmixLines() = default;
+};
+
 class PmixHost final : private PmixServerEvents, private DirectModexActions {
  public:
-  // `secret`: the job's token, or empty. `send_line` receives lines of event_line.h from any
-  // thread.
-  PmixHost(MpiServerOptions options, const std::string& secret,
-           std::function<void(const std::string& line)> send_line);
+  // `secret`: the job's token, or empty. `lines` must outlive the process's other threads.
+  PmixHost(MpiServerOptions options, const std::string& secret, PmixLines& lines);
 
   // Directories for files of libpmix and the ranks; the caller removes them.
   struct Directories {
@@ -68,7 +74,7 @@ class PmixHost final : private PmixServerEvents, private DirectModexActions {
   void report_failed_fence(const Error& why);
 
   const MpiServerOptions options_;
-  const std::function<void(const std::string& line)> send_line_;
+  PmixLines& lines_;
   const JobLayout layout_;
   const std::string name_;
   Directories directories_;

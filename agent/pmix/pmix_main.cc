@@ -36,12 +36,12 @@ constexpr int kUsage = 2;
 
 // Writes lines for the supervisor. libpmix also prints to standard output, so that is redirected to
 // standard error.
-class EventPipe {
+class EventPipe final : public PmixLines {
  public:
   EventPipe() : pipe_(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)) {
     dup2(STDERR_FILENO, STDOUT_FILENO);
   }
-  void send_line(const std::string& line) {
+  void send_line(const std::string& line) override {
     const std::lock_guard lock(mutex_);
     write_all(pipe_.get(), line, WhenFull::kWait);
   }
@@ -100,8 +100,7 @@ Result<void> serve(const MpiServerOptions& options, EventPipe& events,
                                       std::to_string(options.generation),
                                   files.session());
   // Never destroyed: libpmix's thread may call its handlers until the process exits.
-  auto* const host =
-      new PmixHost(options, secret, [&](const std::string& line) { events.send_line(line); });
+  auto* const host = new PmixHost(options, secret, events);
   return host->serve({files.server(), files.session(), segments.path()}, until);
 }
 

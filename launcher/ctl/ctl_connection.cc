@@ -193,7 +193,7 @@ std::string ended_text(const EndedJob& ended) {
   // For "note[IVY-R003]: stopped by ivyctl", keep only the text after the launcher's prefix.
   if (const std::size_t at = printed.cause.find("]: "); at != std::string::npos)
     if (printed.cause.find("[IVY-") < at) printed.cause.erase(0, at + 3);
-  return "job " + short_id(ended.job_id) + " has ended: " + how_it_ended(printed);
+  return "job " + short_id(ended.job_id) + " has finished: " + how_it_ended(printed);
 }
 
 }  // namespace ivy

@@ -72,7 +72,7 @@ Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size);
 Result<void> add_ranks(const ShowRanks& wanted, const LauncherDirectory& directory,
                        google::protobuf::RepeatedPtrField<ctl::RankRange>& ranges);
 
-// Returns "job 3f2a has ended: succeeded (exit code 0)".
+// Returns "job 3f2a has finished: succeeded (exit code 0)".
 std::string ended_text(const EndedJob& ended);
 
 }  // namespace ivy

@@ -100,7 +100,7 @@ int report_end(const std::string& job_id, const std::string& where, bool has_end
                milliseconds timeout) {
   const std::string id = "job " + short_id(job_id);
   if (has_ended) {
-    ctl_note(id + " has ended on " + where);
+    ctl_note(id + " has finished on " + where);
     return 0;
   }
   return ctl_fail({Code::kDeadlineExceeded,

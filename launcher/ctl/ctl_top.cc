@@ -318,7 +318,7 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
     if (!valid.ok()) return ctl_fail(valid.error());
     if (!now.ok()) {
       if (const auto failure = why_top_failed(job, now.error())) return ctl_fail(*failure);
-      ctl_note("job " + short_id(job.directory.job_id) + " has ended");
+      ctl_note("job " + short_id(job.directory.job_id) + " has finished");
       return 0;
     }
     const std::size_t lines = std::max(terminal_lines(), kOtherLines + 1) - kOtherLines;

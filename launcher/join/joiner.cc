@@ -563,7 +563,7 @@ void Joiner::redial() {
   if (exit_code_) return;
   if (node_ && node_->has_ended()) return give_up();
   print("ivyrun: " +
-        (output_ ? "the connection to node 0 at " + head() + " has ended"
+        (output_ ? "the connection to node 0 at " + head() + " was closed"
                  : "node 0 at " + head() + " closed the connection") +
         "; reconnecting\n");
   // In a later turn, because this may be called by the coroutine that dial() is to start again.

@@ -31,15 +31,17 @@ if(TARGET ivy-node)
   find_program(IVY_ZSTD zstd REQUIRED)
   add_executable(ivy_unpack unpack/unpack_main.c)
   target_link_libraries(ivy_unpack PRIVATE ${IVY_ZSTD_ARCHIVE} gcc)
-  target_compile_options(ivy_unpack PRIVATE -Os -ffreestanding -fno-tree-loop-distribute-patterns -fno-stack-protector
-    -fno-sanitize=all -ffunction-sections)
+  # It has no C library: no runtime for stack guards or sanitizers, and its memcpy() and memset() are loops, which GCC
+  # would otherwise compile into calls of themselves (-fno-tree-loop-distribute-patterns).
+  target_compile_options(ivy_unpack PRIVATE
+    -Os -ffreestanding -fno-tree-loop-distribute-patterns -fno-stack-protector -fno-sanitize=all)
   target_link_options(ivy_unpack PRIVATE -static -nostdlib -nostartfiles -no-pie -fno-sanitize=all -Wl,--gc-sections -s)
   set_target_properties(ivy_unpack PROPERTIES POSITION_INDEPENDENT_CODE OFF OUTPUT_NAME unpack
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/ivyrun)
   set(IVY_BUNDLED_FILES $<TARGET_FILE:ivy-node> $<TARGET_FILE:ivy-probe> $<TARGET_FILE:ivy-pmix>
       ${IVY_SENT_LIBRARY} ${IVY_SENT_EXTENSIONS} $<TARGET_FILE:ivycomm_jax>
       $<TARGET_FILE:ivy_nccl_profiler> ${IVY_PYTHON_ARCHIVE} ${IVY_PYTHON_HOOK})
-  set(IVY_BUNDLE_LEVEL 9 CACHE STRING "How hard the bundle is compressed; packages take 19, which takes ten seconds more")
+  set(IVY_BUNDLE_LEVEL 9 CACHE STRING "zstd level of the bundle; packages use 19, which takes ten seconds longer")
   set(IVY_BUNDLE ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.run)
   add_custom_command(OUTPUT ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256
     COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} -DUNPACK=$<TARGET_FILE:ivy_unpack>
@@ -49,12 +51,13 @@ if(TARGET ivy-node)
     DEPENDS ivy_unpack ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler
             ${IVY_SENT_LIBRARY} ${IVY_SENT_EXTENSIONS} ${IVY_PYTHON_ARCHIVE}
             ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
-  # A launcher sends each host the bundle of the host's architecture: that of another build is copied next to its own.
-  set(IVY_LAUNCHER_BUILD "" CACHE PATH "The build folder of another architecture's launcher that is to send this bundle")
+  # A launcher sends each host the bundle of the host's architecture, so this one is copied next to the launcher's own.
+  set(IVY_LAUNCHER_BUILD "" CACHE PATH "Build folder of a launcher for another architecture, which sends this bundle")
   set(copy)
   if(IVY_LAUNCHER_BUILD)
     set(copy COMMAND ${CMAKE_COMMAND} -E make_directory ${IVY_LAUNCHER_BUILD}/lib/ivyrun
-        COMMAND ${CMAKE_COMMAND} -E copy_if_different ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256 ${IVY_LAUNCHER_BUILD}/lib/ivyrun)
+        COMMAND ${CMAKE_COMMAND} -E copy_if_different
+                ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256 ${IVY_LAUNCHER_BUILD}/lib/ivyrun)
   endif()
   add_custom_target(ivy_bundle ALL ${copy} DEPENDS ${IVY_BUNDLE} VERBATIM)
 endif()

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "launcher/plan/batch_hosts.h"
-#include "launcher/plan/flux_hosts.h"
 
 namespace ivy {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the hosts of the job in which ivyrun was started from the variables of PBS (also below
-// PALS), LSF and Grid Engine. These hosts are then reached like any others. Slots are parsed but
-// not used: they count processors, but there is one worker per accelerator. Pure except for the
-// inputs; thread: any.
+// PALS), LSF and Grid Engine, or from Flux, which sets no variable with them, but whose command
+// knows them. These hosts are then reached like any others. Slots are parsed but not used: they
+// count processors, but there is one worker per accelerator. Pure except for the inputs; thread:
+// any.
 #pragma once
 
 #include <optional>
@@ -24,6 +25,16 @@ struct BatchHosts {
 // hosts cannot be read or parsed, or if the job has several hosts and no list.
 Result<std::optional<BatchHosts>> read_batch_hosts(const Environment& environment,
                                                    AllocationInputs& inputs);
+
+// Returns true for a task of `flux run` or `flux submit`.
+bool is_flux_task(const Environment& environment);
+
+// Reads the hosts of the Flux instance in which ivyrun was started (`flux alloc`, `flux batch`).
+// Returns std::nullopt if FLUX_URI is not set, if it leads to another user's instance (the
+// system's, which is not an allocation), and for a task. Returns an error if the flux command fails
+// or lists no hosts.
+Result<std::optional<BatchHosts>> read_flux_hosts(const Environment& environment,
+                                                  AllocationInputs& inputs);
 
 // Parses the names in `words`, without repetitions. `origin` is for messages.
 Result<std::vector<std::string>> distinct_hosts(const std::vector<std::string>& words,

@@ -23,6 +23,30 @@ constexpr std::int64_t kSameSignalWindow = 2 * kSecond;
 // peers may notice broken connections a heartbeat earlier.
 constexpr std::int64_t kLossWindow = 2 * kSecond;
 
+// In the order of the enumeration.
+constexpr std::array<ReasonRow, 12> kLauncherReasons = {{
+    {LauncherReason::kNone, "ok", kExitInternal},                  // Outcome has the exit code.
+    {LauncherReason::kInterrupted, "interrupted", kExitInternal},  // Its signal gives the code.
+    {LauncherReason::kTimeout, "timeout", kExitTimeout},
+    {LauncherReason::kStalled, "stalled", kExitStalled},
+    {LauncherReason::kHostLost, "host_lost", kExitHostLost},
+    {LauncherReason::kSupervisorLost, "supervisor_lost", kExitHostLost},
+    {LauncherReason::kStoreLost, "store_lost", kExitHostLost},
+    {LauncherReason::kOutputClosed, "output_closed", kExitOutputClosed},
+    {LauncherReason::kPreempted, "preempted", kExitPreempted},
+    {LauncherReason::kHostsNotUp, "hosts_not_up", kExitHostsNotUp},
+    {LauncherReason::kRejected, "refused", kExitRejected},
+    {LauncherReason::kInternal, "internal", kExitInternal},
+}};
+
+constexpr bool has_a_row_for_each_reason() {
+  for (std::size_t index = 0; index < kLauncherReasons.size(); ++index) {
+    if (kLauncherReasons[index].reason != static_cast<LauncherReason>(index)) return false;
+  }
+  return kLauncherReasons.back().reason == LauncherReason::kInternal;
+}
+static_assert(has_a_row_for_each_reason());
+
 // Tie-breaker for exits that the clocks cannot order: the likelihood of being the cause.
 enum class Weight { kSymptom, kExitCode, kSignal, kOutOfMemory };
 
@@ -102,32 +126,6 @@ bool worker_came_first(const WorkerEnd& end, const LauncherEnd& launcher_end) {
   }
 }
 
-int code_of(LauncherReason reason) {
-  switch (reason) {
-    case LauncherReason::kHostsNotUp:
-      return kExitHostsNotUp;
-    case LauncherReason::kHostLost:
-    case LauncherReason::kSupervisorLost:
-    case LauncherReason::kStoreLost:
-      return kExitHostLost;
-    case LauncherReason::kRejected:
-      return kExitRejected;
-    case LauncherReason::kTimeout:
-      return kExitTimeout;
-    case LauncherReason::kStalled:
-      return kExitStalled;
-    case LauncherReason::kPreempted:
-      return kExitPreempted;
-    case LauncherReason::kOutputClosed:
-      return kExitOutputClosed;
-    case LauncherReason::kNone:
-    case LauncherReason::kInterrupted:
-    case LauncherReason::kInternal:
-      break;
-  }
-  return kExitInternal;
-}
-
 void blame_launcher(Outcome& outcome, const LauncherEnd& launcher_end) {
   if (launcher_end.reason == LauncherReason::kInterrupted) {
     outcome.exit_code = 128 + launcher_end.signal;
@@ -135,7 +133,7 @@ void blame_launcher(Outcome& outcome, const LauncherEnd& launcher_end) {
     return;
   }
   const int given_code = launcher_end.diagnostic.exit_code;
-  outcome.exit_code = given_code != 0 ? given_code : code_of(launcher_end.reason);
+  outcome.exit_code = given_code != 0 ? given_code : reason_row(launcher_end.reason).exit_code;
 }
 
 void blame_worker(Outcome& outcome, const WorkerEnd& end) {
@@ -187,6 +185,10 @@ std::string copy_traceback(std::string_view tail, std::size_t at, std::string_vi
 }
 
 }  // namespace
+
+const ReasonRow& reason_row(LauncherReason reason) {
+  return kLauncherReasons[static_cast<std::size_t>(reason)];
+}
 
 // A shell between us and the program reports the signal as an exit code.
 bool was_abort(const ExitStatus& status) { return status.shell_code() == 128 + SIGABRT; }

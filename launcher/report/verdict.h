@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/report/diagnostic.h"
@@ -53,6 +54,16 @@ enum class LauncherReason {
   kRejected,
   kInternal
 };
+
+// The name of a reason in the verdict for programs, and ivyrun's exit code for it unless the
+// diagnostic has one.
+struct ReasonRow {
+  LauncherReason reason;
+  std::string_view name;
+  int exit_code;
+};
+
+const ReasonRow& reason_row(LauncherReason reason);
 
 struct LauncherEnd {
   LauncherReason reason = LauncherReason::kNone;

@@ -18,10 +18,10 @@ constexpr std::size_t kMaxEarlyBytes = 1u << 20;
 
 }  // namespace
 
-LauncherLog::LauncherLog(std::string folder, std::string job_id, std::function<void()> done)
+LauncherLog::LauncherLog(std::string folder, std::string job_id, FileEvents& owner)
     : folder_(std::move(folder)),
       job_id_(std::move(job_id)),
-      writer_(kMaxEarlyBytes, std::move(done)) {}
+      writer_(kMaxEarlyBytes, [&owner] { owner.file_progressed(); }) {}
 
 LauncherLog::~LauncherLog() {
   if (file_ != 0) writer_.close(file_);

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/screen/rank_file_set.h"
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/file_writer.h"
@@ -16,9 +17,7 @@ namespace ivy {
 
 class LauncherLog {
  public:
-  // done: take_done() has new results. Called on the writer's thread, where it may only wake the
-  // loop.
-  LauncherLog(std::string folder, std::string job_id, std::function<void()> done);
+  LauncherLog(std::string folder, std::string job_id, FileEvents& owner);
   ~LauncherLog();
 
   static std::string path_in(const std::string& folder) { return folder + "/ivyrun.log"; }

@@ -43,33 +43,9 @@ boost::json::object failure_object(const SummaryInputs& inputs, std::size_t inde
 std::string_view reason_name(const SummaryInputs& inputs) {
   // Also if it could not be started, although the exit code is then ivyrun's.
   if (inputs.outcome->first) return "worker";
-  switch (inputs.launcher_end->reason) {
-    case LauncherReason::kNone:
-      return inputs.outcome->exit_code == 0 ? "ok" : "output";
-    case LauncherReason::kInterrupted:
-      return "interrupted";
-    case LauncherReason::kTimeout:
-      return "timeout";
-    case LauncherReason::kStalled:
-      return "stalled";
-    case LauncherReason::kHostLost:
-      return "host_lost";
-    case LauncherReason::kSupervisorLost:
-      return "supervisor_lost";
-    case LauncherReason::kStoreLost:
-      return "store_lost";
-    case LauncherReason::kOutputClosed:
-      return "output_closed";
-    case LauncherReason::kPreempted:
-      return "preempted";
-    case LauncherReason::kHostsNotUp:
-      return "hosts_not_up";
-    case LauncherReason::kRejected:
-      return "refused";
-    case LauncherReason::kInternal:
-      return "internal";
-  }
-  return "internal";
+  const LauncherReason reason = inputs.launcher_end->reason;
+  if (reason == LauncherReason::kNone && inputs.outcome->exit_code != 0) return "output";
+  return reason_row(reason).name;
 }
 
 boost::json::object end_object(const WorkerEnd& end, std::int64_t started_at_ns) {

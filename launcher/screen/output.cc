@@ -67,23 +67,22 @@ Output::Output(boost::asio::io_context& loop, const OutputOptions& options, std:
       job_id_(std::move(job_id)),
       owner_(owner),
       remote_output_(remote_output),
-      files_(waker()),
+      files_(*this),
       credit_(loop, owner, [this] { return files_.has_room(); }),
       finish_timer_(loop) {
+  FileEvents& self = *this;
   if (target == OutputTarget::kBackground)
-    log_ = std::make_unique<LauncherLog>(options_.log_dir, job_id_, waker());
+    log_ = std::make_unique<LauncherLog>(options_.log_dir, job_id_, self);
   else if (options_.overflow == OverflowChoice::kDrop)
     stall_limit_ = kDropFinishLimit;
   add_stream(0);
   if (!is_same_location(STDOUT_FILENO, STDERR_FILENO)) add_stream(1);
 }
 
-std::function<void()> Output::waker() {
-  return [this, &loop = loop_, alive = alive_] {
-    boost::asio::post(loop, [this, alive] {
-      if (*alive) writers_progressed();
-    });
-  };
+void Output::file_progressed() {
+  boost::asio::post(loop_, [this, alive = alive_] {
+    if (*alive) writers_progressed();
+  });
 }
 
 void Output::add_stream(std::size_t index) {

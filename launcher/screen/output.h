@@ -38,7 +38,7 @@ namespace ivy {
 // The destination of a job's output: this process's console, or files only.
 enum class OutputTarget { kConsole, kBackground };
 
-class Output final : private ConsoleStreamEvents {
+class Output final : private ConsoleStreamEvents, private FileEvents {
  public:
   // remote_output: in torchrun mode, the other ivyruns; else null. It and the owner outlive the
   // output.
@@ -118,6 +118,8 @@ class Output final : private ConsoleStreamEvents {
   }
   void stream_progressed() override { check_finished(); }
   void stream_failed(const ConsoleStream& stream, int errno_value) override;
+  // FileEvents
+  void file_progressed() override;
 
   void add_stream(std::size_t index);
   bool is_shown_remotely(int host_index) const {
@@ -126,7 +128,6 @@ class Output final : private ConsoleStreamEvents {
   ConsoleStream* stream_of(int stream) const;
   bool is_shown(const RankLocation& location, int stream) const;
   void add_sources(const LabelStyle& style, const RankLocation& location);
-  std::function<void()> waker();
   void writers_progressed();
   void watch_for_stall();
   std::uint64_t written() const;
@@ -140,7 +141,7 @@ class Output final : private ConsoleStreamEvents {
   RemoteOutput* const remote_output_;
   OutputFollower* follower_ = nullptr;
   bool is_closed_ = false;  // output_closed() has been called.
-  // The writers' threads hold it, so that they do not wake an output that was destroyed.
+  // Set to false by the destructor, after which queued wake-ups of the loop do nothing.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   RankFiles files_;
   std::unique_ptr<LauncherLog> log_;  // Null unless the job runs in the background.

@@ -93,8 +93,6 @@ FileWriter::Opener log_opener(const std::string& path, bool appends,
   };
 }
 
-RankFileSet::RankFileSet(std::function<void()> done) : writer_(kMaxQueuedBytes, std::move(done)) {}
-
 RankFileSet::~RankFileSet() {
   close_all();
   writer_.wait_idle(kCloseLimit);

@@ -34,6 +34,16 @@ void link_latest(const std::string& directory, const std::string& job_id);
 FileWriter::Opener log_opener(const std::string& path, bool appends,
                               std::shared_ptr<std::uint64_t> size = nullptr);
 
+// Implemented by class Output, which owns the files.
+class FileEvents {
+ public:
+  // take_done() has new results. Called on a writer's thread, where it may only wake the loop.
+  virtual void file_progressed() = 0;
+
+ protected:
+  ~FileEvents() = default;
+};
+
 class RankFileSet {
  public:
   // Maximum bytes waiting to be written; see has_room().
@@ -41,9 +51,8 @@ class RankFileSet {
   // How long the destructor waits for the files to be closed.
   static constexpr std::chrono::milliseconds kCloseLimit{200};
 
-  // done: take_done() has new results. Called on the writer's thread, where it may only wake the
-  // loop.
-  explicit RankFileSet(std::function<void()> done);
+  explicit RankFileSet(FileEvents& owner)
+      : writer_(kMaxQueuedBytes, [&owner] { owner.file_progressed(); }) {}
   // Gives a responsive file system kCloseLimit to close the files.
   ~RankFileSet();
   RankFileSet(const RankFileSet&) = delete;

@@ -24,9 +24,7 @@ struct RankLocation {
 
 class RankFiles {
  public:
-  // moved: take_done() has new results. Called on a writer's thread, where it may only wake the
-  // loop.
-  explicit RankFiles(const std::function<void()>& moved) : log_dir_(moved), pattern_(moved) {}
+  explicit RankFiles(FileEvents& owner) : log_dir_(owner), pattern_(owner) {}
 
   struct Request {
     const OutputOptions& options;

@@ -79,7 +79,7 @@ std::string shortened(std::string text) {
 
 constexpr const char* kComplete = "all ranks of the job at this address have already joined";
 
-class RendezvousProcess {
+class RendezvousProcess final : private SupervisorOrders {
  public:
   RendezvousProcess(ServeOptions options, const std::string& token)
       : options_(std::move(options)), server_(loop_, server_options(token)) {}
@@ -101,8 +101,6 @@ class RendezvousProcess {
       if (!error) loop_.stop();
     });
     report_count_on_signal();
-    supervisor_.on_put(
-        [this](std::string key, std::string value) { put(std::move(key), std::move(value)); });
     supervisor_.start();
     if (options_.owner_fd >= 0) watch_owner();
     if (options_.stall_seconds > 0) watch_for_stalls();
@@ -137,13 +135,14 @@ class RendezvousProcess {
     return server;
   }
 
-  void begin(std::uint32_t generation) {
+  // SupervisorOrders
+  void begin_generation(std::uint32_t generation) override {
     server_.begin_generation(generation);
     supervisor_.acknowledge(generation);
   }
 
   // Sets a key of the native dialect, as a client of the current generation would.
-  void put(std::string key, std::string value) {
+  void put(std::string key, std::string value) override {
     Engine& engine = server_.engine();
     ClientInfo info;
     info.generation = engine.generation();
@@ -157,7 +156,9 @@ class RendezvousProcess {
     server_.answer(replies);
   }
 
-  void end_of_control() {
+  void all_joined() override { server_.reject_joins(kComplete); }
+
+  void orders_ended() override {
     if (options_.owner_fd < 0) return loop_.stop();
     serve_the_last();
   }
@@ -205,9 +206,7 @@ class RendezvousProcess {
   Server server_;
   boost::asio::signal_set signals_{loop_, SIGTERM, SIGINT};
   boost::asio::signal_set count_signal_{loop_, SIGUSR1};
-  SupervisorSocket supervisor_{
-      loop_, options_.control_fd, [this](std::uint32_t generation) { begin(generation); },
-      [this] { end_of_control(); }, [this] { server_.reject_joins(kComplete); }};
+  SupervisorSocket supervisor_{loop_, options_.control_fd, *this};
   boost::asio::posix::stream_descriptor owner_{loop_};
   boost::asio::steady_timer last_timer_{loop_};
   boost::asio::steady_timer stall_timer_{loop_};

@@ -8,7 +8,6 @@
 #include <boost/system/error_code.hpp>
 #include <cerrno>
 #include <cstdio>
-#include <utility>
 
 #include "proto/contract/text.h"
 
@@ -19,15 +18,6 @@ namespace {
 constexpr std::size_t kMaxLine = 4096;
 
 }  // namespace
-
-SupervisorSocket::SupervisorSocket(boost::asio::io_context& loop, int fd,
-                                   std::function<void(std::uint32_t)> generation,
-                                   std::function<void()> ended, std::function<void()> complete)
-    : socket_(loop),
-      fd_(fd),
-      generation_(std::move(generation)),
-      ended_(std::move(ended)),
-      complete_(std::move(complete)) {}
 
 void SupervisorSocket::start() {
   if (fd_ < 0) return;
@@ -61,7 +51,7 @@ void SupervisorSocket::acknowledge(std::uint32_t generation) {
 void SupervisorSocket::wait() {
   socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                      [this](const boost::system::error_code& error) {
-                       if (error || !read()) return ended_();
+                       if (error || !read()) return owner_.orders_ended();
                        wait();
                      });
 }
@@ -83,19 +73,19 @@ bool SupervisorSocket::read() {
 bool SupervisorSocket::execute(std::string_view line) {
   constexpr std::string_view kGeneration = "generation ";
   constexpr std::string_view kPut = "put ";
-  if (line == "complete" && complete_ != nullptr) complete_();
-  if (line.starts_with(kPut) && put_) {
+  if (line == "complete") owner_.all_joined();
+  if (line.starts_with(kPut)) {
     const std::string_view words = line.substr(kPut.size());
     const std::size_t blank = std::min(words.find(' '), words.size());
-    put_(std::string(words.substr(0, blank)),
-         std::string(words.substr(std::min(blank + 1, words.size()))));
+    owner_.put(std::string(words.substr(0, blank)),
+               std::string(words.substr(std::min(blank + 1, words.size()))));
   }
   if (!line.starts_with(kGeneration)) return line != "quit";
   const auto generation = to_number<std::uint32_t>(line.substr(kGeneration.size()));
   // A supervisor waits for the answer to an order; closing the socket is the answer to a malformed
   // one.
   if (!generation) return false;
-  generation_(*generation);
+  owner_.begin_generation(*generation);
   return true;
 }
 

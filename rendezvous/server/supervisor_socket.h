@@ -21,28 +21,32 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace ivy::store {
 
+// The supervisor's orders. Implemented by the store's process (serve.cc).
+class SupervisorOrders {
+ public:
+  virtual void begin_generation(std::uint32_t generation) = 0;
+  // The key contains no blanks; the value is the rest of the line.
+  virtual void put(std::string key, std::string value) = 0;
+  virtual void all_joined() = 0;
+  // Called for "quit", at the end of the socket, for a line of more than 4 KiB, and for a
+  // "generation" without a number. No other order follows.
+  virtual void orders_ended() = 0;
+
+ protected:
+  ~SupervisorOrders() = default;
+};
+
 class SupervisorSocket {
  public:
-  // `fd` is the socket, or -1 for none. Calls `generation` and `complete` (may be null) for each
-  // order of that name, and `ended` for "quit", at the end of the socket, for a line of more than 4
-  // KiB, and for a "generation" without a number. Ignores unknown orders, because the supervisor
-  // may be newer.
-  SupervisorSocket(boost::asio::io_context& loop, int fd,
-                   std::function<void(std::uint32_t)> generation, std::function<void()> ended,
-                   std::function<void()> complete = nullptr);
-
-  // Sets the handler for keys that the supervisor writes into the store. Keys contain no blanks;
-  // the value is the rest of the line.
-  void on_put(std::function<void(std::string key, std::string value)> put) {
-    put_ = std::move(put);
-  }
+  // `fd` is the socket, or -1 for none. Unknown orders are ignored, because the supervisor may be
+  // newer. `owner` must outlive the socket.
+  SupervisorSocket(boost::asio::io_context& loop, int fd, SupervisorOrders& owner)
+      : socket_(loop), fd_(fd), owner_(owner) {}
 
   void start();
   // Sends `text` as one line. Drops the line if the socket is full, because the store must not wait
@@ -54,17 +58,14 @@ class SupervisorSocket {
 
  private:
   void wait();
-  // Returns false if no more orders are to be read (see `ended` of the constructor).
+  // Returns false if no more orders are to be read (orders_ended()).
   bool read();
   // Returns false after "quit" or a malformed order.
   bool execute(std::string_view line);
 
   boost::asio::posix::stream_descriptor socket_;
   const int fd_;
-  const std::function<void(std::uint32_t)> generation_;
-  const std::function<void()> ended_;
-  const std::function<void()> complete_;
-  std::function<void(std::string key, std::string value)> put_;
+  SupervisorOrders& owner_;
   std::string line_;
 };
 

@@ -74,7 +74,8 @@ Cflags: -I${includedir}
 ]=])
 install(FILES ${CMAKE_BINARY_DIR}/ivycomm.pc DESTINATION lib/pkgconfig COMPONENT comm-dev)
 
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/launcher/apps DESTINATION share/ivyrun COMPONENT ivyrun FILES_MATCHING PATTERN "*.toml")
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/launcher/apps DESTINATION share/ivyrun COMPONENT ivyrun
+  FILES_MATCHING PATTERN "*.toml")
 
 # Documentation, examples and the systemd unit.
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/ivy-agent@.service DESTINATION lib/systemd/system COMPONENT ivyrun)
@@ -94,6 +95,6 @@ if(NOT CMAKE_CROSSCOMPILING)
     \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share ${PROJECT_VERSION} COMMAND_ERROR_IS_FATAL ANY)
   # Pages of docs/ that the programs print.
   set(ENV{IVY_BIN} ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
-  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/docs pages \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/doc/ivyrun/docs
-    COMMAND_ERROR_IS_FATAL ANY)" COMPONENT ivyrun)
+  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/docs pages
+    \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/doc/ivyrun/docs COMMAND_ERROR_IS_FATAL ANY)" COMPONENT ivyrun)
 endif()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ivy_portable: files for packages for every system, in portable/, which replace those of the build: an ivy-agent that
-# contains gRPC, OpenSSL and libarchive, and libraries for an older glibc. Not part of the default build; scripts/package
-# builds it.
+# contains gRPC, OpenSSL and libarchive, and libraries for an older glibc. Not part of the default build:
+# scripts/package builds it.
 set(IVY_PORTABLE ${CMAKE_BINARY_DIR}/portable)
 
 # Libraries that load with glibc 2.28 (RHEL 8), if Zig is installed, whose linker knows the symbols of each glibc. The

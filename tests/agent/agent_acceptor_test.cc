@@ -196,7 +196,7 @@ TEST_F(AgentAcceptorTest, LogsFailedHandshakes) {
   hello.replace(hello.find(with_length(p256, 2)), 4, with_length(number(0x001d, 2), 2));
   say(descriptor, hello);
   EXPECT_TRUE(soon_closed(descriptor));
-  EXPECT_TRUE(log_.eventually_contains("refused 127.0.0.1:"));
+  EXPECT_TRUE(log_.eventually_contains("rejected 127.0.0.1:"));
   EXPECT_TRUE(log_.eventually_contains("its TLS handshake failed: no suitable key share"));
 }
 

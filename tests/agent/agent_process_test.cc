@@ -241,7 +241,7 @@ TEST_F(AgentProcessTest, WritesPrioritiesForTheJournal) {
 }
 
 TEST_F(AgentProcessTest, RejectsRoot) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can be refused for being root";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be rejected for being root";
   start(true);
   EXPECT_EQ(wait_for_end(), 2);
   EXPECT_TRUE(eventually_contains("cannot run as root"));
@@ -323,7 +323,7 @@ TEST_F(AgentProcessTest, ServesThroughTwoThousandHalfOpenConnections) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, scaled_time(1s));
   EXPECT_TRUE(eventually_contains(
       "too many connections are not authenticated yet, and this was the oldest of them"));
-  EXPECT_TRUE(eventually_contains("more lines about refused connections were dropped"));
+  EXPECT_TRUE(eventually_contains("more lines about rejected connections were dropped"));
   for (const int descriptor : clients) close(descriptor);
 }
 

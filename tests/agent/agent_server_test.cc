@@ -75,7 +75,7 @@ TEST_P(AgentServerRejects, CallersWithAReason) {
   EXPECT_FALSE(ask(tls_channel(client)).ok());
   EXPECT_EQ(service_.calls, 0);
   EXPECT_TRUE(log_.eventually_contains(GetParam().reason)) << log_.text();
-  EXPECT_TRUE(log_.eventually_contains("refused 127.0.0.1:")) << log_.text();
+  EXPECT_TRUE(log_.eventually_contains("rejected 127.0.0.1:")) << log_.text();
 }
 
 INSTANTIATE_TEST_SUITE_P(

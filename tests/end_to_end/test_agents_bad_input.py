@@ -111,7 +111,7 @@ def test_invalid_certificates_are_rejected(agents, own_certificates, wall_clock)
             answer = stranger(agents, "tls", *TARGET, credentials.path("node2/ca.crt"),
                               *paths_of(credentials, name))
             assert b"closed after" in answer.out, (name, answer)
-            assert_refused(agent, said, for_agent)
+            assert_rejected(agent, said, for_agent)
             agents.configure(name)
             done = agents.run("-H", "node2", "echo", "started")
             assert done.code == 120 and not done.out, (name, done)
@@ -128,7 +128,7 @@ def test_invalid_certificates_are_rejected(agents, own_certificates, wall_clock)
                 ((f"{host}/host.crt", f"{host}/host.key"), "is a host's certificate: it cannot launch jobs")):
             said = len(agent.text())
             stranger(agents, "tls", *TARGET, credentials.path("node2/ca.crt"), *words)
-            assert_refused(agent, said, reason)
+            assert_rejected(agent, said, reason)
         agents.configure("user")
         serves_again(agents, 2)
 
@@ -141,13 +141,13 @@ def serial_of(credentials, config):
     return text.strip().removeprefix("serial=").lower()
 
 
-def assert_refused(agent, since, reason, address="10.77.0.4"):
+def assert_rejected(agent, since, reason, address="10.77.0.4"):
     """One line with who and why."""
     def found():
         return [line for line in agent.text()[since:].splitlines()
-                if "refused" in line and address in line and re.search(reason, line)]
+                if "rejected" in line and address in line and re.search(reason, line)]
     try:
-        wait_until(found, 3, f"refused {address}: {reason}")
+        wait_until(found, 3, f"rejected {address}: {reason}")
     except AssertionError as error:
         raise AssertionError(f"{error}\n{agent.text()[since:]}") from None
 
@@ -181,7 +181,7 @@ def test_unauthorized_callers_are_rejected_with_a_reason(agents):
             took = float(re.search(r"closed after ([\d.]+) s", said)[1])
             # A byte at a time: its end is seen when everything has been tried to be sent.
             assert took < seconds(bound + 1) + len(data) * pause, took
-            assert_refused(agent, 0, reason)
+            assert_rejected(agent, 0, reason)
         one.__name__ = reason
         return one
     with unaffected_job(agents, 2):
@@ -231,8 +231,8 @@ def test_two_thousand_half_open_connections(agents):
             time.sleep(1)
             assert agent.cpu_seconds() - busy < 0.5 * (time.monotonic() - started)
         assert serves_again(agents, 2) < usual + seconds(RECOVERY)
-    assert_refused(agent, 0, "64 (of|half-open|connections)")
-    assert "were dropped" in agent.text() or agent.text().count("refused") >= 1900
+    assert_rejected(agent, 0, "64 (of|half-open|connections)")
+    assert "were dropped" in agent.text() or agent.text().count("rejected") >= 1900
 
 
 def test_connections_up_to_the_descriptor_limit(agents):
@@ -247,7 +247,7 @@ def test_connections_up_to_the_descriptor_limit(agents):
             with crowd(agents, host, 500, *place):
                 wait_until(lambda: agent.descriptors() < 100, 2, "some are kept free")
                 # Strangers do not come so far: before that there are too many of them.
-                agent.wait_for("descriptors are open" if host == 2 else "refused", 5, said)
+                agent.wait_for("descriptors are open" if host == 2 else "rejected", 5, said)
                 busy, started = agent.cpu_seconds(), time.monotonic()
                 time.sleep(1)
                 assert agent.cpu_seconds() - busy < 0.5 * (time.monotonic() - started), "it spins"

@@ -292,7 +292,7 @@ def test_stop_reaches_a_job_without_a_launcher(agents):
     assert "no launcher here" in ctl(3, "ps").out.decode(), "it runs on this host"
     # By an agent: only that host's part.
     stopped = ctl(1, "stop", "-H", "node2", job)
-    assert stopped.code == 0 and "has ended on node2" in stopped.err_text, stopped
+    assert stopped.code == 0 and "has finished on node2" in stopped.err_text, stopped
     assert "own time" not in stopped.err_text, stopped
     assert not agents.supervisors(2) and not agents.workers(2)
     agents[2].wait_for(f"stop: job {job}")
@@ -304,7 +304,7 @@ def test_stop_reaches_a_job_without_a_launcher(agents):
     for path in job_places(agents.bed, 3):
         os.unlink(os.path.join(path, "stop-grace-ms"))
     stopped = ctl(3, "stop", job, "--now")
-    assert stopped.code == 0 and "has ended on this host" in stopped.err_text, stopped
+    assert stopped.code == 0 and "has finished on this host" in stopped.err_text, stopped
     assert stopped.err_text.count("uses the job's own time from TERM to KILL") == 1, stopped
     assert not agents.supervisors(3) and not agents.workers(3)
     drained = agents.command(4, "drain", "--stop", "--wait", "30", limit=40)
@@ -340,7 +340,7 @@ def test_stop_reaches_a_stubborn_job_with_another_grace(agents):
     # On the host itself, without its agent.
     moment = time.monotonic()
     stopped = ctl(3, "stop", job, "--now")
-    assert stopped.code == 0 and "has ended on this host" in stopped.err_text, stopped
+    assert stopped.code == 0 and "has finished on this host" in stopped.err_text, stopped
     assert time.monotonic() - moment < seconds(10)
     assert not agents.supervisors(3) and not agents.workers(3)
     agents.wait_clean(GRACE)

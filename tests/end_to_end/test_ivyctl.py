@@ -556,7 +556,7 @@ def test_top_exits_with_the_job_or_reports_an_error(local, ctl, fault):
         finally:
             if fault == "stopped":
                 os.kill(pid, signal.SIGCONT)
-    said = {"none": f"job {job} has ended", "stopped": "error: the job's ivyrun does not respond",
+    said = {"none": f"job {job} has finished", "stopped": "error: the job's ivyrun does not respond",
             "killed": f"error: the launcher of job {job} has exited"}[fault]
     assert done.code == (0 if fault == "none" else 1) and said in done.out.decode(), done
     if fault != "none":
@@ -632,7 +632,7 @@ def test_stop_waits_for_a_stopped_supervisor(local, ctl):
         with ctl.start("stop", job) as stopping:
             stopping.wait_for("has no launcher on this host")
             time.sleep(16)
-            assert b"has ended" not in stopping.said() and workers_of(local), stopping.said()
+            assert b"has finished" not in stopping.said() and workers_of(local), stopping.said()
             for pid in supervisors:
                 os.kill(pid, signal.SIGCONT)
             done = stopping.finish()
@@ -640,7 +640,7 @@ def test_stop_waits_for_a_stopped_supervisor(local, ctl):
         for pid in supervisors:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-    assert done.code == 0 and "has ended on this host" in done.err_text, done
+    assert done.code == 0 and "has finished on this host" in done.err_text, done
     assert not workers_of(local)
 
 
@@ -650,7 +650,7 @@ def test_stop_names_a_process_that_outlives_the_supervisor(local, ctl):
     left = subprocess.Popen(["sleep", "300"], env={**local.environment, "IVY_JOB_ID": job})
     try:
         done = ctl.run("stop", job)
-        assert done.code == 1 and "has ended" not in done.err_text, done
+        assert done.code == 1 and "has finished" not in done.err_text, done
         assert f"pid {left.pid} (sleep)" in done.err_text and f"args -p {left.pid}" in done.err_text, done
         assert not workers_of(local)
     finally:
@@ -662,7 +662,7 @@ def test_the_exit_code_of_a_job_that_has_ended_is_remembered(local, ctl):
     job, _ = detach(local, "-n", "2", *counting(5, code=7))
     wait_until(lambda: not ctl.jobs(), 20, "the job has ended")
     late = ctl.run("attach", job)
-    assert late.code == 7 and "has ended" in late.err_text and "exit code 7" in late.err_text, late
+    assert late.code == 7 and "has finished" in late.err_text and "exit code 7" in late.err_text, late
     never = ctl.run("attach", "0" * 32)
     assert never.code == 1, never
 
@@ -672,12 +672,12 @@ def test_the_files_of_a_job_that_has_ended_are_shown(local, ctl):
     wait_until(lambda: not ctl.jobs(), 20, "the job has ended")
     for flags in ((), ("-f",)):
         shown = ctl.run("logs", job, *flags)
-        assert shown.code == 0 and "has ended" in shown.err_text and "exit code 7" in shown.err_text, shown
+        assert shown.code == 0 and "has finished" in shown.err_text and "exit code 7" in shown.err_text, shown
         assert {rank: len(texts) for rank, texts in shown.texts_by_rank().items()} == {0: 5, 1: 5}, shown
     one = ctl.run("logs", job, "--rank", "1")
     assert len(one.out_lines) == 5, one
     explained = ctl.run("why", job)
-    assert explained.code == 0 and re.search(r"has ended: .*\(exit code 7\)", explained.out.decode()), explained
+    assert explained.code == 0 and re.search(r"has finished: .*\(exit code 7\)", explained.out.decode()), explained
     assert folder in explained.out.decode(), explained
     for verb in ("logs", "why"):
         never = ctl.run(verb, "0" * 32)
@@ -688,7 +688,7 @@ def test_a_finished_job_is_reported_as_succeeded(local, ctl):
     job, folder = detach(local, "-n", "1", *counting(3, code=0))
     wait_until(lambda: not ctl.jobs(), 20, "the job has ended")
     explained = ctl.run("why", job).out.decode()
-    assert "has ended: succeeded (exit code 0)" in explained and folder in explained, explained
+    assert "has finished: succeeded (exit code 0)" in explained and folder in explained, explained
 
 
 def test_the_files_of_a_job_that_ended_in_the_foreground_are_shown(local, ctl):

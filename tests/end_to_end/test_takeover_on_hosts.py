@@ -83,7 +83,7 @@ def test_another_launcher_takes_over(agents, transport):
     job.assert_files_are_whole()
     # Who comes too late is told all the same.
     late = job.ctl("attach", job.job)
-    assert late.code == 5 and "has ended" in late.own_text(), late
+    assert late.code == 5 and "has finished" in late.own_text(), late
     agents.wait_clean(10)
 
 

@@ -404,7 +404,7 @@ def test_a_node_whose_connection_breaks_dials_again(local, cut):
             cutter.cut(number)
         done = [head.finish(), other.finish()]
     everybody(done, 0)
-    assert done[1].own_text().count("has ended; reconnecting") == 3, done[1]
+    assert done[1].own_text().count("was closed; reconnecting") == 3, done[1]
     for one in done:
         for lines in one.texts_by_rank().values():
             assert [line.split()[1] for line in lines] == [str(number) for number in range(400)]

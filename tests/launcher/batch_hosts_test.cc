@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "launcher/plan/allocation.h"
-#include "launcher/plan/flux_hosts.h"
 #include "proto/contract/text.h"
 
 namespace ivy {

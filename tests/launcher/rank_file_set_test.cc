@@ -22,6 +22,10 @@ namespace {
 
 class RankFileSetTest : public ::testing::Test {
  protected:
+  // The tests poll take_done() instead.
+  struct Owner final : FileEvents {
+    void file_progressed() override {}
+  };
   void SetUp() override {
     char name[] = "/tmp/ivy-logs-XXXXXX";
     ASSERT_NE(mkdtemp(name), nullptr);
@@ -68,6 +72,7 @@ class RankFileSetTest : public ::testing::Test {
     return condition();
   }
   std::string root_;
+  Owner owner_;
 };
 
 TEST_F(RankFileSetTest, NamesFoldersAndFiles) {
@@ -77,7 +82,7 @@ TEST_F(RankFileSetTest, NamesFoldersAndFiles) {
 }
 
 TEST_F(RankFileSetTest, WritesEachStreamByteForByte) {
-  RankFileSet files([] {});
+  RankFileSet files(owner_);
   EXPECT_FALSE(files.is_open());
   ASSERT_TRUE(open_all(files, root_ + "/new/runs", 1, {0, 3}).ok());
   EXPECT_TRUE(files.is_open());
@@ -96,7 +101,7 @@ TEST_F(RankFileSetTest, WritesEachStreamByteForByte) {
 }
 
 TEST_F(RankFileSetTest, WritesBothStreamsToOneFile) {
-  RankFileSet files([] {});
+  RankFileSet files(owner_);
   std::optional<Result<void>> opened;
   const std::string path = root_ + "/a/both";
   files.open_all({.flag = "--output", .paths = {{0, {path, path}}}},
@@ -115,7 +120,7 @@ TEST_F(RankFileSetTest, WritesBothStreamsToOneFile) {
 }
 
 TEST_F(RankFileSetTest, TruncatesFilesOfAnEarlierRun) {
-  RankFileSet files([] {});
+  RankFileSet files(owner_);
   ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   files.write(0, 1, "old and long");
   ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
@@ -125,7 +130,7 @@ TEST_F(RankFileSetTest, TruncatesFilesOfAnEarlierRun) {
 }
 
 TEST_F(RankFileSetTest, WritesNothingToAClosedFile) {
-  RankFileSet files([] {});
+  RankFileSet files(owner_);
   ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   files.write(0, 1, "first");
   files.close(0, 1);
@@ -140,7 +145,7 @@ TEST_F(RankFileSetTest, WritesNothingToAClosedFile) {
 TEST_F(RankFileSetTest, ReleasesDescriptors) {
   const std::size_t before = open_descriptors();
   {
-    RankFileSet files([] {});
+    RankFileSet files(owner_);
     ASSERT_TRUE(open_all(files, root_, 0, {0, 1, 2}).ok());
     EXPECT_EQ(open_descriptors(), before + 6);
     files.close(1, 2);
@@ -154,7 +159,7 @@ TEST_F(RankFileSetTest, ReleasesDescriptors) {
 
 TEST_F(RankFileSetTest, AFolderThatCannotBeMadeIsNamed) {
   std::ofstream(root_ + "/file") << "x";
-  RankFileSet files([] {});
+  RankFileSet files(owner_);
   const Result<void> opened = open_all(files, root_ + "/file", 0, {0});
   ASSERT_FALSE(opened.ok());
   EXPECT_NE(opened.error().message.find("--log-dir: create directory " + root_ + "/file/job/0"),
@@ -167,7 +172,7 @@ TEST_F(RankFileSetTest, AFolderThatCannotBeMadeIsNamed) {
 TEST_F(RankFileSetTest, ReportsTooFewDescriptorsOnceAndClosesAll) {
   const std::size_t before = open_descriptors();
   std::optional<test::ResourceLimit> few(std::in_place, RLIMIT_NOFILE, before + 8);
-  RankFileSet files([] {});
+  RankFileSet files(owner_);
   std::vector<int> ranks;
   for (int rank = 0; rank < 64; ++rank) ranks.push_back(rank);
   const Result<void> opened = open_all(files, root_, 0, ranks);
@@ -183,7 +188,7 @@ TEST_F(RankFileSetTest, ReportsTooFewDescriptorsOnceAndClosesAll) {
 // A limit of the file's size is as good as a full disk.
 TEST_F(RankFileSetTest, ReportsAFullDiskOnceAndClosesOnlyThatFile) {
   std::signal(SIGXFSZ, SIG_IGN);
-  RankFileSet files([] {});
+  RankFileSet files(owner_);
   ASSERT_TRUE(open_all(files, root_, 0, {0, 1}).ok());
   std::optional<test::ResourceLimit> few_bytes(std::in_place, RLIMIT_FSIZE, 4);
   files.write(0, 1, "too long");
@@ -206,7 +211,7 @@ TEST_F(RankFileSetTest, KeepsRunningIfTheFileSystemStalls) {
   const std::string path = root_ + "/job/0/rank00000.out";
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  RankFileSet files([] {});
+  RankFileSet files(owner_);
   ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   const std::string chunk(1u << 20, 'x');
   std::size_t given = 0;
@@ -233,7 +238,7 @@ TEST_F(RankFileSetTest, APlantedLinkIsNotFollowed) {
   std::filesystem::create_directories(root_ + "/job/0");
   std::ofstream(root_ + "/victim") << "precious";
   std::filesystem::create_symlink(root_ + "/victim", root_ + "/job/0/rank00000.out");
-  RankFileSet files([] {});
+  RankFileSet files(owner_);
   const Result<void> opened = open_all(files, root_, 0, {0});
   ASSERT_FALSE(opened.ok());
   EXPECT_NE(opened.error().message.find("rank00000.out"), std::string::npos)

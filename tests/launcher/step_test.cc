@@ -272,10 +272,10 @@ TEST(SrunWords, ExplainsFailuresOfSrun) {
       {"srun: error: Unable to create step for job 9: Required node not available (down, drained "
        "or reserved)\n",
        "(down, drained or reserved)", "scontrol show node"},
-      {"", "srun has ended (exit 1)", ""},
+      {"", "srun exited (exit 1)", ""},
   };
   for (const auto& each : cases) {
-    const Error error = srun_failure(each.printed, "has ended (exit 1)");
+    const Error error = srun_failure(each.printed, "exited (exit 1)");
     EXPECT_NE(error.message.find(each.message), std::string::npos) << error.message;
     EXPECT_NE(error.fix.find(each.fix), std::string::npos) << error.fix;
   }

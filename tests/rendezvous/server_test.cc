@@ -433,7 +433,7 @@ TEST_F(StoreServerTest, OnlyTheJobsUserMaySpeakTorch) {
   stranger.connect(server.torch_port);
   EXPECT_TRUE(stranger.is_hung_up());
   EXPECT_EQ(server.log(),
-            "connection from 127.0.0.1 refused: it belongs to user 65534, but the job belongs to "
+            "connection from 127.0.0.1 rejected: it belongs to user 65534, but the job belongs to "
             "user 0\n");
   const RawSocket own(server.torch_port);
   own.send(kHello + ping(7));
@@ -449,9 +449,10 @@ TEST_F(StoreServerTest, DoesNotServeAClientThatClosedBeforeAccept) {
     hasty.close();
   });
   EXPECT_TRUE(eventually([&] { return !server.log().empty(); }));
-  EXPECT_EQ(server.log(),
-            "connection from 127.0.0.1 refused: it closed before its owner could be determined, so "
-            "it is not served\n");
+  EXPECT_EQ(
+      server.log(),
+      "connection from 127.0.0.1 rejected: it closed before its owner could be determined, so "
+      "it is not served\n");
 }
 
 // ---- Whose the other end is ---------------------------------------------------------------------

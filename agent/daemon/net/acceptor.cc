@@ -75,7 +75,7 @@ bool TcpConnections::is_open(const std::string& peer, int descriptor) {
 
 void TcpConnections::shut_down(const std::string& peer, int descriptor) {
   if (!is_open(peer, descriptor)) return;
-  agent_log::rejection("refused " + peer + ": " + kEvicted);
+  agent_log::rejection("rejected " + peer + ": " + kEvicted);
   shutdown(descriptor, SHUT_RDWR);
 }
 
@@ -450,7 +450,7 @@ void Acceptor::Listener::deliver(int descriptor) {
 }
 
 void Acceptor::Listener::reject(const std::string& from, const std::string& why) {
-  agent_log::rejection("refused " + from + " on " + address_.whole + ": " + why);
+  agent_log::rejection("rejected " + from + " on " + address_.whole + ": " + why);
 }
 
 // Rejects a connection for lack of descriptors. Logs it outside the rate limit of rejected peers,
@@ -462,7 +462,7 @@ void Acceptor::Listener::reject_for_want_of_room(const std::string& from, int de
   const auto now =
       std::chrono::duration_cast<std::chrono::milliseconds>(steady_now().time_since_epoch());
   if (!no_room_lines_.admit(now.count())) return reject(from, why);
-  agent_log::warning("refused " + from + " on " + address_.whole + ": " + why);
+  agent_log::warning("rejected " + from + " on " + address_.whole + ": " + why);
 }
 
 Acceptor::Acceptor(std::shared_ptr<Listener> listener) : listener_(std::move(listener)) {

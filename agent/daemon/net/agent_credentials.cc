@@ -277,9 +277,9 @@ class AgentCredentials::ClientVerifier final
       return true;
     }
     const Error& error = identity.error();
-    agent_log::rejection("refused " + credentials_.handshakes_.suspects() + ": " + error.message +
+    agent_log::rejection("rejected " + credentials_.handshakes_.suspects() + ": " + error.message +
                          (error.fix.empty() ? "" : "; " + error.fix));
-    *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "certificate refused");
+    *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "certificate rejected");
     return true;
   }
   void Cancel(grpc::experimental::TlsCustomVerificationCheckRequest*) override {}

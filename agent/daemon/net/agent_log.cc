@@ -78,7 +78,7 @@ void from_grpc(gpr_log_func_args* args) {
   if (is_meaningless(args->message)) return;
   const std::string failure = handshake_failure(args->message);
   if (!failure.empty())
-    return rejection("refused " + suspects() + ": its TLS handshake failed: " + failure);
+    return rejection("rejected " + suspects() + ": its TLS handshake failed: " + failure);
   const Level level = args->severity == GPR_LOG_SEVERITY_ERROR ? Level::kWarning : Level::kInfo;
   const char* const slash = std::strrchr(args->file, '/');
   log_line(level,
@@ -137,7 +137,7 @@ void name_suspects(HandshakeLimiter* handshakes) {
 void log_suppressed() {
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
-  log_count(log, log.rejections.take_suppressed(), "about refused connections");
+  log_count(log, log.rejections.take_suppressed(), "about rejected connections");
   log_count(log, log.grpc.take_suppressed(), "from gRPC");
 }
 

@@ -30,7 +30,7 @@ std::shared_ptr<const AuthorizationPolicy> current_policy() {
 }
 
 Error rejected(const std::string& address, Error error) {
-  agent_log::rejection("refused a call from " + address + ": " + error.message +
+  agent_log::rejection("rejected a call from " + address + ": " + error.message +
                        (error.fix.empty() ? "" : "; " + error.fix));
   error.code = Code::kPermissionDenied;
   return error;

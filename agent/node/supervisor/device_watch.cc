@@ -85,8 +85,12 @@ milliseconds memory_wait() {
 
 }  // namespace
 
-DeviceWatch::DeviceWatch(SupervisorContext& context)
-    : context_(context), timer_(context.loop), output_(context.loop), buffer_(kPieceBytes, '\0') {}
+DeviceWatch::DeviceWatch(SupervisorContext& context, DeviceWatchEvents& owner)
+    : context_(context),
+      owner_(owner),
+      timer_(context.loop),
+      output_(context.loop),
+      buffer_(kPieceBytes, '\0') {}
 
 void DeviceWatch::learn(const HostFacts& devices) {
   const DeviceVendor* const vendor = find_device_vendor(devices.accelerator_source());
@@ -175,12 +179,13 @@ void DeviceWatch::end_request(bool in_time) {
     held_ = answer_.held;
     check_memory();
   }
-  if (on_first_health_ && pending_ == Request::kNone) query(Request::kHealth);
+  if (is_settling_ && pending_ == Request::kNone) query(Request::kHealth);
 }
 
-void DeviceWatch::settle(std::function<void()> then) {
-  if (!must_check_ || !is_running() || pending_ == Request::kHealth) return then();
-  on_first_health_ = std::move(then);
+void DeviceWatch::settle() {
+  if (!must_check_ || !is_running() || pending_ == Request::kHealth)
+    return owner_.devices_settled();
+  is_settling_ = true;
   if (pending_ == Request::kMemory) return;  // That answer comes first.
   query(Request::kHealth);
 }
@@ -199,7 +204,7 @@ void DeviceWatch::send_findings(bool in_time) {
     fault.set_text(finding.text);
   }
   if (!answer_.findings.empty()) context_.events.send(event);
-  if (const auto then = std::exchange(on_first_health_, nullptr)) then();
+  if (std::exchange(is_settling_, false)) owner_.devices_settled();
 }
 
 void DeviceWatch::sample() {
@@ -208,20 +213,21 @@ void DeviceWatch::sample() {
     query(Request::kMemory);
 }
 
-void DeviceWatch::await_memory(Start next) {
-  if (used_before_.empty() || pending_ == Request::kHealth) return next.start();
+void DeviceWatch::await_memory(std::optional<std::uint32_t> rank,
+                               std::vector<std::string> devices) {
+  if (used_before_.empty() || pending_ == Request::kHealth) return owner_.start_allowed(rank);
   // The workers failed before the probe was due to start.
   if (!is_running() && !was_lost_) launch();
-  if (!is_running()) return next.start();
+  if (!is_running()) return owner_.start_allowed(rank);
   context_.containment->spare(pid_);
-  waiting_.push_back({std::move(next)});
+  waiting_.push_back({rank, std::move(devices)});
   // Otherwise the pending answer serves this start too.
   if (waiting_.size() == 1 && pending_ == Request::kNone) query(Request::kMemory);
 }
 
 void DeviceWatch::start_all() {
   timer_.cancel();
-  for (const Waiting& waiting : std::exchange(waiting_, {})) waiting.next.start();
+  for (const Waiting& waiting : std::exchange(waiting_, {})) owner_.start_allowed(waiting.rank);
 }
 
 void DeviceWatch::give_up() {
@@ -229,8 +235,8 @@ void DeviceWatch::give_up() {
   const std::vector<Waiting> given_up = std::exchange(waiting_, {});
   pending_ = Request::kNone;
   close();
-  for (const Waiting& waiting : given_up) waiting.next.reject();
-  if (const auto then = std::exchange(on_first_health_, nullptr)) then();
+  for (const Waiting& waiting : given_up) owner_.start_given_up(waiting.rank);
+  if (std::exchange(is_settling_, false)) owner_.devices_settled();
 }
 
 void DeviceWatch::check_memory() {
@@ -248,7 +254,7 @@ void DeviceWatch::check_memory() {
     (keep_waiting(waiting, held, now_ns) ? still : free).push_back(std::move(waiting));
   waiting_ = std::move(still);
   if (!waiting_.empty()) query_later();
-  for (const Waiting& waiting : free) waiting.next.start();
+  for (const Waiting& waiting : free) owner_.start_allowed(waiting.rank);
 }
 
 bool DeviceWatch::keep_waiting(Waiting& waiting, const std::vector<HeldMemory>& held,
@@ -256,7 +262,7 @@ bool DeviceWatch::keep_waiting(Waiting& waiting, const std::vector<HeldMemory>& 
   const HeldMemory* most = nullptr;
   std::size_t count = 0;
   for (const HeldMemory& one : held) {
-    if (!is_wanted(waiting.next.devices, one.uuid)) continue;
+    if (!is_wanted(waiting.devices, one.uuid)) continue;
     ++count;
     if (most == nullptr || one.bytes > most->bytes) most = &one;
   }
@@ -271,16 +277,17 @@ bool DeviceWatch::keep_waiting(Waiting& waiting, const std::vector<HeldMemory>& 
   const std::string what =
       held_text(*most) +
       (count > 1 ? "; " + counted(count - 1, "other device") + " also in use" : "");
+  const std::string name =
+      waiting.rank ? "rank " + std::to_string(*waiting.rank) : "the next attempt";
   if (is_first) waiting.since_ns = now_ns;
   const std::chrono::nanoseconds waited(now_ns - waiting.since_ns);
   if (waited >= memory_wait()) {
-    send_note(waiting.next.name + " starts although " + what + ", after a wait of " +
-                  tenths_text(waited.count()),
-              true);
+    send_note(
+        name + " starts although " + what + ", after a wait of " + tenths_text(waited.count()),
+        true);
     return false;
   }
-  if (is_first)
-    send_note(waiting.next.name + " waits for the memory of the devices: " + what, false);
+  if (is_first) send_note(name + " waits for the memory of the devices: " + what, false);
   return true;
 }
 
@@ -316,12 +323,12 @@ void DeviceWatch::lost() {
   was_lost_ = true;
   const Request request = std::exchange(pending_, Request::kNone);
   close();
-  if (request == Request::kHealth || on_first_health_) send_findings(true);
+  if (request == Request::kHealth || is_settling_) send_findings(true);
   if (!waiting_.empty()) start_all();
 }
 
 void DeviceWatch::end() {
-  on_first_health_ = nullptr;
+  is_settling_ = false;
   waiting_.clear();
   pending_ = Request::kNone;
   close();

@@ -6,7 +6,7 @@
 //
 // Nothing here delays the first start of workers: the process starts half a second later, or before
 // a restart. It does not run on hosts that have neither NVIDIA GPUs nor InfiniBand. Thread: the
-// supervisor's loop. Lifetime: the context must outlive it; kills the process.
+// supervisor's loop. Lifetime: the arguments of the constructor must outlive it; kills the process.
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +15,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,18 +27,24 @@
 
 namespace ivy {
 
+// Implemented by Generation. One of the first two functions is called once for each
+// await_memory(), unless end() is called first.
+class DeviceWatchEvents {
+ public:
+  // The start that waits for device memory may begin. `rank` is empty for a start of all workers.
+  virtual void start_allowed(std::optional<std::uint32_t> rank) = 0;
+  // A stop began during the wait.
+  virtual void start_given_up(std::optional<std::uint32_t> rank) = 0;
+  // Answers settle(): pending device events were sent to the launcher.
+  virtual void devices_settled() = 0;
+
+ protected:
+  ~DeviceWatchEvents() = default;
+};
+
 class DeviceWatch {
  public:
-  // A start that waits for device memory: one of the two functions is called, once, unless end() is
-  // called first.
-  struct Start {
-    std::string name;                  // Used in notes: "the next attempt".
-    std::vector<std::string> devices;  // Their UUIDs; empty means all devices.
-    std::function<void()> start;
-    std::function<void()> reject;  // Called if a stop starts before it.
-  };
-
-  explicit DeviceWatch(SupervisorContext& context);
+  DeviceWatch(SupervisorContext& context, DeviceWatchEvents& owner);
   ~DeviceWatch() { end(); }
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
@@ -50,13 +56,13 @@ class DeviceWatch {
   void begin(std::uint32_t generation);
   // A worker has failed, or the workers are being stopped: settle() will query the devices.
   void something_failed() { must_check_ = true; }
-  // Calls `then` after pending device events were sent to the launcher: immediately if there is no
-  // probe, else within the time limits of at most two answers, even if a driver hangs.
-  void settle(std::function<void()> then);
-  // Calls `next.start` when the devices' memory is free, immediately if that cannot be determined,
-  // and at the latest after kDeviceMemoryWait. Notes name the processes that hold the memory.
-  // Several starts may wait.
-  void await_memory(Start next);
+  // Calls devices_settled() after pending device events were sent to the launcher: immediately if
+  // there is no probe, else within the time limits of at most two answers, even if a driver hangs.
+  void settle();
+  // Calls start_allowed() when the memory of the devices with these UUIDs (if empty, of all
+  // devices) is free, immediately if that cannot be determined, and at the latest after
+  // kDeviceMemoryWait. Notes name the processes that hold the memory. Several starts may wait.
+  void await_memory(std::optional<std::uint32_t> rank, std::vector<std::string> devices);
   // Queries the memory in use, if the probe runs; held() returns the answer later.
   void sample();
   // Returns the last answer to sample(); empty if the probe no longer answers.
@@ -69,8 +75,10 @@ class DeviceWatch {
 
  private:
   enum class Request { kNone, kHealth, kMemory };
+  // A start that waits for device memory.
   struct Waiting {
-    Start next;
+    std::optional<std::uint32_t> rank;
+    std::vector<std::string> devices;
     std::int64_t since_ns = 0;  // 0 if the user has not been notified yet.
   };
   void launch();
@@ -90,6 +98,7 @@ class DeviceWatch {
   void close();
 
   SupervisorContext& context_;
+  DeviceWatchEvents& owner_;
   boost::asio::steady_timer timer_;  // The probe's start, its answer's limit, the next request.
   boost::asio::posix::stream_descriptor output_;
   Descriptor requests_;  // The process's standard input.
@@ -102,7 +111,7 @@ class DeviceWatch {
   bool must_check_ = false;
   bool was_lost_ = false;  // This generation's probe has exited and is not started again.
   std::uint32_t generation_ = 0;
-  std::function<void()> on_first_health_;
+  bool is_settling_ = false;  // devices_settled() is due after the next answer about health.
   std::vector<Waiting> waiting_;
   std::vector<HeldMemory> held_;
 };

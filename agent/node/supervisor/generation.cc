@@ -16,6 +16,7 @@
 #include <climits>
 #include <csignal>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "agent/node/spawn/cgroup.h"
@@ -109,15 +110,14 @@ std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start) 
 }
 
 Generation::Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
-                       ControlServer& control, EventSender& events, JobStore& store,
-                       DeviceWatch& devices)
+                       ControlServer& control, EventSender& events, JobStore& store)
     : context_(context),
       lease_(lease),
       channel_(channel),
       control_(control),
       events_(events),
       store_(store),
-      devices_(devices),
+      devices_(context, *this),
       workers_(context, channel, control, ending_, *this),
       mpi_(context, workers_),
       jax_(context),
@@ -168,13 +168,26 @@ void Generation::start_again(const StartAgain& request) {
   change_environment(plan, request.environment());
   // The last generation has read some of the input, and part of an input would mislead the program.
   for (WorkerSpec& spec : *plan.mutable_workers()) spec.set_standard_input(false);
-  devices_.await_memory({"the next attempt",
-                         {},
-                         [this, plan] { start_group(plan); },
-                         [this, plan] {
-                           reject_start(plan, plan.generation());
-                           events_.send(empty_report(plan.generation(), true));
-                         }});
+  next_plan_ = std::move(plan);
+  devices_.await_memory(std::nullopt, {});
+}
+
+void Generation::start_allowed(std::optional<std::uint32_t> rank) {
+  if (!rank) return start_group(std::exchange(next_plan_, {}));
+  const auto due = awaiting_devices_.extract(*rank);
+  if (due.empty()) return;
+  workers_.start_again(*rank, due.mapped());
+  check_soon();
+}
+
+void Generation::start_given_up(std::optional<std::uint32_t> rank) {
+  if (rank) {
+    awaiting_devices_.erase(*rank);
+    return reject_rank(*rank, workers_.generation());
+  }
+  const HostPlan plan = std::exchange(next_plan_, {});
+  reject_start(plan, plan.generation());
+  events_.send(empty_report(plan.generation(), true));
 }
 
 void Generation::start_group(const HostPlan& plan) {
@@ -301,17 +314,8 @@ void Generation::start_replacements() {
 void Generation::await_devices(const Replacements::Ordered& due) {
   std::vector<std::string> devices = workers_.own_devices(due.rank);
   if (devices.empty()) return workers_.start_again(due.rank, due.rejoins);
-  awaiting_devices_.insert(due.rank);
-  devices_.await_memory({"rank " + std::to_string(due.rank), std::move(devices),
-                         [this, due] {
-                           awaiting_devices_.erase(due.rank);
-                           workers_.start_again(due.rank, due.rejoins);
-                           check_soon();
-                         },
-                         [this, due] {
-                           awaiting_devices_.erase(due.rank);
-                           reject_rank(due.rank, workers_.generation());
-                         }});
+  awaiting_devices_[due.rank] = due.rejoins;
+  devices_.await_memory(due.rank, std::move(devices));
 }
 
 // -- Stop
@@ -414,9 +418,9 @@ void Generation::perform(EndingAction action) {
       if (context_.containment) context_.containment->kill_all();
       return;
     case EndingAction::kReportClean:
-      return devices_.settle([this] { report(true); });
     case EndingAction::kReportLeftovers:
-      return devices_.settle([this] { report(false); });
+      is_report_clean_ = action == EndingAction::kReportClean;
+      return devices_.settle();
     case EndingAction::kNothing:
       return;
   }

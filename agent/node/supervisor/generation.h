@@ -18,8 +18,9 @@
 
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,10 +45,10 @@ namespace ivy {
 // Creates the containment of the next generation. May use the cgroup that the warden has verified.
 std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start);
 
-class Generation final : private HostWorkersEvents {
+class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
  public:
   Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
-             ControlServer& control, EventSender& events, JobStore& store, DeviceWatch& devices);
+             ControlServer& control, EventSender& events, JobStore& store);
 
   // Set by Hello: the time from TERM to KILL unless a stop specifies another one, and whether the
   // job continues without its launcher.
@@ -77,6 +78,7 @@ class Generation final : private HostWorkersEvents {
   void tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
 
   HostWorkers& workers() { return workers_; }
+  DeviceWatch& devices() { return devices_; }
   // Returns true if no worker was started yet, or if this generation's report was sent.
   bool is_idle() const;
   bool is_reported() const { return ending_.reported(); }
@@ -89,6 +91,10 @@ class Generation final : private HostWorkersEvents {
     return mpi_.classify(rank, status);
   }
   void worker_exited(const Worker& worker) override;
+  // DeviceWatchEvents
+  void start_allowed(std::optional<std::uint32_t> rank) override;
+  void start_given_up(std::optional<std::uint32_t> rank) override;
+  void devices_settled() override { report(is_report_clean_); }
 
   void start_group(const HostPlan& plan);
   void forget_generation();
@@ -113,7 +119,7 @@ class Generation final : private HostWorkersEvents {
   ControlServer& control_;
   EventSender& events_;
   JobStore& store_;
-  DeviceWatch& devices_;
+  DeviceWatch devices_;
 
   // Set by the launcher's commands.
   std::uint64_t grace_ns_ = nanoseconds_of(kGraceAfterFailure);
@@ -127,15 +133,19 @@ class Generation final : private HostWorkersEvents {
   JaxService jax_;
   bool must_reap_ = false;  // Reaping stopped at a process that is still being started.
 
+  HostPlan next_plan_;  // Of a StartAgain that waits for the memory of the devices.
+
   // Ranks that are restarted one by one (--on-failure shrink, replace).
   bool continues_without_rank_ = false;
   Replacements replacements_;
-  std::set<std::uint32_t> awaiting_devices_;  // Due, but their devices' memory is not free.
+  // The rejoins of ranks that are due, but whose devices' memory is not free.
+  std::map<std::uint32_t, std::uint32_t> awaiting_devices_;
   boost::asio::steady_timer replacement_timer_;
 
   boost::asio::steady_timer ending_timer_;
   bool is_check_posted_ = false;
   bool is_proved_empty_ = false;
+  bool is_report_clean_ = false;  // Of the report that follows devices_settled().
   std::string stop_reason_;
   std::vector<JobProcess> leftovers_;  // Processes that outlived the last worker and got TERM.
 

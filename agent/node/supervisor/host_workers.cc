@@ -111,7 +111,7 @@ HostWorkers::HostWorkers(SupervisorContext& context, CommandChannel& channel,
       ending_(ending),
       owner_(owner),
       output_(make_output()),
-      input_(context.loop, channel.session(), [this] { channel_.flush(); }) {}
+      input_(context.loop, channel.session(), *this) {}
 
 std::unique_ptr<OutputPump> HostWorkers::make_output() {
   OutputPumpEvents& owner = *this;

@@ -44,7 +44,7 @@ class HostWorkersEvents {
   ~HostWorkersEvents() = default;
 };
 
-class HostWorkers final : private WorkerEvents, private OutputPumpEvents {
+class HostWorkers final : private WorkerEvents, private OutputPumpEvents, private InputPipeEvents {
  public:
   // Files of this build next to the programs (facts/own_package.h), which may be in a home
   // directory.
@@ -123,6 +123,8 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents {
   // OutputPumpEvents
   void output_queued() override { channel_.flush(); }
   void log_failed(const std::string& text) override;
+  // InputPipeEvents
+  void input_granted() override { channel_.flush(); }
 
   std::unique_ptr<OutputPump> make_output();
   WorkerGroup group_of(const ProcessorShare& share) const;

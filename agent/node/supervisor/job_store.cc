@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JobStore is the interface for the supervisor; Process, the first half, is the store's process:
 // its listening sockets (listen(), wait_for_client()), its start (spawn()), the lines that it
-// exchanges with the supervisor (send_line(), take_line()), and its end.
+// exchanges with the supervisor (send_line(), server_line()), and its end.
 #include "agent/node/supervisor/job_store.h"
 
 #include <sys/socket.h>
@@ -57,13 +57,14 @@ void send_generation_begun(SupervisorContext& context, std::uint32_t generation)
 }  // namespace
 
 // The listening sockets, and the process once a client has connected.
-class JobStore::Process : public std::enable_shared_from_this<Process> {
+class JobStore::Process final : public std::enable_shared_from_this<Process>,
+                                private ServerLinesEvents {
  public:
   Process(SupervisorContext& context, const OpenStore& request)
       : context_(context),
         request_(request),
         generation_(request.generation()),
-        control_(context.loop, [this](const std::string& line) { take_line(line); }) {}
+        control_(context.loop, *this) {}
   ~Process();
 
   // Returns AlreadyExists, with address and port, if another program listens there; NotFound if
@@ -78,6 +79,9 @@ class JobStore::Process : public std::enable_shared_from_this<Process> {
   void ended(int wait_status);
 
  private:
+  // ServerLinesEvents
+  void server_line(ServerLines& from, const std::string& line) override;
+
   struct Listener {
     boost::asio::posix::stream_descriptor socket;
     bool torch;
@@ -87,7 +91,6 @@ class JobStore::Process : public std::enable_shared_from_this<Process> {
   void stop_listening();
   void spawn();
   void add_arguments(int control_fd, ServerChild& server);
-  void take_line(std::string line);
   void send_line(const std::string& line);
   void send_put(const std::string& key, const std::string& value);
   void send_note(const std::string& text, bool is_stall);
@@ -204,7 +207,8 @@ void JobStore::Process::send_line(const std::string& line) {
   send(control_.fd(), all.data(), all.size(), MSG_NOSIGNAL);
 }
 
-void JobStore::Process::take_line(std::string line) {
+void JobStore::Process::server_line(ServerLines&, const std::string& raw) {
+  std::string line = raw;
   for (char& c : line) {
     if (c == '\v') c = '\n';
   }

@@ -107,7 +107,8 @@ bool is_set_by_user(const HostPlan& plan, const std::string& name) {
 
 }  // namespace
 
-class MpiServers::Server : public std::enable_shared_from_this<Server> {
+class MpiServers::Server final : public std::enable_shared_from_this<Server>,
+                                 private ServerLinesEvents {
  public:
   Server(SupervisorContext& context, MpiServers& owner, MpiProtocol protocol)
       : context_(context),
@@ -115,8 +116,8 @@ class MpiServers::Server : public std::enable_shared_from_this<Server> {
         protocol_(protocol),
         listener_(context.loop),
         loopback_(context.loop),
-        events_(context.loop, [this](const std::string& line) { owner_.take(line, protocol_); }),
-        notes_(context.loop, [this](const std::string& line) { owner_.note(line); }) {}
+        events_(context.loop, *this),
+        notes_(context.loop, *this) {}
   ~Server();
 
   Result<void> listen(const HostPlan& plan, bool has_pmix);
@@ -128,6 +129,11 @@ class MpiServers::Server : public std::enable_shared_from_this<Server> {
 
  private:
   using Listener = boost::asio::posix::stream_descriptor;
+
+  // ServerLinesEvents
+  void server_line(ServerLines& from, const std::string& line) override {
+    &from == &notes_ ? owner_.note(line) : owner_.take(line, protocol_);
+  }
 
   std::string name() const {
     return protocol_ == MPI_PMIX ? "the PMIx server of this host" : "the PMI server of this host";

@@ -9,27 +9,39 @@
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
-#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "proto/os/descriptor.h"
 
 namespace ivy {
 
+class ServerLines;
+
+// Implemented by the owner of a ServerLines.
+class ServerLinesEvents {
+ public:
+  // Receives each line without its line end.
+  virtual void server_line(ServerLines& from, const std::string& line) = 0;
+
+ protected:
+  ~ServerLinesEvents() = default;
+};
+
 class ServerLines {
  public:
-  ServerLines(boost::asio::io_context& loop, std::function<void(const std::string&)> take)
-      : from_(loop), take_(std::move(take)) {}
+  ServerLines(boost::asio::io_context& loop, ServerLinesEvents& owner)
+      : from_(loop), owner_(owner) {}
 
-  // Waits for lines until its owner is destroyed.
-  void open(Descriptor from, std::weak_ptr<void> owner) {
+  // Waits for lines until `lifetime`, the owner's, has expired.
+  void open(Descriptor from, std::weak_ptr<void> lifetime) {
     close();
     text_.clear();
     fcntl(from.get(), F_SETFL, O_NONBLOCK);
     from_.assign(from.release());
-    wait(std::move(owner));
+    wait(std::move(lifetime));
   }
 
   // Handles the lines that have arrived. Returns false if the process has closed its end.
@@ -54,12 +66,13 @@ class ServerLines {
   // Longer than any line of the protocol.
   static constexpr std::size_t kMaxLine = 64u << 10;
 
-  void wait(std::weak_ptr<void> owner) {
-    from_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                     [this, owner = std::move(owner)](const boost::system::error_code& error) {
-                       const std::shared_ptr<void> alive = owner.lock();
-                       if (alive && !error && read_some()) wait(owner);
-                     });
+  void wait(std::weak_ptr<void> lifetime) {
+    from_.async_wait(
+        boost::asio::posix::stream_descriptor::wait_read,
+        [this, lifetime = std::move(lifetime)](const boost::system::error_code& error) {
+          const std::shared_ptr<void> alive = lifetime.lock();
+          if (alive && !error && read_some()) wait(lifetime);
+        });
   }
 
   void take(std::string_view bytes) {
@@ -67,13 +80,13 @@ class ServerLines {
     for (std::size_t end = text_.find('\n'); end != std::string::npos; end = text_.find('\n')) {
       const std::string line = text_.substr(0, end);
       text_.erase(0, end + 1);
-      take_(line);
+      owner_.server_line(*this, line);
     }
     if (text_.size() > kMaxLine) text_.clear();
   }
 
   boost::asio::posix::stream_descriptor from_;
-  const std::function<void(const std::string&)> take_;
+  ServerLinesEvents& owner_;
   std::string text_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Supervisor owns the parts of one host's job and passes events between them: CommandChannel (the
 // session with the launcher), ControlServer (the workers' control socket), Generation (the workers'
-// life), JobStore, DeviceWatch and StackCollector. In this order: the launcher's commands, which
+// life), JobStore and StackCollector. In this order: the launcher's commands, which
 // carry_out() dispatches; the job's directory; signals, the clock and a lost launcher.
 // run_supervisor() at the end is the main function of the process, which the warden forks.
 #include "agent/node/supervisor/supervisor.h"
@@ -32,7 +32,6 @@
 #include "agent/node/hang/stack_collector.h"
 #include "agent/node/supervisor/command_channel.h"
 #include "agent/node/supervisor/control_server.h"
-#include "agent/node/supervisor/device_watch.h"
 #include "agent/node/supervisor/event_sender.h"
 #include "agent/node/supervisor/generation.h"
 #include "agent/node/supervisor/hello.h"
@@ -117,7 +116,6 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
   ControlServer control_;
   JobStore store_;
   Discovery discovery_;
-  DeviceWatch devices_;
   Generation generation_;
   StackCollector stacks_;
 
@@ -145,8 +143,7 @@ Supervisor::Supervisor(const SupervisorStart& start)
       control_(context_.loop, events_),
       store_(context_),
       discovery_(context_.loop, start.program_directory + "/ivy-probe"),
-      devices_(context_),
-      generation_(context_, lease_, channel_, control_, events_, store_, devices_),
+      generation_(context_, lease_, channel_, control_, events_, store_),
       stacks_(context_.loop, context_.blocking, *this),
       signals_(context_.loop, SIGCHLD, SIGTERM, SIGUSR1),
       warden_(context_.loop),
@@ -292,7 +289,7 @@ void Supervisor::prepare_answer() {
   // With accelerators this takes up to two seconds, during which the loop runs.
   discovery_.describe(hello, [this](const HostFacts& found) {
     pending_hello_->answer.mutable_facts()->MergeFrom(found);
-    devices_.learn(found);
+    generation_.devices().learn(found);
     pending_hello_->awaits_devices = false;
     answer_hello_if_complete();
   });
@@ -352,8 +349,9 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
 void Supervisor::on_read_operations(const ReadOperations& request) {
   if (!request.usage()) return control_.send_operations(request.number());
   // The new device readings are for the next answer, so that a driver cannot delay this one.
-  devices_.sample();
-  control_.send_operations(request.number(), generation_.workers().usage(devices_.held()));
+  DeviceWatch& devices = generation_.devices();
+  devices.sample();
+  control_.send_operations(request.number(), generation_.workers().usage(devices.held()));
 }
 
 // Sends everything that a launcher needs when it has taken the job over.

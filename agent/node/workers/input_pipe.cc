@@ -12,10 +12,6 @@
 
 namespace ivy {
 
-InputPipe::InputPipe(boost::asio::io_context& loop, session::Session& session,
-                     std::function<void()> granted)
-    : loop_(loop), session_(session), granted_(std::move(granted)) {}
-
 InputPipe::~InputPipe() { *alive_ = false; }
 
 InputPipe::Bytes InputPipe::counted(std::string bytes) {
@@ -24,7 +20,7 @@ InputPipe::Bytes InputPipe::counted(std::string bytes) {
     delete taken;
     if (!*alive) return;
     session_.grant(size);
-    granted_();
+    owner_.input_granted();
   };
   return {new std::string(std::move(bytes)), grant};
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes the launcher's standard input to the workers that receive it: one worker, or all workers
 // of a host. Grants credit as the slowest of them reads, so that a worker that does not read stops
-// the launcher's reading. Thread: the loop's. Lifetime: the session must outlive it.
+// the launcher's reading. Thread: the loop's. Lifetime: the arguments of the constructor must
+// outlive it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,11 +19,20 @@
 
 namespace ivy {
 
+// Implemented by HostWorkers.
+class InputPipeEvents {
+ public:
+  // The session has more credit for the launcher.
+  virtual void input_granted() = 0;
+
+ protected:
+  ~InputPipeEvents() = default;
+};
+
 class InputPipe {
  public:
-  // `granted` is called after credit has been granted.
-  InputPipe(boost::asio::io_context& loop, session::Session& session,
-            std::function<void()> granted);
+  InputPipe(boost::asio::io_context& loop, session::Session& session, InputPipeEvents& owner)
+      : loop_(loop), session_(session), owner_(owner) {}
   ~InputPipe();
 
   // Sets the ranks that will read, before open(). An empty list means that no rank reads.
@@ -66,7 +75,7 @@ class InputPipe {
 
   boost::asio::io_context& loop_;
   session::Session& session_;
-  std::function<void()> granted_;
+  InputPipeEvents& owner_;
   // Set to false by the destructor, after which dropped bytes are not granted.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool is_expected_ = false;

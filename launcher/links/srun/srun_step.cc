@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "launcher/links/address_lookup.h"
-#include "launcher/links/own_interfaces.h"
 #include "launcher/links/remote_greeting.h"
 #include "launcher/links/this_host.h"
 #include "launcher/links/transport_context.h"
@@ -24,6 +23,7 @@
 #include "proto/contract/log.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
+#include "proto/os/interfaces.h"
 #include "proto/os/socket_address.h"
 
 extern char** environ;
@@ -47,6 +47,25 @@ constexpr milliseconds kTermTimeout{3'000};
 constexpr char kReachFix[] =
     "it must be able to reach this machine: --iface NAME and --port-range A-B choose the address "
     "and port for it\nor allow more time: --start-timeout";
+
+// Returns the numeric addresses of an interface, IPv4 first, without link-local ones. An empty name
+// means all interfaces except loopback. NotFound names the interfaces that exist.
+Result<std::vector<std::string>> addresses_of_interface(const std::string& interface) {
+  std::vector<std::string> v4;
+  std::vector<std::string> v6;
+  std::string known;
+  for (const InterfaceAddress& own : interface_addresses()) {
+    known += (known.empty() ? "" : ", ") + own.interface + " " + own.address;
+    const bool is_wanted = interface.empty() ? !own.loopback : interface == own.interface;
+    const bool is_v6 = own.address.find(':') != std::string::npos;
+    if (is_wanted) (is_v6 ? v6 : v4).push_back(own.address);
+  }
+  v4.insert(v4.end(), v6.begin(), v6.end());
+  if (v4.empty() && !interface.empty())
+    return Error{Code::kNotFound, "--iface: no usable address on interface " + interface + " here",
+                 "this machine has: " + known};
+  return v4;
+}
 
 std::string random_key() {
   std::string key(kDialKeyBytes, '\0');
@@ -326,7 +345,7 @@ void SrunStep::take_tasks_ended(const TasksEnded& ended) {
 }
 
 void SrunStep::child_exited(const ExitStatus& status) {
-  const Error error = srun_failure(stderr_tail_, "has ended (" + describe(status) + ")");
+  const Error error = srun_failure(stderr_tail_, "exited (" + describe(status) + ")");
   log::debug("step: " + error.message);
   if (done_) {
     ending_.stop();

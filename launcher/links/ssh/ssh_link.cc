@@ -248,16 +248,19 @@ Awaitable<bool> SshLink::is_trusted_by_user(SshHostKey key) {
 }
 
 Awaitable<SshLink::End> SshLink::carry() {
-  relay_.emplace(sequence_, *context_, wire_, reports_, RemoteEntry(request_, host_.name), [this] {
-    slot_.reset();
-    stuck_timer_.cancel();
-    reports_.up(up_);
-  });
+  SshRelayEvents& owner = *this;
+  relay_.emplace(sequence_, *context_, wire_, reports_, RemoteEntry(request_, host_.name), owner);
   co_await report_progress(ssh_step("ssh: starting ivy-node"));
   expect("its login shell or the file system of ~/.cache/ivyrun there");
   const std::optional<LinkDown> named = co_await relay_->carry();
   if (named) co_return End{*named, 1, ""};
   co_return connection_end();
+}
+
+void SshLink::relay_up() {
+  slot_.reset();
+  stuck_timer_.cancel();
+  reports_.up(up_);
 }
 
 SshLink::End SshLink::handshake_failure() {

@@ -25,7 +25,7 @@
 
 namespace ivy {
 
-class SshLink : public SequencedLink, private HostLinkEvents {
+class SshLink : public SequencedLink, private HostLinkEvents, private SshRelayEvents {
  public:
   // attempt: 0 for the first dial. A redial is tried only once here, because its owner dials again.
   SshLink(std::shared_ptr<TransportContext> context, Host host, HostLinkEvents& owner, int attempt);
@@ -70,6 +70,8 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   End shell_silence();
   End throttled_failure();
   End host_key_end(const SshHostKey& key);
+  // SshRelayEvents
+  void relay_up() override;
   // HostLinkEvents, of the OpenSSH client.
   void link_up(HostLink& client, const LinkUp& up) override;
   void link_bytes(HostLink&, std::string_view bytes) override { reports_.bytes(bytes); }

@@ -126,8 +126,7 @@ void SshRelay::enter(const RemoteEntry::Step& step) {
   has_received_relay_ = has_received_relay_ || !step.bytes.empty() || (step.failed && is_up());
   if (step.up) {
     wire_.lift_limit();
-    // Bytes that this callback writes follow the opening line in the same packet.
-    on_up_();
+    owner_.relay_up();
   } else if (!is_up()) {
     wire_.set_limit(kUploadTimeout);
   }

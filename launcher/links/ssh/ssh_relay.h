@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,18 +16,28 @@
 
 namespace ivy {
 
+// Implemented by SshLink.
+class SshRelayEvents {
+ public:
+  // The far end has started the relay. Bytes that are written now follow the opening line in the
+  // same packet.
+  virtual void relay_up() = 0;
+
+ protected:
+  ~SshRelayEvents() = default;
+};
+
 class SshRelay {
  public:
-  // Calls on_up when `entry` has started the relay. Everything but `entry` must outlive this
-  // object.
+  // Everything but `entry` must outlive this object.
   SshRelay(Sequence& sequence, TransportContext& context, SshWire& wire, LinkReports& reports,
-           RemoteEntry entry, std::function<void()> on_up)
+           RemoteEntry entry, SshRelayEvents& owner)
       : sequence_(sequence),
         context_(context),
         wire_(wire),
         reports_(reports),
         entry_(std::move(entry)),
-        on_up_(std::move(on_up)) {}
+        owner_(owner) {}
 
   // Queues bytes; LinkReports::drained() follows when they have left.
   void write(std::string_view bytes);
@@ -70,7 +79,7 @@ class SshRelay {
   SshWire& wire_;
   LinkReports& reports_;
   RemoteEntry entry_;
-  const std::function<void()> on_up_;
+  SshRelayEvents& owner_;
   std::optional<LinkDown> failure_;
   bool is_over_ = false;
   bool has_received_relay_ = false;
