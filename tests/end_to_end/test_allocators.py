@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts of Flux, PALS and of a command (--hosts-from), with stand-ins for the schedulers' programs; and allocations of
-several hosts that cannot be used, which are refused."""
+several hosts that cannot be used, which ivyrun rejects."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ URI = "local:///tmp/flux-x/local-0"
 
 
 def hosts_of(done):
-    """The hosts of all ranks in rank order, as the workers themselves say."""
+    """Returns the hosts of all ranks in rank order, as printed by the workers."""
     assert done.code == 0, done
     rows = [text for _, _, text in done.labelled()] or done.out_lines
     return [host for _, host in sorted((int(rank), host) for rank, host in map(str.split, rows))]
@@ -29,7 +29,7 @@ def refused(done, *parts):
 
 
 def flux(launcher, script):
-    """The environment inside of `flux alloc`, where `flux` is this shell script."""
+    """Returns the environment inside `flux alloc`, with this shell script as `flux`."""
     launcher.file("flux", "#!/bin/sh\n" + script, 0o755)
     return {"FLUX_URI": URI, "PATH": f"{launcher.directory}:{PATH}"}
 
@@ -63,7 +63,7 @@ def test_flux_of_another_user_is_no_allocation(local):
 def test_flux_whose_hosts_are_unknown_is_refused(local, script, said):
     environment = flux(local, script)
     refused(local.run(*WHO, env=environment), said, "env -u FLUX_URI", "--transport local")
-    # The advised ways.
+    # The suggested fixes work.
     assert local.run("--transport", "local", *WHO, env=environment).code == 0
     assert local.run("-H", "localhost", *WHO, env=environment).code == 0
 
@@ -158,14 +158,14 @@ def test_a_command_that_hangs_is_given_up(local):
     assert 59 < time.monotonic() - started < 60 + seconds(20), done
 
 
-# A worker that fails in the first attempt, and says in each where it runs. Attempt 2 waits for rank 0's file "go".
+# A worker that prints its host in each attempt. In the first one, rank 0 replaces the list of hosts and fails.
 ONCE = ("sh", "-c", 'echo "attempt $TORCHELASTIC_RESTART_COUNT $(hostname) of $WORLD_SIZE"; '
                     '[ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 0 ] && { cat "$NEXT" > "$LIST"; exit 5; }; '
                     '[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exec sleep 600; exit 0')
 
 
 def restarted(hosts, first, then, *flags):
-    """A job whose list of hosts changes before its restart."""
+    """Runs a job whose list of hosts changes before its restart."""
     environment = {"LIST": hosts.file("list", first, 0o666), "NEXT": hosts.file("next", then)}
     exports = [word for name in environment for word in ("-x", name)]
     return hosts.run("--hosts-from", 'cat "$LIST"', "--max-restarts", "1", *flags, *exports, *ONCE, env=environment, limit=60)

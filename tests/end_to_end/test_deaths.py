@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The abort epoch: what becomes of a rank stands in every other rank's status page at once."""
+"""The abort epoch: the state of a rank is immediately visible in every other rank's status page."""
 
 import os
 import re
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not os.access(WORKER, os.X_OK),
 
 
 def attached(job, count):
-    """{rank: pid} of all that are attached."""
+    """Returns {rank: pid} of all attached processes."""
     job.wait_for(rb"attached slot=", count=count)
     found = {}
     for line in job.said().split(b"\n"):
@@ -29,7 +29,7 @@ def attached(job, count):
 
 
 def deaths(finished, dead):
-    """{rank that saw it: (line, at_ns)}"""
+    """Returns {rank that saw the death: (line, at_ns)}."""
     seen = {}
     for rank, _, text in finished.labelled():
         match = re.match(rf"(dead rank={dead} .*) at_ns=(\d+)", text)

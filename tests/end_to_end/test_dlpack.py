@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ivycomm.dlpack: what other frameworks lend is read where it lies and given back once; wrong capsules are refused."""
+"""ivycomm.dlpack: memory of other frameworks is used without a copy and released once; invalid capsules are rejected."""
 
 import ctypes
 import gc
@@ -21,7 +21,7 @@ FLOAT, INT, BOOL = 2, 0, 6
 
 
 class Producer:
-    """Lends an array by a capsule of its own making and counts how often it is given back."""
+    """Exports an array in a capsule that it makes itself and counts how often the capsule is released."""
 
     def __init__(self, array, version=(1, 0), flags=0, type_=(FLOAT, 32, 1), device=(1, 0), strides=True, offset=0):
         self.array, self.version, self.device, self.given_back, self.asked = array, version, device, 0, []
@@ -67,7 +67,7 @@ def test_a_view_is_given_back_once_after_its_last_view(array, version):
     assert writable == (version is not None) and got.flags.writeable == writable
     if array.size:
         part = got[..., None]
-        assert part.__array_interface__["data"][0] == array.__array_interface__["data"][0], "it is no copy"
+        assert part.__array_interface__["data"][0] == array.__array_interface__["data"][0], "the view is a copy"
         del got
         gc.collect()
         assert producer.given_back == 0

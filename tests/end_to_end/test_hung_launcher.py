@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's loop hangs, as one does whose program lies on a file system that stopped answering: a thread of its
-own goes on telling every host that it lives, by whatever carries its bytes, and no worker ends."""
+"""The launcher's loop hangs, for example because its program is on a file system that does not respond. A separate thread
+continues to send heartbeats to every host over every transport, and no worker ends."""
 
 import contextlib
 import ctypes
@@ -20,7 +20,7 @@ PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH, WALL = 0x4206, 0x4207, 17, 0x4000
 
 @contextlib.contextmanager
 def stopped_thread(pid):
-    """Stops a process's first thread, which runs its loop. Its other threads run."""
+    """Stops a process's first thread, which runs its loop. The other threads continue."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 
@@ -40,7 +40,7 @@ def outlast_the_lease(launcher, directory, ranks):
     """Runs a job of two ranks with `launcher` and hangs its loop for three leases."""
     with launcher as job:
         job.wait_for("up", count=ranks)
-        time.sleep(1)  # The first tick of the sessions.
+        time.sleep(1)  # Wait for the first tick of the sessions.
         with stopped_thread(job.pid()):
             time.sleep(3 * LEASE_S)
         with open(os.path.join(directory, "end"), "w", encoding="ascii"):

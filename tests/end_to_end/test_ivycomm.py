@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python package ivycomm inside workers: found without installation, right results, named failures."""
+"""The Python package ivycomm in workers: found without installation, with correct results and clear errors."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ needs_torch = pytest.mark.skipif(not (has_torch and has_numpy), reason="python3-
 ONE_HOST = {"alone": ("-n", "1"), "two": ("-n", "2"), "four": ("-n", "4")}
 TWO_HOSTS = {"hosts": ("--fake-hosts", "2", "--nproc_per_node", "2")}
 CALM = ("-x", "OMP_NUM_THREADS=1")
-# Importing NumPy and torch takes seconds where many workers share few cores.
+# Importing NumPy and torch takes seconds if many workers share few cores.
 LIMIT = 90
 
 places = pytest.mark.parametrize("flags", [*ONE_HOST.values(), *TWO_HOSTS.values()],
@@ -116,7 +116,7 @@ def test_gelu_example(local):
     assert done.code == 0 and b"on 4 ranks: gather and pmap agree" in done.out, done
 
 
-# ---- where the package comes from ------------------------------------------------------------------
+# ---- finding the package ---------------------------------------------------------------------------
 
 WHERE = "import ivycomm, sys; from ivycomm import library; print(ivycomm.__file__, library.load()._name)"
 
@@ -151,7 +151,7 @@ except ivycomm.NotInitialized:
 
 @pytest.mark.parametrize("place", ["python", "ivycomm.zip"], ids=["folder", "archive"])
 def test_the_import_takes_30_ms(local, place):
-    """Also from the archive that other hosts get, where Python keeps nothing that it has compiled."""
+    """This includes the archive on other hosts, for which Python does not cache compiled files."""
     path = os.path.join(os.path.dirname(BIN), "lib", "ivyrun", place)
     if not os.path.exists(path):
         pytest.skip(f"not built: {path}")
@@ -163,7 +163,7 @@ def test_the_import_takes_30_ms(local, place):
     least = min(float(run.out.decode().split()[0]) for run in runs)
     _, file, compiled = runs[-1].out.decode().split(maxsplit=2)
     assert least < 0.03 * SLOW and file.startswith(path) and compiled.strip() == "[]", runs[-1]
-    assert "raise NotInitialized(" in runs[-1].err_text, "tracebacks show the source"
+    assert "raise NotInitialized(" in runs[-1].err_text, "the traceback does not show the source"
 
 
 def test_a_library_that_cannot_be_loaded_is_named(local):
@@ -174,7 +174,7 @@ def test_a_library_that_cannot_be_loaded_is_named(local):
 
 @needs_numpy
 def test_on_hosts_without_this_build(hosts):
-    """The package and its library travel with ivy-node; node2 to node4 see nothing of the checkout."""
+    """The package and its library are sent with ivy-node; node2 to node4 do not see the checkout."""
     done = hosts.run("-H", "node2,node3,node4", "--nproc_per_node", "1", "/usr/bin/python3", "-c", WHERE,
                      limit=LIMIT)
     assert done.code == 0, done
@@ -190,7 +190,7 @@ def test_on_hosts_without_this_build(hosts):
 # ---- failures ---------------------------------------------------------------------------------------
 
 def told(done, ranks):
-    """{rank: what it was told}"""
+    """Returns {rank: its last error}."""
     said = {rank: [json.loads(text) for text in lines if text.startswith("{")]
             for rank, lines in done.texts_by_rank().items()}
     assert {rank for rank, errors in said.items() if errors} >= set(ranks), done
