@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derivatives of ivycomm's operations on torch tensors: Debian's torch, one of today, and inside torch.compile."""
+"""Derivatives of ivycomm's operations on torch tensors: with Debian's torch, a current torch, and torch.compile."""
 
 import os
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main job: an unmodified PyTorch script, on pretended hosts and on hosts reached by SSH."""
+"""The main job: an unmodified PyTorch script, on simulated hosts and on hosts reached by SSH."""
 
 import os
 import re
@@ -8,9 +8,9 @@ import pytest
 
 from launching import REPOSITORY
 
-# Torch needs seconds to import; the workers share the machine's cores.
+# Importing torch takes seconds, and the workers share the machine's cores.
 TRAIN_LIMIT = 120
-# One thread each: eight workers with as many threads as cores would only hinder each other.
+# One thread each, because eight workers with as many threads as cores would slow each other down.
 CALM = ("-x", "OMP_NUM_THREADS=1")
 
 
@@ -51,7 +51,7 @@ def test_training_on_four_hosts_by_ssh(hosts):
 
 
 def test_training_where_every_host_is_odd(hosts):
-    """An ordinary user; a noisy .bashrc, fish, an own name of 127.0.1.1 and a noexec home."""
+    """An ordinary user on hosts with a .bashrc that prints, fish, a host name that resolves to 127.0.1.1, and a noexec home."""
     user = hosts.as_user("ivyuser")
     done = user.run("-H", "node4,node3,node2,node5", "--nproc_per_node", "1", *CALM,
                     "/srv/ivyshared/examples/train_ddp.py", "--epochs", "2", limit=TRAIN_LIMIT)
@@ -59,6 +59,6 @@ def test_training_where_every_host_is_odd(hosts):
 
 
 def test_one_command_is_quick(local):
-    """Nobody waits for anything: two workers that do nothing take a fraction of a second."""
+    """ivyrun has no fixed delays: two workers that do nothing take a fraction of a second."""
     times = [local.run("-n", "2", "/bin/true").took for _ in range(5)]
     assert min(times) < 0.5, times

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--on-failure shrink and replace: what becomes of the others when one worker ends, how it is started again
-alone, and every way in which such a job can end."""
+"""--on-failure shrink and replace: the job continues after a worker has failed, only this worker is restarted, and every
+way in which such a job can end."""
 
 import os
 import re
@@ -17,14 +17,14 @@ from test_ivyctl import ctl  # noqa: F401  (a fixture)
 
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "100ms"}
 TWO_BY_TWO = ["--fake-hosts", "2", "--nproc_per_node", "2"]
-# Every process says who it is, and waits until the test lets it go: with 0, or with what go.RANK says.
+# Every process prints its rank and pid and waits for the file go.RANK, which contains its exit code.
 SAY = ("echo up $RANK pid $$ rejoin [$IVY_REJOIN] count $TORCHELASTIC_RESTART_COUNT; ")
 WAIT = "while ! [ -e go.$RANK ]; do sleep 0.02; done; exit $(cat go.$RANK)"
 WAITING = ["bash", "-c", SAY + WAIT]
 
 
 def pids(job, rank, count=1):
-    """The processes of this rank so far, in the order of their starts."""
+    """Returns the pids of this rank's processes so far, in the order of their starts."""
     pattern = rf"up {rank} pid (\d+) ".encode()
     job.wait_for(pattern, count=count)
     return [int(pid) for pid in re.findall(pattern, job.said())]
@@ -58,7 +58,7 @@ def test_an_exit_code_counts_as_a_death_too_and_two_at_once_are_two(local):
             pids(job, rank)
         let_go(local, ["0", "3", "0", "4"])
         done = job.finish()
-    # Ranks 0 and 2 may have ended well before.
+    # Ranks 0 and 2 may have exited with 0 before.
     assert done.code in (0, 3, 4), done
     assert re.search(r"rank 1 .* with exit 3", done.err_text) and re.search(r"rank 3 .* with exit 4", done.err_text)
 
@@ -126,7 +126,7 @@ def test_two_at_once_are_replaced_and_a_failure_by_exit_too(local):
 @pytest.mark.parametrize("hosts", [["-n", "1"], ["-n", "2"], ["--fake-hosts", "2"]],
                          ids=["one-rank", "the-last-of-two", "the-last-of-two-hosts"])
 def test_a_job_whose_last_worker_fails_ends(local, hosts):
-    """Nobody keeps a place for it: there is no other worker to go on with."""
+    """The worker is not replaced, because no other worker is left."""
     done = local.run(*hosts, "--on-failure", "replace", "sh", "-c", "[ $RANK = 0 ] && [ $WORLD_SIZE = 2 ] && exit 0; "
                      "sleep 0.5; exit 3", limit=20)
     assert done.code == 3 and "the job stops: no other worker is left" in done.err_text, done
@@ -138,7 +138,7 @@ def test_after_the_last_replacement_the_job_fails(local):
     assert done.code == 6, done
     assert "the job stops: 2 workers were replaced, and --max-restarts is 2" in done.err_text, done
     assert done.err_text.count("  replaced: rank 1 (") == 2 and len(done.texts_by_rank()[1]) == 3, done
-    assert "#" not in done.out.decode(), "there is one attempt"
+    assert "#" not in done.out.decode(), "a label has the number of an attempt"
 
 
 def test_five_quick_failures_in_a_row_end_the_job(local):
@@ -188,7 +188,7 @@ def test_processes_of_a_dead_rank_are_killed_with_it(local):
         helper = int(re.search(rb"helper (\d+)", job.said())[1])
         os.kill(pids(job, 1)[0], signal.SIGKILL)
         pids(job, 1, 2)
-        assert not os.path.exists(f"/proc/{helper}"), "it is gone before the rank starts again"
+        assert not os.path.exists(f"/proc/{helper}"), "the helper still runs after the rank has started again"
         let_go(local, "00")
         assert job.finish().code == 0
 
@@ -203,7 +203,7 @@ def test_ctrl_c_in_the_moment_of_a_replacement_leaves_nothing(local, pause):
         job.signal(signal.SIGINT)
         done = job.finish()
     assert done.code == -signal.SIGINT or done.code == 130, done
-    # The fixture looks for what is left behind.
+    # The fixture searches for leftovers.
 
 
 def test_a_killed_launcher_in_the_pause_leaves_nothing(local):
@@ -224,7 +224,7 @@ BEFORE = "memory 1000000000"
 
 
 def with_devices(local, tmp_path, *flags, **environment):
-    """A running job of four ranks with a GPU each, and what changes their memory."""
+    """Returns a running job of four ranks with a GPU each, their pids, and an object that changes the GPUs' memory."""
     host = trees.eight_gpus(tmp_path / "root")
     host.nvml = [f"{line}\n{BEFORE}" for line in host.nvml]
     job = local.start("-n", "4", "--on-failure", "replace", *flags, *WAITING,
@@ -235,7 +235,7 @@ def with_devices(local, tmp_path, *flags, **environment):
 
 
 def test_a_rank_waits_for_the_memory_of_its_own_device(local, tmp_path):
-    """Not for what survivors have there, nor for other devices, however full they are."""
+    """Memory of survivors on the device and memory of other devices do not count."""
     job, first, health = with_devices(local, tmp_path)
     health.nvml({0: [f"memory {40 << 30}"], 1: [f"memory {39 << 30}", f"user {first[0]} {38 << 30}"],
                  2: [f"memory {30000 * MIB}", f"user {first[0]} {1000 * MIB}"]})
@@ -245,9 +245,9 @@ def test_a_rank_waits_for_the_memory_of_its_own_device(local, tmp_path):
     job.wait_for(r"localhost: rank 2 waits for the memory of the devices: GPU 2 holds 30000 MiB: pid \d+ \(bash\) has "
                  r"1000 MiB")
     time.sleep(1.2)
-    assert len(pids(job, 2)) == 1, "it has not started yet"
+    assert len(pids(job, 2)) == 1, "rank 2 has started already"
     os.kill(pids(job, 1, 2)[-1], signal.SIGKILL)
-    pids(job, 1, 3)  # Another rank does not wait for it.
+    pids(job, 1, 3)  # Another rank does not wait for rank 2's device.
     assert len(pids(job, 2)) == 1
     health.nvml({2: [f"memory {1500 * MIB}", f"user {first[0]} {1000 * MIB}"]})
     pids(job, 2, 2)
@@ -268,7 +268,7 @@ def test_two_ranks_wait_each_for_its_own_device(local, tmp_path):
     health.nvml({1: full[1]})
     pids(job, 2, 2)
     assert len(pids(job, 1)) == 1
-    let_go(local, "0000")  # The others end, and the host keeps the place of the one that waits.
+    let_go(local, "0000")  # The others exit, and the host still waits for rank 1's device.
     time.sleep(0.5)
     health.nvml({})
     pids(job, 1, 2)
@@ -296,11 +296,11 @@ def test_a_stop_ends_the_wait_of_a_rank(local, tmp_path, number):
     job.signal(number)
     done = job.finish(20)
     assert done.code in (-number, 128 + number), done
-    assert len(done.texts_by_rank()[1]) == 1, "it has not been started again"
+    assert len(done.texts_by_rank()[1]) == 1, "rank 1 has been started again"
 
 
 def test_ranks_that_share_a_device_do_not_wait_for_it(local, tmp_path):
-    """Whose memory it is cannot be known there."""
+    """On a shared device, ivyrun cannot know which rank owns the memory."""
     host = trees.eight_gpus(tmp_path / "root")
     host.nvml = [f"{line}\n{BEFORE}" for line in host.nvml]
     with local.start("-n", "16", "--oversubscribe", "--on-failure", "replace", *WAITING,

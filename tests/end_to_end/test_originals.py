@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the systems before had by name: remote calls, DataParallel, SyncBatchNorm, a simulated world, spawn, their modules."""
+"""Interfaces of the original systems: remote calls, DataParallel, SyncBatchNorm, a simulated world, spawn, and modules."""
 
 import glob
 import os
@@ -168,10 +168,10 @@ def test_spawn(local, tmp_path):
 
 
 def test_spawn_of_what_only_cloudpickle_can_send(local):
-    """Functions of a notebook or of `python3 -c` are in no file."""
+    """Functions of a notebook or of `python3 -c` are not in a file."""
     packages = glob.glob(os.path.join(REPOSITORY, "build/frameworks/dask/lib/python3*/site-packages/cloudpickle"))
     if not packages:
-        pytest.skip("there is no cloudpickle: scripts/setup torch frameworks")
+        pytest.skip("cloudpickle is not installed: scripts/setup torch frameworks")
     folder = local.outside_directory()
     os.symlink(packages[0], os.path.join(folder, "cloudpickle"))
     said = python("""
@@ -249,7 +249,7 @@ def test_the_example_of_init_methods_runs(python):
 
 @needs_todays
 def test_the_example_of_torch_with_our_backend(local):
-    """It has what Gloo lacks: reduce_scatter of a list."""
+    """The backend supports reduce_scatter of a list, unlike Gloo."""
     done = local.run(*TWO_HOSTS["hosts"], *CALM, "--python", TODAY, os.path.join(EXAMPLES, "torch_process_groups.py"),
                      "--backend", "ivy", limit=LIMIT)
     assert done.code == 0 and b"4 ranks of backend ivy agree" in done.out, done

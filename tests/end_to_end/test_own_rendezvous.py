@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts that set MASTER_PORT themselves, or start ranks of their own, as they do without a launcher: rank 0 serves
-there, and the job's store stays out of it. Debian's torch (1.13), and a current one where there is one."""
+"""Scripts that set MASTER_PORT themselves or start their own ranks, as they would without a launcher: rank 0 serves, and
+the job's store does not interfere. With Debian's torch (1.13) and a current one if it is installed."""
 
 import os
 import re
