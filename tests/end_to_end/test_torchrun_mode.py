@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchrun mode: every node has an ivyrun of its own, started by somebody else (a pod's operator, srun, people), and
-that of node 0 launches the whole job. One line on every node says what is wrong, and one exit code is everybody's."""
+"""torchrun mode: an ivyrun is started on every node (by a pod's operator, srun or a user), and the one on node 0 launches the
+whole job. Every node reports an error in one line and exits with the same code."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ class Nodes:
     @contextlib.contextmanager
     def all(self, *words, env=None):
         with contextlib.ExitStack() as stack:
-            # Node 0 is the last one: the others dial until it is there.
+            # Node 0 starts last: the others retry until it accepts connections.
             started = [stack.enter_context(self.start(rank, *words, env=env))
                        for rank in reversed(range(self.count))]
             yield started[::-1]
@@ -73,7 +73,7 @@ def sequence(local):
 # ---- a job ---------------------------------------------------------------------------------------
 
 def test_an_endpoint_without_a_rank_suggests_the_right_form(local):
-    """torchrun's elastic form, once on each node."""
+    """The command line is torchrun's elastic form."""
     done = local.run("--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "node1:29400", "true")
     assert done.code == 2 and "IVY-P002" in done.err_text, done
     assert "on each node: --nnodes 2 --node-rank R --master-addr node1, with R=0 on node1" in done.err_text, done
@@ -158,7 +158,7 @@ def test_each_node_keeps_its_own_files(local, two):
         assert found == {f"rank{rank:05}.out" for rank in (2 * node, 2 * node + 1)}, directory
 
 
-# ---- who may join --------------------------------------------------------------------------------
+# ---- joining -------------------------------------------------------------------------------------
 
 def test_a_secret_keeps_others_out(local, two):
     secret = {"IVY_JOIN_SECRET": SECRET}
@@ -283,7 +283,7 @@ def test_an_interrupt_on_any_node_ends_the_job_everywhere(local, two, who, numbe
             run.wait_for("count 1", count=2)
         runs[who].signal(number)
         done = [run.finish() for run in runs]
-        # A shell sees 128 + signal; a program that started it sees the signal itself.
+        # A shell sees 128 + signal; another parent process sees the signal itself.
         assert {one.code for one in done} <= {code, -number}, done
         everybody([done[1]], code, "IVY-R003")
 
@@ -331,7 +331,7 @@ def test_node_0_is_killed(local, two):
 
 
 class Cutter:
-    """A way to node 0 on another port, whose first connections can be cut: that of the other node's ivyrun."""
+    """A proxy to node 0 on another port, whose connections can be cut by their number."""
 
     def __init__(self, port):
         self.to = int(port)
@@ -369,7 +369,7 @@ class Cutter:
 
     def close(self):
         with contextlib.suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)  # Ends accept() too, which close() would not.
+            self.listener.shutdown(socket.SHUT_RDWR)  # Interrupts accept(), unlike close().
         self.listener.close()
         for number in range(len(self.pairs)):
             self.cut(number)
@@ -377,7 +377,7 @@ class Cutter:
 
 @pytest.fixture
 def cut(two):
-    """Node 0, and node 1 behind a Cutter. Its first connection is ivyrun's, the second one its ivy-node's."""
+    """Starts node 0, and node 1 behind a Cutter. Its first connection is from ivyrun, the second one from ivy-node."""
     @contextlib.contextmanager
     def started(*words):
         cutter = Cutter(two.flags[two.flags.index("--master-port") + 1])
@@ -393,7 +393,7 @@ def cut(two):
 
 
 def test_a_node_whose_connection_breaks_dials_again(local, cut):
-    """What was said meanwhile is said afterwards, once."""
+    """Output of the time without a connection arrives afterwards, without repetitions."""
     path = local.file("lines.py", "import sys, time\n"
                                   "for number in range(400):\n"
                                   "    print('line', number, 'x' * 500, flush=True)\n"
@@ -465,7 +465,8 @@ def test_a_node_that_leaves_before_all_are_here(local):
 
 @pytest.fixture
 def everywhere(hosts):
-    """ivyrun on a test host, by its number: programs that all hosts have, as in a cluster where it is installed."""
+    """Returns a function that makes a launcher for a test host by its number. All hosts have ivyrun at the same path, as in a
+    cluster where it is installed."""
     folder = hosts.outside(f"{hosts.directory}/bin")
     os.mkdir(folder)
     for name in ("ivyrun", "ivy-node", "ivy-probe"):

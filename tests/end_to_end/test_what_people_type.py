@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines as people type them, out of other launchers' habits or by mistake: never a job of another
-shape without a word, and a message that says what to type."""
+"""Command lines in the style of other launchers or with mistakes: ivyrun never silently starts a different job, and its
+message shows the right command."""
 
 import os
 import re
@@ -13,7 +13,7 @@ HELLO = ("sh", "-c", "echo started")
 
 
 def noted(done, *words):
-    """The job ran, and a note holds all words."""
+    """Checks that the job ran and that a note contains all words."""
     assert done.code == 0 and b"started" in done.out, done
     for word in words:
         assert re.search(word, done.own_text()), f"no {word!r} in {done!r}"
@@ -21,7 +21,7 @@ def noted(done, *words):
 
 # ---- worlds of one -------------------------------------------------------------------------------
 
-# A package in the place of Horovod, whose `basics` is the part that joins the world.
+# A package that replaces Horovod. In Horovod, `basics` is the module that joins the world.
 WORLD = "import horovod.common.basics as b\nprint('started', b.size)\n"
 
 
@@ -38,7 +38,7 @@ def test_a_python_script_that_would_be_a_world_of_one(local, horovod):
     done = local.run("-n", "3", "--python", "/usr/bin/python3", horovod)
     assert done.code == 122 and b"started" not in done.out, done
     said = done.err.count(b"IVY-P024]: horovod.common.basics was imported")
-    assert said in (1, 2), done  # Its line, and in the report.
+    assert said in (1, 2), done  # In the rank's line, and perhaps in the report.
     assert b"each of the 3 workers would be a world of one" in done.err, done
     assert b"--allow-singletons" in done.err and b"-B horovod" in done.err, done
 
@@ -59,7 +59,7 @@ def test_worlds_of_one_that_are_meant(local, horovod, flags):
 
 
 def test_a_worker_that_starts_a_launcher_itself(local, horovod):
-    """A launcher inside of a worker tells its processes their ranks: nobody is alone there."""
+    """A launcher inside a worker sets the ranks of its processes, so they are not worlds of one."""
     done = local.run("-n", "2", "sh", "-c", f"HOROVOD_RANK=0 exec /usr/bin/python3 {horovod}")
     assert done.code == 0 and done.out.count(b"started 1") == 2, done
 
@@ -173,7 +173,7 @@ def test_host_files_of_others(local):
     refused(local.run("--hostfile", path, *HELLO), 2, f"{path}:1:13", "MPICH", "fix: .*--bind-to")
 
 
-# ---- words ---------------------------------------------------------------------------------------
+# ---- messages ------------------------------------------------------------------------------------
 
 def test_an_address_of_another_machine(local):
     done = local.run("--master-addr", "203.0.113.9", "-n", "2", "sleep", "30")
@@ -233,7 +233,7 @@ def test_a_module_that_safe_path_hides_is_named(local):
 
 
 def test_a_module_of_the_projects_own_environment(local):
-    """uv and poetry make ./.venv; a VIRTUAL_ENV that has been removed is often left in a shell."""
+    """uv and poetry create ./.venv. VIRTUAL_ENV often still names an environment that has been removed."""
     for folder in (".venv/bin", ".venv/lib/python3.11/site-packages/onlyhere"):
         os.makedirs(os.path.join(local.directory, folder))
     os.symlink("/usr/bin/python3", os.path.join(local.directory, ".venv/bin/python"))
