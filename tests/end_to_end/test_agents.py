@@ -94,7 +94,7 @@ def test_auto_falls_back_to_ssh(agents):
     assert re.search("note: node3: ssh is used: no agent listens at 10.77.0.3 port 7411", text), done
 
 
-def test_a_forced_agent_that_is_not_there(agents):
+def test_a_missing_agent_is_an_error_if_agents_are_required(agents):
     agents.start(2)
     done = agents.run("-H", "node[2-3]", "hostname")
     assert done.code == 120 and not done.out, done
@@ -156,7 +156,7 @@ def test_agents_killed_two_hundred_times(agents):
     restart_under_a_job(agents, 200)
 
 
-def test_an_agent_that_hangs_for_a_while(agents):
+def test_an_agent_that_is_stopped_for_a_while_loses_nothing(agents):
     """An agent that is stopped for more than half the lease and then continued loses nothing."""
     agents.start(2, 3)
     stop = f"{agents.launcher.directory}/stop"
@@ -216,7 +216,7 @@ def test_drain_status_and_upgrade_under_a_job(agents):
     assert agents.command(2, "drain", "--wait", "5").out.decode().endswith("all jobs have exited\n")
 
 
-def test_drain_can_end_the_jobs(agents):
+def test_drain_can_stop_the_jobs(agents):
     agents.start(2, 3)
     with agents.job("-H", "node[2-3]", agents.launcher.script("counter.py"), "6000", "0.1") as run:
         run.wait_for("count 1", count=2)
@@ -255,7 +255,7 @@ def test_ps_queries_the_agents_of_hosts(agents):
         assert run.finish().code == 0
 
 
-def test_proxy_variables_are_not_heeded(agents):
+def test_proxy_variables_are_ignored(agents):
     """No process listens at the proxy, so every program that used it would fail."""
     proxy = {name: "http://127.0.0.1:9" for name in
              ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy")}
@@ -340,16 +340,16 @@ def open_under_dying_agents(agents, times):
     assert outcomes["ran"] > 0, outcomes
 
 
-def test_an_open_whose_answer_is_lost(agents):
+def test_an_open_request_is_repeated_if_its_response_is_lost(agents):
     open_under_dying_agents(agents, 6)
 
 
 @pytest.mark.long
-def test_an_open_whose_answer_is_lost_two_hundred_times(agents):
+def test_an_open_request_is_repeated_two_hundred_times(agents):
     open_under_dying_agents(agents, 200)
 
 
-def test_an_agent_leaves_no_core_with_its_keys(agents):
+def test_an_agent_disables_core_dumps(agents):
     former = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (former[1], former[1]))
     try:

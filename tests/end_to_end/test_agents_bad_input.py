@@ -255,7 +255,7 @@ def test_connections_up_to_the_descriptor_limit(agents):
     assert agent.is_running()
 
 
-def test_an_agent_that_may_not_serve(agents):
+def test_an_agent_rejects_root_and_certificates_of_users(agents):
     """An agent rejects to run as root or with a user's certificate. One line gives the reason and the fix."""
     program, launcher = agents.credentials.path("bin/ivy-agent"), agents.launcher
     done = launcher.run_on(2, program, "serve", "--certificates", agents.credentials.path("node2"))

@@ -37,8 +37,8 @@ def stalling_cache(agents, number):
     return stalling, stalling.mount_point
 
 
-def test_a_stalled_cache_stops_no_other_job(agents):
-    """The cache stalls for three leases. The agent's other job continues; the new one reports what it waits for and starts later."""
+def test_a_stalled_cache_does_not_stop_other_jobs(agents):
+    """The cache stalls for three leases. The other job continues; the new one reports its wait and starts later."""
     stalling, cache = stalling_cache(agents, 2)
     with stalling:
         agent, = agents.prepare(2)
@@ -72,7 +72,7 @@ def lost(done, host, took, bound):
     assert took < seconds(bound), f"the job took {took:.1f} s to end; {done}"
 
 
-def test_hosts_that_go(agents):
+def test_lost_hosts_are_reported_and_short_cuts_are_not(agents):
     agents.start(2, 3, 4, 5)
     bed, launcher = agents.bed, agents.launcher
 
@@ -388,7 +388,7 @@ def wall_clock(agents):
     return preloaded(agents, "wall_clock")
 
 
-def test_the_clock_jumps_by_an_hour(agents, wall_clock):
+def test_a_clock_jump_of_an_hour_does_not_affect_a_job(agents, wall_clock):
     """The wall clock of the agents, the launcher and one rank jumps forward and back. The job is not affected.
 
     The supervisor is a static program, so its clock cannot be replaced; it only reads the monotonic clock.

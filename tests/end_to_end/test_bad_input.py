@@ -48,7 +48,7 @@ def test_silent_host(hosts):
     refused(hosts.run("-H", "node2,node3", "--start-timeout", "5s", *HELLO), 120, "node3")
 
 
-def test_no_sshd_there(hosts):
+def test_host_without_sshd(hosts):
     refused(hosts.run("-H", "node2", "--ssh-port", "2222", *HELLO), 120, "node2", "refused")
 
 
@@ -117,7 +117,7 @@ def test_wrong_key(hosts):
     refused(hosts.run("-H", "node2", *HELLO, env=env), 120, "node2", r"(?i)denied|authenticat|key")
 
 
-def test_the_ssh_client_takes_over_where_libssh_cannot(hosts):
+def test_the_ssh_client_is_used_if_libssh_cannot_connect(hosts):
     """The host's configuration needs an option that libssh ignores. The job runs, and one line reports it."""
     env = ssh_config(hosts, hosts.bed.read("known_hosts").replace("node2,", "alias-of-2,")
                      .replace(",10.77.0.2,", ","), "  HostKeyAlias alias-of-2")
@@ -128,7 +128,7 @@ def test_the_ssh_client_takes_over_where_libssh_cannot(hosts):
 # ---- disks ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("number", [5, 6])
-def test_noexec_or_full_home_is_no_obstacle(anyone, number):
+def test_a_job_runs_despite_a_noexec_or_full_home(anyone, number):
     done = anyone.run("-H", f"node{number}", "sh", "-c", "echo on $(hostname)")
     assert done.code == 0 and f"on node{number}" in done.out.decode(), done
 
@@ -149,7 +149,7 @@ def every_disk_full(hosts, number):
 
 
 @pytest.mark.parametrize("been_there", [False, True])
-def test_no_room_anywhere(hosts, been_there):
+def test_no_space_on_any_disk(hosts, been_there):
     """There is no space for ivy-node on the first connection, nor for the job's directory on a later one."""
     hosts.run_on(6, "sh", "-c", "rm -rf /tmp/ivyrun* /dev/shm/ivyrun* /var/tmp/ivyrun*")
     if been_there:
@@ -165,7 +165,7 @@ def test_missing_program(hosts):
     refused(hosts.run("-H", "node1,node2", "/no/such/program"), 127, "/no/such/program", "node")
 
 
-def test_name_that_is_not_in_the_path(local):
+def test_name_that_is_not_on_the_path(local):
     refused(local.run("-n", "1", "nosuchprogram"), 127, "nosuchprogram")
 
 
@@ -218,7 +218,7 @@ def test_no_python(local):
     refused(done, done.code, "(?i)python|interpreter", "--python")
 
 
-def test_interpreter_that_is_not_there(hosts):
+def test_missing_interpreter(hosts):
     script = hosts.file("train.py", "print('started')\n")
     done = hosts.run("-H", "node1,node2", "--python", "/opt/none/bin/python3", script)
     assert done.code in (122, 126, 127), done
@@ -247,12 +247,12 @@ def test_directory_that_another_account_may_not_enter(hosts):
 
 
 @pytest.mark.parametrize("flags", [(), ("--ssh-command", "ssh")])
-def test_ssh_configuration_that_is_not_there(hosts, flags):
+def test_missing_ssh_configuration(hosts, flags):
     done = hosts.run("-H", "node2", *flags, *HELLO, env={"IVY_SSH_CONFIG": "/no/such/config"})
     refused(done, 120, "IVY_SSH_CONFIG", "/no/such/config", "fix:")
 
 
-def test_ranks_to_show_that_are_not_there(local):
+def test_show_ranks_rejects_ranks_that_do_not_exist(local):
     refused(local.run("--show-ranks", "9", "-n", "4", *HELLO), 2, "rank 9", "0-3")
 
 
@@ -307,11 +307,11 @@ def test_many_long_arguments_are_passed(local):
     assert time.monotonic() - started < seconds(10)
 
 
-def test_more_workers_than_a_host_takes(local):
+def test_too_many_workers_for_a_host(local):
     refused(local.run("-n", "4097", *HELLO), 2, "4097 processes on one host", "4096", "fix:")
 
 
-def test_more_environment_than_a_message_takes(local):
+def test_environment_larger_than_a_message(local):
     """Nine megabytes are rejected before anything is sent."""
     flags = []
     for file in range(9):

@@ -55,7 +55,7 @@ def test_measured_starts_without_output_report_why(bench):
     assert all("failed (a run failed)" in row for row in rows_of(done, "ivyrun ")), done.stdout
 
 
-def test_a_part_that_breaks_off_leaves_the_others_to_be_measured():
+def test_other_parts_are_measured_after_a_part_fails():
     script = "import launch; print(launch.run_part('first', lambda options: 1 / 0, None)); print('second')"
     done = subprocess.run([sys.executable, "-B", "-c", script], env={**os.environ, "PYTHONPATH": BENCH},
                           capture_output=True, text=True, timeout=60, check=False)

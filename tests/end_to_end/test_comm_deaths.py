@@ -106,7 +106,7 @@ def test_many_aborts_in_a_row_are_all_reported(local, flags):
 
 
 @pytest.mark.parametrize("flags", [ONE, HOSTS], ids=["one", "hosts"])
-def test_also_below_a_shell(local, flags):
+def test_a_death_below_a_shell_is_named(local, flags):
     script = os.path.join(WORKERS, "comm_deaths.py")
     done = local.run(*flags, *CALM, "sh", "-c", f"/usr/bin/python3 -B {script} all_reduce kill; exit $?",
                      limit=LIMIT)

@@ -25,7 +25,7 @@ def test_a_world_is_whole_after_others_that_broke(local, flags):
 
 
 @places
-def test_also_in_another_program_of_the_same_worker(local, flags):
+def test_another_program_of_the_same_worker_joins_a_whole_world(local, flags):
     script = os.path.join(WORKERS, "comm_lives.py")
     twice = f"/usr/bin/python3 -B {script} abort && exec /usr/bin/python3 -B {script} abort"
     check_whole(local.run(*flags, "sh", "-c", twice, limit=LIMIT))

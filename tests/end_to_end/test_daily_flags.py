@@ -116,7 +116,7 @@ def test_every_rank_reads_the_input(local):
     assert {text for _, _, text in done.labelled()} == {known}, done
 
 
-def test_metrics_are_a_file(local):
+def test_metrics_are_written_to_a_file(local):
     with local.start("--metrics-file", "job.prom", "--name", "bert", "-n", "2", "sleep", "600") as run:
         text = wait_until(lambda: local.exists("job.prom") and local.read("job.prom").decode(), 20,
                           "the file is there")
@@ -134,7 +134,7 @@ def test_an_unwritable_metrics_file_is_reported(local, seconds):
     assert done.code == 3 and done.err_text.count("warning: --metrics-file /dev/full/job: Not a directory") == 1, done
 
 
-def test_a_full_disk_leaves_the_figures_of_before(local, tmp_path):
+def test_a_full_disk_keeps_the_previous_metrics(local, tmp_path):
     folder = tmp_path / "small"
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "ivy-test", str(folder)], capture_output=True).returncode:
@@ -365,7 +365,7 @@ def test_the_doctor_names_hosts_that_do_not_answer(hosts):
     assert re.search(r"^node2 +ssh", text, re.M), done
 
 
-def test_the_doctor_writes_down_the_healthy_hosts(local):
+def test_the_doctor_writes_a_hostfile_of_healthy_hosts(local):
     hosts = local.file("all", "localhost slots=2\nnosuchhost.invalid slots=2\n")
     words = ("--start-timeout", "10", "--healthy-hostfile", "good")
     done = local.run_program(IVYCTL, "doctor", "--hostfile", hosts, *words)
@@ -394,6 +394,6 @@ def test_the_doctor_writes_down_the_healthy_hosts(local):
     (("--check-module", "torch"), "--doctor"),
     (("--env", "none", "--activate", "x"), "--python PATH"),
     (("--show-ranks", "failed", "--detach"), "--log-dir DIR")])
-def test_flags_that_do_not_go_together(local, words, fix):
+def test_conflicting_flags_are_rejected(local, words, fix):
     done = local.run(*words, "true")
     assert done.code == 2 and fix in done.err_text, done

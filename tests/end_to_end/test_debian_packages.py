@@ -91,7 +91,7 @@ def processes_in(root):
     return found
 
 
-def test_they_are_whole(packages):
+def test_packages_have_no_state_and_no_service_scripts(packages):
     assert {name.split("_")[0] for name in os.listdir(packages)} == NAMES
     for package in packages.glob("*.deb"):
         listed = call("dpkg-deb", "--contents", str(package))
@@ -109,7 +109,7 @@ def test_lintian_finds_no_error(packages):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_from_installing_to_purging(root):
+def test_packages_are_installed_used_upgraded_and_purged(root):
     before = root.written()
     assert install(root) == ""
     assert processes_in(root) == []

@@ -43,7 +43,7 @@ def test_memory_of_the_library_is_shared_with_nccl(local):
 
 
 @PLACES
-def test_arrays_that_only_speak_dlpack_are_lent_and_given_back(local, flags):
+def test_arrays_with_only_dlpack_are_used_and_released(local, flags):
     pytest.importorskip("numpy")
     done = run(local, flags, "lent")
     words = said(done)
@@ -62,7 +62,7 @@ def test_a_killed_rank_is_named_and_frees_the_device(local):
 
 
 @PLACES
-def test_survivors_go_on_with_nccl_in_a_smaller_world(local, flags):
+def test_survivors_continue_with_nccl_in_a_smaller_world(local, flags):
     done = run(local, ("--on-failure", "shrink", *flags), "shrunk")
     words = said(done)
     assert len(words) == (2 if "-n" in flags else 3), done
@@ -72,7 +72,7 @@ def test_survivors_go_on_with_nccl_in_a_smaller_world(local, flags):
 # A communicator of NCCL that broke and was kept for a world of survivors cannot be used by a world that grows.
 @pytest.mark.parametrize("is_kept", ["0", "1"], ids=["new", "kept"])
 @PLACES
-def test_a_rank_that_was_started_again_computes_by_nccl_with_the_others(local, flags, is_kept):
+def test_a_restarted_rank_uses_nccl_with_the_others(local, flags, is_kept):
     done = run(local, ("--on-failure", "replace", "-x", f"IVY_NCCL_SHRINK={is_kept}", *flags), "grown")
     words, last = said(done), 2 if "-n" in flags else 3
     assert len(words) == last + 1, done
@@ -128,7 +128,7 @@ def test_a_problem_after_the_barrier_is_reported_on_all_ranks(local, flags):
         assert "make the unique id: unhandled system error" in word["says"], done
 
 
-def test_nccl_is_found_where_pip_has_put_it(local):
+def test_nccl_that_pip_installed_is_found(local):
     folder = os.path.join(local.directory, "packages", "nvidia", "nccl", "lib")
     os.makedirs(folder)
     library = os.path.join(folder, "libnccl.so.2")
@@ -144,7 +144,7 @@ TORCH = os.environ.get("IVY_TORCH_PYTHON") or os.path.join(REPOSITORY, "build/to
 
 @pytest.mark.long
 @pytest.mark.skipif(not os.path.exists(TORCH), reason="no torch 2.14 or newer: scripts/setup torch")
-def test_messages_that_torch_starts_together_are_one_group_of_nccls(local):
+def test_messages_that_torch_batches_are_one_nccl_group(local):
     done = local.run("-n", "3", *WITH_DOUBLES, "--python", TORCH, local.script("torch_device_messages.py"), limit=LIMIT)
     assert done.code == 0 and {lines[-1] for lines in done.texts_by_rank().values()} == {"all equal"}, done
 
@@ -213,7 +213,7 @@ def prepare_on_hosts(hosts, *flags):
     # The gateway does not exist, so there is no answer, as behind a firewall.
     (("via", "10.77.0.99"), "no answer within 2500 ms"),
 ], ids=["no_way", "silence"])
-def test_an_interface_that_others_do_not_reach_is_named(hosts, route, why):
+def test_an_unreachable_interface_is_named(hosts, route, why):
     try:
         for host in (2, 3):
             assert hosts.run_on(host, "ip", "link", "add", OTHER, "type", "veth", "peer", "name", "prb1").code == 0
@@ -235,7 +235,7 @@ def test_an_interface_that_others_do_not_reach_is_named(hosts, route, why):
                 hosts.run_on(host, "ip", "route", "del", f"10.99.{5 - host}.0/24")
 
 
-def test_interfaces_that_are_reached_are_no_hindrance(hosts):
+def test_reachable_interfaces_are_accepted(hosts):
     done, words = prepare_on_hosts(hosts)
     # The job gets as far as NCCL's own init, which the stand-in does not support without shared memory.
     assert all(": init: " in word["says"] and "cannot reach" not in word["says"] for word in words.values()), done

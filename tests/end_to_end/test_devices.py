@@ -70,7 +70,7 @@ def test_device_files_are_enough_without_nvml(local, tree):
 
 @pytest.mark.parametrize("double, reason", [("crash", "ivy-probe exited before its answer was complete"),
                                             ("refuse", "nvmlInit: Driver/library version mismatch")])
-def test_a_broken_nvml_leaves_the_files(local, tree, double, reason):
+def test_devices_are_found_by_files_if_nvml_fails(local, tree, double, reason):
     environment = trees.eight_gpus(tree).environment()
     done = local.run("--dry-run", "/bin/true", env={**environment, "NVML_DOUBLE": double})
     assert done.code == 0 and b"1 host x 8 = 8 ranks" in done.out, done
@@ -94,7 +94,7 @@ def test_ctrl_c_does_not_wait_for_a_hanging_nvml(local, tree):
     assert done.code in (-signal.SIGINT, 130) and "interrupted by SIGINT" in done.own_text(), done
 
 
-def test_instances_are_seen_one_by_one(local, tree):
+def test_each_worker_sees_one_mig_instance(local, tree):
     host = trees.with_instances(tree)
     done = local.run(*SHOW, env=host.environment())
     uuids = ["MIG-1a2b3c4d-0000-5555-8888-000000000001", "MIG-1a2b3c4d-0000-5555-8888-000000000002",
@@ -105,7 +105,7 @@ def test_instances_are_seen_one_by_one(local, tree):
     assert "each sees its own MIG instance" in done.own_text(), done
 
 
-def test_amd(local, tree):
+def test_amd_devices_are_found(local, tree):
     host = trees.four_amd(tree)
     done = local.run("-B", "numpy", *SHOW, env=host.environment(nvml=False))
     assert of_all(done, "HIP_VISIBLE_DEVICES") == ["0", "1", "2", "3"]
@@ -117,7 +117,7 @@ def test_amd(local, tree):
     assert of_all(done, "IVY_DEVICE_BDF") == ["0000:d0:00.0", "0000:c6:00.0"]
 
 
-def test_files_that_do_not_open(local, tree):
+def test_devices_that_cannot_be_opened_are_skipped(local, tree):
     host = trees.eight_gpus(tree, forbidden=(0, 1, 2, 6))
     done = local.run("-B", "numpy", *SHOW, env=host.environment())
     # CUDA counts only the devices that it can open.
@@ -149,7 +149,7 @@ def test_a_device_of_many_processes_is_in_use(local, tree):
 
 
 @pytest.mark.parametrize("file", ["nvidia0", "dxg"])
-def test_devices_are_found_by_dev_only(local, tree, file):
+def test_devices_are_found_with_dev_only(local, tree, file):
     """A sandbox may hide /proc and /sys, and WSL has no GPU there."""
     host = trees.Tree(tree)
     host.write(f"dev/{file}")
@@ -201,7 +201,7 @@ def test_a_mask_by_x_counts_as_one_of_the_host(local, tree):
     assert of_all(done, "LOCAL_RANK") == ["0", "0"]
 
 
-def test_the_heads_mask_stays_here(hosts):
+def test_the_launchers_mask_is_not_sent_to_other_hosts(hosts):
     done = hosts.run("-H", "node2", "sh", "-c", 'echo "mask=$CUDA_VISIBLE_DEVICES"', env={"CUDA_VISIBLE_DEVICES": "3"})
     assert done.code == 0 and b"mask=\n" in done.out, done
 
@@ -218,13 +218,13 @@ def test_own_is_torchruns_virtual_local_rank(local, tree):
 
 @pytest.mark.parametrize("profile, sees_own", [("torch", False), ("jax", False), ("tensorflow", True), ("numpy", True),
                                                ("cupy", True), ("mpi", True)])
-def test_profiles(local, tree, profile, sees_own):
+def test_the_profile_decides_whether_workers_see_one_device(local, tree, profile, sees_own):
     # Without --allow-singletons, profiles that are not supported yet are rejected.
     done = local.run("-n", "2", "-B", profile, "--allow-singletons", *SHOW, env=trees.eight_gpus(tree).environment())
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == (["0", "1"] if sees_own else [None, None])
 
 
-def test_several_for_each(local, tree):
+def test_each_worker_gets_several_devices(local, tree):
     environment = trees.eight_gpus(tree).environment()
     done = local.run("--gpus_per_proc", "2", *SHOW, env=environment)
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == ["0,1", "2,3", "4,5", "6,7"]
@@ -240,13 +240,13 @@ def test_own_numbers_do_not_depend_on_cudas_order(local, tree):
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == trees.UUIDS[:2]
 
 
-def test_another_vendors_variable(local):
+def test_device_env_sets_the_variable_of_another_vendor(local):
     done = local.run("-n", "2", "--gpus_per_proc", "2", "--oversubscribe", "--device-env", "ASCEND_RT_VISIBLE_DEVICES",
                      *SHOW)
     assert of_all(done, "ASCEND_RT_VISIBLE_DEVICES") == ["0,1", "2,3"]
 
 
-def test_pretended_hosts_divide_and_share(local, tree):
+def test_simulated_hosts_divide_or_share_devices(local, tree):
     environment = trees.eight_gpus(tree).environment()
     done = local.run("--fake-hosts", "2", *SHOW, env=environment)
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == ["0,1,2,3"] * 4 + ["4,5,6,7"] * 4
@@ -311,7 +311,7 @@ def test_workers_are_bound_to_their_share(local):
     assert [json.loads(lines[0])[0] for lines in done.texts_by_rank().values()] == [allowed] * 2
 
 
-def test_the_probe_travels_with_the_node(hosts):
+def test_the_probe_is_sent_with_ivy_node(hosts):
     done = hosts.run("-H", "node2", "--nproc_per_node", "2", "--bind-to", "core", *AFFINITY)
     assert done.code == 0, done
     shares = [json.loads(lines[0])[0] for _, lines in sorted(done.texts_by_rank().items())]

@@ -60,7 +60,7 @@ GRID = numpy.arange(12, dtype="f4").reshape(3, 4)
 @pytest.mark.parametrize("array", [GRID, GRID.T, GRID[::-1, ::2], GRID[1:2], numpy.asarray(GRID[2, 1]), GRID[:0]],
                          ids=["dense", "transposed", "reversed", "a row", "0-d", "empty"])
 @pytest.mark.parametrize("version", [None, (1, 0), (1, 9)], ids=["old", "1.0", "1.9"])
-def test_a_view_is_given_back_once_after_its_last_view(array, version):
+def test_memory_is_released_once_after_the_last_view(array, version):
     producer = Producer(array, version)
     got, writable = dlpack.view(producer)
     assert numpy.array_equal(got, array) and got.dtype == "f4" and got.shape == array.shape
@@ -77,7 +77,7 @@ def test_a_view_is_given_back_once_after_its_last_view(array, version):
     assert producer.asked == ([{"max_version": (1, 1)}, {}] if version is None else [{"max_version": (1, 1)}])
 
 
-def test_memory_that_may_not_be_written():
+def test_read_only_memory_is_not_writable():
     got, writable = dlpack.view(Producer(GRID, flags=1))
     assert not writable and not got.flags.writeable
 

@@ -130,7 +130,7 @@ def test_the_readme_is_short():
     assert len(lines) <= 90 and max(map(len, lines)) <= 120
 
 
-def test_the_failure_of_the_readme(local):
+def test_the_failure_in_the_readme_is_reported(local):
     local.file("train.py", BROKEN)
     done = local.run("--fake-hosts", "3", "--nproc_per_node", "2", "train.py")
     assert done.code == 1, done
@@ -140,7 +140,7 @@ def test_the_failure_of_the_readme(local):
         assert re.search(line, done.err_text), line
 
 
-def test_the_daily_lines_of_the_readme(local):
+def test_the_everyday_commands_in_the_readme_work(local):
     local.file("train.py", "import os; print('rank', os.environ['RANK'])")
     done = local.run("--nproc_per_node", "8", "train.py")
     assert done.code == 0 and done.out.count(b"rank ") == 8, done
@@ -152,7 +152,7 @@ def test_the_daily_lines_of_the_readme(local):
     assert done.code == 0 and "fake3" in done.err_text + done.out.decode(), done
 
 
-def test_tests_that_pages_name_are_there():
+def test_tests_that_pages_name_exist():
     """Files, or functions in them; also in the READMEs of the tests."""
     programs = glob.glob(os.path.join(REPOSITORY, "tests/**/*.py"), recursive=True)
     there = {os.path.basename(path)[:-len(".py")] for path in programs}

@@ -53,7 +53,7 @@ def fake_supervisors(local):
 
 # ---- The start --------------------------------------------------------------------------------------
 
-def test_a_host_never_comes_up(anyone):
+def test_a_job_starts_without_a_missing_host(anyone):
     """The host is off. The job starts with the others within --start-timeout and reports the missing host and the reason."""
     anyone.bed.power_off(3)
     go = anyone.file("go")
@@ -80,7 +80,7 @@ def test_an_unreachable_first_host_is_reported(hosts):
     assert sorted(met) == [(0, 0), (0, 1)] and {entry[5] for entry in met.values()} == {"10.77.0.3"}, done
 
 
-def test_too_few_come_up(hosts):
+def test_too_few_hosts_start(hosts):
     hosts.bed.power_off(3)
     done = hosts.run("-H", "node2,node3,node4:port=2299", "--nnodes", "2:3", "--start-timeout", "4s", "true",
                      limit=40)
@@ -168,7 +168,7 @@ def test_the_first_host_is_lost(anyone):
     assert {met[1, rank] for rank in range(2)} == {(2, 0, 0, 2, 2, "10.77.0.2"), (2, 0, 1, 2, 2, "10.77.0.2")}
 
 
-def test_one_after_the_other_until_too_few_are_left(hosts):
+def test_hosts_are_lost_until_too_few_are_left(hosts):
     script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
     with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", script, go, env=QUICKLY) as run:
         run.wait_for(r"attempt 0 ", count=3)
@@ -236,7 +236,7 @@ def test_a_worker_that_fails_counts_and_a_lost_host_does_not(hosts):
     assert "from rank 0 at attempt 3 of 3" in done.err_text, done
 
 
-def test_workers_that_die_of_the_lost_host_are_not_the_cause(hosts):
+def test_workers_that_fail_because_of_a_lost_host_are_not_the_cause(hosts):
     """The supervisor is killed and its worker with it. The other worker loses its connection and fails."""
     script = hosts.file("peer.py", (
         "import os, socket, sys, time\n"
@@ -258,7 +258,7 @@ def test_workers_that_die_of_the_lost_host_are_not_the_cause(hosts):
     assert "attempt 1 of 2 failed: the supervisor on host node3 was lost" in done.err_text, done
 
 
-def test_ctrl_c_while_a_lost_host_is_waited_for(hosts):
+def test_ctrl_c_during_the_wait_for_a_lost_host(hosts):
     script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
     with hosts.start("--lease", "3s", "--shutdown-timeout", "20", "-H", "node2,node3", "--nnodes", "1:2", script,
                      go) as run:
@@ -292,7 +292,7 @@ def test_torch_continues_from_its_checkpoint_on_fewer_hosts(hosts):
 
 # ---- On one machine, and by agents ------------------------------------------------------------------
 
-def test_pretended_hosts(local):
+def test_simulated_hosts(local):
     """The supervisor of the first host is killed. The other hosts continue, and the store runs on one of them."""
     script, go = local.script("meet_peers.py"), os.path.join(local.directory, "go")
     with local.start("--fake-hosts", "3", "--nnodes", "1:3", "--nproc_per_node", "2", "--log-dir", "logs", script,

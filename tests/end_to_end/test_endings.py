@@ -87,7 +87,7 @@ def test_a_rank_that_had_finished_before_is_named(local):
     assert re.search(r"before: rank 1 had exited with code 0, 0\.\d s earlier", done.err_text), done
 
 
-def test_ranks_that_outlast_one_that_exited_well_are_named_once(local):
+def test_ranks_that_outlast_a_successful_rank_are_named_once(local):
     hurry = {"IVY_TEST_REMAINING_PATIENCE": "1s"}
     with local.start("-n", "3", "sh", "-c", "[ $RANK = 0 ] && exit 0; exec sleep 9999", env=hurry) as job:
         job.wait_for(r"ivyrun: note: rank 0 exited with code 0, ranks 1-2 still run, and no rank has exited for 1 s. "
@@ -114,7 +114,7 @@ def test_ranks_that_exit_soon_after_another_are_not_named(local):
     assert (done.code, done.err) == (0, b""), done
 
 
-def test_a_job_whose_last_rank_waits_for_an_exited_one_can_be_ended(local):
+def test_a_job_whose_last_rank_waits_for_an_exited_rank_can_be_stopped(local):
     done = local.run("--stall-timeout", "1", "--on-stall", "stop", "-n", "2", "sh", "-c",
                      "[ $RANK = 0 ] && exit 0; exec sleep 9999", limit=60)
     assert done.code == 123, done
@@ -138,7 +138,7 @@ def test_other_candidates_are_shown(local):
     assert re.search(r"rank 2 .*exit 6", done.own_text()), done
 
 
-def test_workers_that_ignore_everything(anyone):
+def test_workers_that_ignore_term_are_killed(anyone):
     """Workers get TERM, then KILL after the grace period. Daemons, new sessions and open pipes do not protect them."""
     worker = ("sh", "-c", f"[ $RANK = 2 ] || exec /usr/bin/python3 {anyone.script('stubborn.py')}; "
               "sleep 1.5; exit 4")
@@ -148,7 +148,7 @@ def test_workers_that_ignore_everything(anyone):
     anyone.wait_clean(1)
 
 
-def test_a_worker_ends_though_its_daemon_holds_the_pipes(anyone):
+def test_a_worker_ends_although_its_daemon_holds_the_pipes(anyone):
     """A worker ends when its process exits, even if its output is still open."""
     done = anyone.run("-H", "node1,node2", anyone.script("stubborn.py"), "leave")
     assert done.code == 0, done
@@ -156,7 +156,7 @@ def test_a_worker_ends_though_its_daemon_holds_the_pipes(anyone):
     anyone.wait_clean(1)
 
 
-def test_a_worker_whose_main_thread_has_left(anyone):
+def test_a_worker_without_its_main_thread_is_stopped(anyone):
     """The kernel shows such a process as a zombie. It still runs and must be stopped like any other process."""
     worker = ("sh", "-c", "[ $RANK = 1 ] || exec /usr/bin/python3 "
               f"{anyone.script('leave_main_thread.py')}; sleep 1.5; exit 4")
@@ -167,7 +167,7 @@ def test_a_worker_whose_main_thread_has_left(anyone):
     anyone.wait_clean(1)
 
 
-def test_an_orphan_whose_main_thread_has_left(anyone):
+def test_an_orphan_without_its_main_thread_is_stopped(anyone):
     done = anyone.run("-H", "node1,node2", anyone.script("leave_main_thread.py"), "grandchild")
     assert done.code == 0, done
     anyone.wait_clean(1)
@@ -190,7 +190,7 @@ def test_out_of_memory(anyone):
     assert re.search(r"out of memory|out-of-memory|OOM", done.own_text()), done
 
 
-def test_a_helper_that_was_killed_for_memory_explains_no_later_kill(hosts):
+def test_a_helper_killed_for_memory_does_not_explain_a_later_kill(hosts):
     if hosts.bed.memory_v1 is None:
         pytest.skip("this machine has no v1 memory cgroup to limit a host with")
     limit = os.path.join(hosts.bed.memory_v1, hosts.bed.prefix, "node2/memory.limit_in_bytes")
@@ -258,7 +258,7 @@ def session_sshd(hosts, number):
             if process.words().startswith("sshd: root")]
 
 
-def test_the_connection_is_lost_and_dialled_again(hosts):
+def test_a_lost_connection_is_dialled_again(hosts):
     """The sshd that carries the connection is killed. No line is lost or repeated, and the job continues."""
     with hosts.start("-H", "node1,node2", hosts.script("counter.py"), "50", "0.1") as run:
         run.wait_for("count 5", count=2)
@@ -310,7 +310,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("wrapper, code", [((), 0), ((), 3),
                                            (("bash", "-c", '"$@"; echo went on; exit 4', "-"), 0),
                                            (("bash", "-c", '"$@"; true', "-"), 130)])
-def test_ctrl_c_is_a_keyboard_interrupt_here_and_there(hosts, wrapper, code):
+def test_ctrl_c_is_a_keyboard_interrupt_on_every_host(hosts, wrapper, code):
     """However the ranks and the shells around them exit, the summary reports that the user stopped the job."""
     script = hosts.file("saves.py", SAVES)
     with hosts.start("-H", "node1,node2", *wrapper, "/usr/bin/python3", script, str(code)) as run:
@@ -323,7 +323,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_here_and_there(hosts, wrapper, code):
     assert "Traceback" not in done.err_text, done
 
 
-def test_a_term_and_ivyctl_stop_are_no_keyboard_interrupt(local):
+def test_term_and_ivyctl_stop_are_not_a_keyboard_interrupt(local):
     script = local.file("saves.py", SAVES)
     for stop in ("TERM", "ivyctl"):
         with local.start("-n", "2", "sh", "-c", "echo job $IVY_JOB_ID; exec python3 $0 0", script) as run:
@@ -397,7 +397,7 @@ def test_nohup_survives_the_terminal(hosts):
     assert len(re.findall(rb"count \d+\n", hosts.read("out"))) == 80, hosts.read("out")
 
 
-def test_term_and_its_code(hosts):
+def test_term_stops_the_job_and_sets_its_code(hosts):
     with hosts.start("-H", "node1,node2", hosts.script("signals.py")) as run:
         wait_for_ranks(run, "ready", 2)
         run.signal(signal.SIGTERM)
@@ -588,7 +588,7 @@ def test_a_host_that_does_not_confirm_the_end_is_named(local):
 
 
 @pytest.mark.long
-def test_a_supervisor_on_this_host_that_never_confirms_the_end_is_given_up(local):
+def test_a_supervisor_on_this_host_that_never_confirms_the_end_times_out(local):
     with local.start("-n", "1", "sh", "-c", LEAVES) as run:
         run.wait_for("bye")
         time.sleep(1.2)
@@ -611,7 +611,7 @@ def test_frozen_supervisor_is_a_lost_host(hosts):
 
 
 @pytest.mark.long
-def test_a_stop_that_gets_stuck_ends_nevertheless(hosts):
+def test_a_stop_with_frozen_supervisors_times_out(hosts):
     """The supervisors are stopped before the job's end. ivyrun gives up on them 45 s after the grace period."""
     with hosts.start("--shutdown-timeout", "1s", "-H", "node1,node2", "sh", "-c",
                      "echo ready; exec sleep 600") as run:
@@ -646,7 +646,7 @@ def test_launcher_killed_fifty_times(anyone):
 
 
 @pytest.mark.parametrize("count, said", [(1, "stopping 1 worker,"), (2, "stopping 2 workers,")])
-def test_one_worker_is_no_workers(local, count, said):
+def test_messages_use_singular_and_plural(local, count, said):
     with local.start("-n", str(count), "sh", "-c", "echo ready; exec sleep 60") as run:
         run.wait_for("ready", count=count)
         run.signal(signal.SIGTERM)

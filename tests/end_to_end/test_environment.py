@@ -77,7 +77,7 @@ def test_wrong_export_is_a_usage_error(local):
     assert done.code == 2 and "vars:2" in done.own_text(), done
 
 
-def test_other_hosts_get_what_frameworks_read_and_nothing_else(hosts):
+def test_other_hosts_get_only_the_variables_of_frameworks(hosts):
     given = {"HF_HOME": "/data/hf", "NCCL_DEBUG": "INFO", "XLA_FLAGS": "--a",
              "WANDB_MODE": "offline", "MY_PASSWORD": "swordfish", "CUDA_VISIBLE_DEVICES": "3",
              "EXTRA": "asked for"}
@@ -245,7 +245,7 @@ def scan_for(needles):
     return found
 
 
-def test_the_token_is_nowhere_to_be_seen(anyone):
+def test_the_token_is_not_visible(anyone):
     """The token is in a file with mode 0400, and never in an argument, a variable or the output."""
     show = 'stat -c "mode %a" "$IVY_TOKEN_FILE"; od -An -v -tx1 "$IVY_TOKEN_FILE"; sleep 3'
     with anyone.start("-vv", "-H", "node1,node2", "sh", "-c", show) as run:
@@ -285,7 +285,7 @@ def test_a_user_namespace_coexists_with_roots_directories(hosts):
     assert all(f"rank {rank}: /tmp/ivyrun-0-of-2001/".encode() in done.out for rank in range(2)), done
 
 
-def test_standard_input_is_rank_zeros(local):
+def test_only_rank_0_gets_standard_input(local):
     data = os.urandom(1 << 20)
     path = local.file("data", data)
     with subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as cat:

@@ -102,7 +102,7 @@ def processes_called(local, name):
 
 # ---- a job ---------------------------------------------------------------------------------------
 
-def test_ranks_run_on_the_hosts_and_meet_there(jobs):
+def test_ranks_run_on_the_hosts_and_connect(jobs):
     program = ("echo $RANK of $WORLD_SIZE on $(ip -o -4 addr show eth0 | grep -o '10.78.0.[0-9]*' | head -1); "
                "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT && echo reached $MASTER_ADDR")
     done = jobs.run("bash", "-c", program)
@@ -165,14 +165,14 @@ def test_doctor_reports_a_host_that_the_command_does_not_reach(jobs, pair):
     assert "echo echo started | ip netns exec nosuchns /bin/sh" in text, done
 
 
-def test_a_command_has_a_name_in_a_config_file(jobs, pair):
+def test_a_config_file_can_name_a_command(jobs, pair):
     config = jobs.launcher.file("config.toml", f'[transports]\nspaces = "{NETNS}"\n')
     done = jobs.launcher.run("--config", config, "--transport", "spaces", "-H", ",".join(pair), "sh", "-c", "echo on $RANK",
                              env=jobs.environment)
     assert done.code == 0 and done.texts_by_rank() == {0: ["on 0"], 1: ["on 1"]}, done
 
 
-def test_a_terminal_carries_the_bytes(jobs):
+def test_a_command_may_allocate_a_terminal(jobs):
     """The command allocates a terminal, as `machinectl shell` does."""
     done = jobs.run("sh", "-c", "echo rank $RANK", command="sh -c 'exec script -qec \"$*\" /dev/null' sh ip netns exec {host}")
     assert done.code == 0 and done.texts_by_rank() == {0: ["rank 0"], 1: ["rank 1"]}, done
@@ -180,7 +180,7 @@ def test_a_terminal_carries_the_bytes(jobs):
 
 # ---- wrong input ---------------------------------------------------------------------------------
 
-def test_a_command_without_a_host_is_refused(jobs):
+def test_a_command_without_a_host_is_rejected(jobs):
     refused(jobs.run("true", command="docker exec -i c1"), 2, '--exec: "docker exec -i c1" does not contain {host}', "fix:")
     refused(jobs.launcher.run("--transport", "docker", "true"), 2, "no hosts are given", "-H NAME,NAME")
     refused(jobs.launcher.run("--transport", "docker", "-H", "me@c1", "true"), 2, "me@c1", "{user}")
@@ -387,7 +387,7 @@ def test_a_killed_podman_is_run_again(jobs, containers, local):
     assert done.code == 0 and all(len(own) == 1 for own in pids(done).values()), done
 
 
-def test_a_container_that_is_gone_is_a_lost_host(jobs, containers):
+def test_a_removed_container_is_a_lost_host(jobs, containers):
     with jobs.start("--wdir", "/tmp", "--lease", "4s", "sh", "-c", "echo up; exec sleep 600", command="podman",
                     hosts=containers) as run:
         run.wait_for("up", count=2)

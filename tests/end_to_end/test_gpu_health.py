@@ -116,7 +116,7 @@ def test_nothing_is_reported_without_an_event(local, tree):
     assert done.code == 7 and "device:" not in done.err_text, done
 
 
-def test_a_driver_that_hangs_holds_nothing_up(local, tree):
+def test_a_driver_that_hangs_does_not_delay_a_job(local, tree):
     """The device query at the start is not answered either, so the devices are found by files."""
     host = trees.eight_gpus(tree)
     done = local.run("-n", "2", "sh", "-c", "sleep 1.5; exit 3", env={**host.environment(), "NVML_DOUBLE": "hang"})
@@ -217,7 +217,7 @@ def test_an_attempt_after_a_quick_failure_waits_too(local, tree):
     assert done.out.count(b"up") == 4, done
 
 
-def test_the_wait_for_device_memory_ends(local, tree):
+def test_the_wait_for_device_memory_times_out(local, tree):
     done, _ = attempt_with_held_memory(local, tree, [f"memory {40 << 30}"], IVY_TEST_DEVICE_MEMORY_WAIT_MS="300")
     assert "the next attempt starts although GPU 2 holds 40960 MiB, and NVML names no process" in done.err_text, done
     assert done.out.count(b"up") == 8, done
@@ -244,7 +244,7 @@ INTEL = ("sh", "-c", 'echo "LOCAL_RANK=$LOCAL_RANK MASK=${ZE_AFFINITY_MASK-none}
          'BDF=$IVY_DEVICE_BDF CUDA=${CUDA_VISIBLE_DEVICES-none}"')
 
 
-def test_intels_tiles(local, tree):
+def test_each_worker_gets_a_tile_of_an_intel_gpu(local, tree):
     host = trees.two_intel(tree)
     done = local.run(*INTEL, env=host.environment(nvml=False))
     assert of_all(done, "BDF") == ["0000:1a:00.0"] * 2 + ["0000:9a:00.0"] * 2, done
@@ -258,7 +258,7 @@ def test_intels_tiles(local, tree):
 
 # ---- Rank order by topology ------------------------------------------------------------------------
 
-def test_accelerators_of_a_pci_switch_follow_each_other(local, tree):
+def test_map_by_switch_groups_ranks_by_pci_switch(local, tree):
     """The mask lists the devices of both switches alternately. Ranks and bindings are grouped by switch."""
     host = trees.eight_gpus(tree).processors("0-255")
     environment = host.environment(CUDA_VISIBLE_DEVICES="0,2,1,3")

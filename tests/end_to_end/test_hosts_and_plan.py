@@ -26,12 +26,12 @@ def test_rank_order_is_host_order(hosts):
         (0, "node3"), (1, "node1"), (2, "node2")}
 
 
-def test_written_slots(hosts):
+def test_slots_in_the_host_list(hosts):
     done = hosts.run("-H", "node2:2,node1", *WHO)
     assert placement(done) == [(0, 0, 3, "node2"), (1, 1, 3, "node2"), (2, 0, 3, "node1")]
 
 
-def test_hosts_of_a_list_are_so_many_nodes(hosts):
+def test_each_host_of_a_list_is_a_node(hosts):
     """Each host of a list counts as a node."""
     done = hosts.run("-H", "node1,node2", "sh", "-c", 'echo "$IVY_NUM_NODES $GROUP_WORLD_SIZE $IVY_NODE_RANK $GROUP_RANK"')
     assert done.code == 0 and done.texts_by_rank() == {0: ["2 2 0 0"], 1: ["2 2 1 1"]}, done
@@ -78,7 +78,7 @@ def test_an_address_that_every_host_has_is_rejected_immediately(hosts):
     assert "192.168.99.1, which node2 also has" in done.err_text, done
 
 
-def test_hosts_of_another_schedulers_job(hosts):
+def test_hosts_of_another_scheduler_are_used(hosts):
     """Slots of such a list are processors; the number of workers is the default of other hosts."""
     pbs = {"PBS_JOBID": "7.head", "PBS_NODEFILE": hosts.file("nodes", "node1\nnode1\nnode2\n")}
     assert [row[3] for row in placement(hosts.run(*WHO, env=pbs))] == ["node1", "node2"]
@@ -159,7 +159,7 @@ def test_broken_hostfile_names_the_line(local, content, place):
     assert f"hostfile{place}" in done.own_text(), done
 
 
-def test_missing_or_empty_hostfile_is_no_silent_localhost(local):
+def test_a_missing_or_empty_hostfile_is_an_error(local):
     for path in ("/nonexistent/hostfile", local.file("empty", "# nobody\n")):
         done = local.run("--hostfile", path, "sh", "-c", "echo started")
         assert done.code == 2, done
@@ -174,7 +174,7 @@ def test_ipv6_host(hosts):
 
 
 @pytest.mark.parametrize("first, address", [("node1", "10.77.0.1"), ("node4", "10.77.0.4")])
-def test_workers_get_an_address_that_others_reach(hosts, first, address):
+def test_workers_get_a_reachable_address(hosts, first, address):
     """The address is never a loopback address, even if the host's own name resolves to 127.0.1.1."""
     done = hosts.run("-H", f"{first},node2", "sh", "-c", "echo $MASTER_ADDR")
     assert done.code == 0, done
@@ -251,7 +251,7 @@ def test_wrong_flag_shows_the_nearest_right_one(local, typed, meant):
     assert meant in done.own_text().replace("_", "-"), done
 
 
-def test_one_dash_before_a_long_name_is_no_letter(local):
+def test_one_dash_before_a_long_name_is_accepted(local):
     done = local.run("-nproc_per_node", "2", "sh", "-c", "echo started")
     assert done.code == 0 and done.out.count(b"started") == 2, done
 

@@ -54,25 +54,25 @@ def words(hosts):
     return ("--lease", f"{LEASE_S:g}s", *(word.replace("{0}", hosts.directory) for word in WORKER))
 
 
-def test_this_hosts_workers_go_on(local):
+def test_workers_on_this_host_continue(local):
     outlast_the_lease(local.start("-n", "2", *words(local)), local.directory, 2)
 
 
 @pytest.mark.parametrize("transport", [("--transport", "ssh"), ("--transport", "ssh", "--ssh-command", "ssh")],
                          ids=["libssh", "client"])
-def test_hosts_by_ssh_go_on(hosts, transport):
+def test_hosts_reached_by_ssh_continue(hosts, transport):
     job = hosts.start(*transport, "-H", "node2,node3", "-n", "2", *words(hosts))
     outlast_the_lease(job, hosts.outside(hosts.directory), 2)
 
 
-def test_hosts_of_agents_go_on(agents):
+def test_hosts_reached_by_agents_continue(agents):
     agents.start(2, 3)
     user = agents.launcher
     outlast_the_lease(user.start("--transport", "agent", "-H", "node2,node3", "-n", "2", *words(user)),
                       user.outside(user.directory), 2)
 
 
-def test_hosts_that_dial_back_go_on(local):
+def test_hosts_that_dial_back_continue(local):
     nodes = Nodes(local, 2, "--nproc_per_node", "1")
     with nodes.start(1, *words(local)) as other:
         outlast_the_lease(nodes.start(0, *words(local)), local.directory, 1)

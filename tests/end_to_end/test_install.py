@@ -51,7 +51,7 @@ def test_man_pages_and_completions_are_installed(prefix):
                 assert program in stream.read().replace("\\-", "-"), place
 
 
-def test_the_probe_is_there_too(local, prefix):
+def test_the_probe_is_installed(local, prefix):
     assert os.access(os.path.join(prefix, "bin/ivy-probe"), os.X_OK)
     assert os.access(os.path.join(prefix, "bin/ivy-pmix"), os.X_OK)
     done = run_installed(local, prefix, "-n", "2", "--bind-to", "core", "--report-bindings", "/bin/true")

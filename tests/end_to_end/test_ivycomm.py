@@ -40,7 +40,7 @@ def check_all_equal(done, ranks):
         assert lines[-1].endswith("all equal"), done
 
 
-def test_element_types_and_reductions_are_those_of_the_table():
+def test_element_types_and_reductions_match_the_table():
     spec = importlib.util.spec_from_file_location(
         "element_types", os.path.join(REPOSITORY, "comm", "python", "ivycomm", "element_types.py"))
     ours = importlib.util.module_from_spec(spec)
@@ -67,7 +67,7 @@ def test_collectives_on_numpy_arrays(local, flags):
 
 @needs_numpy
 @places
-def test_the_originals_names(local, flags):
+def test_names_of_the_originals(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_i_dist.py"), limit=LIMIT), ranks_of(flags))
 
 
@@ -96,7 +96,7 @@ def test_a_world_of_one_without_a_launcher(local):
 
 @needs_numpy
 @pytest.mark.parametrize("flags", [("-n", "3"), ("--fake-hosts", "2", "-n", "3")], ids=["one", "hosts"])
-def test_groups_are_made_by_their_members_only(local, flags):
+def test_only_the_members_create_a_group(local, flags):
     done = local.run(*flags, *CALM, local.script("comm_members.py"), limit=LIMIT)
     assert {rank: lines[-1] for rank, lines in done.texts_by_rank().items()} == dict.fromkeys(range(3), "all equal"), done
 
@@ -287,7 +287,7 @@ def test_ctrl_c_wakes_a_waiting_call(local, scenario):
         assert error["kind"] == "Aborted" and error["rank"] == 0, done
 
 
-def test_ctrl_c_at_the_end_of_a_call_leaves_nothing(local):
+def test_ctrl_c_at_the_end_of_a_call_does_not_affect_the_next_call(local):
     done = fail(local, "interrupted_at_the_end")
     assert done.code == 0, done
     assert done.texts_by_rank() == {rank: ["interrupted", "went on"] for rank in range(3)}, done
@@ -311,7 +311,7 @@ def test_a_timeout_names_missing_ranks(local):
         assert error["kind"] == "Timeout" and error["rank"] == 2 and "rank 2" in error["text"], done
 
 
-def test_the_end_of_a_wait_is_not_that_of_the_operation(local):
+def test_the_operation_continues_after_a_wait_times_out(local):
     done = fail(local, "still_running")
     assert done.code == 0, done
     assert done.texts_by_rank() == {0: ["still running", "went on"], 1: ["went on"], 2: ["went on"]}, done
@@ -328,7 +328,7 @@ EACH = ("--fake-hosts", "2", "--nproc_per_node", "1")
 
 @needs_numpy
 @pytest.mark.parametrize("flags", [("-n", "2"), EACH], ids=["one", "hosts"])
-def test_a_message_that_does_not_come_is_a_timeout(local, flags):
+def test_a_missing_message_times_out(local, flags):
     done = fail(local, "message_timeouts", *flags, *CALM)
     assert done.code == 0, done
     for lines in done.texts_by_rank().values():
@@ -348,20 +348,20 @@ def test_a_failed_message_is_reported_on_every_rank(local, flags):
 
 
 @needs_numpy
-def test_a_rank_that_left_breaks_no_message_of_others(local):
+def test_a_rank_that_left_does_not_break_messages_of_others(local):
     done = fail(local, "message_beside_left", "--fake-hosts", "3", "--nproc_per_node", "1", *CALM)
     assert done.code == 0, done
     assert done.texts_by_rank() == {0: ["went on"], 1: ["went on"]}, done
 
 
 @needs_numpy
-def test_works_may_be_thrown_away(local):
+def test_works_may_be_discarded(local):
     done = fail(local, "thrown_away")
     assert done.code == 0, done
     assert done.texts_by_rank() == {rank: ["went on"] for rank in range(3)}, done
 
 
-def test_the_interpreter_may_end_while_a_thread_waits(local):
+def test_the_interpreter_may_exit_while_a_thread_waits(local):
     done = fail(local, "daemon_thread")
     assert done.code == 0, done
     assert done.texts_by_rank() == {rank: ["went on"] for rank in range(3)}, done

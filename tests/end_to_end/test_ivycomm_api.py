@@ -28,7 +28,7 @@ def test_works_groups_and_store(local, flags):
 
 
 @needs_numpy
-def test_callbacks_that_raise_and_small_pipes_lose_no_end_of_a_work(local):
+def test_callbacks_that_raise_and_small_pipes_lose_no_completion(local):
     check_all_equal(local.run("-n", "2", *CALM, local.script("comm_callbacks.py"), limit=LIMIT), 2)
 
 
@@ -59,7 +59,7 @@ print("all equal")
 
 
 @needs_numpy
-def test_keys_of_trees_have_one_order_on_all_ranks(local):
+def test_keys_of_trees_have_the_same_order_on_all_ranks(local):
     done = local.run("-n", "2", *CALM, "-x", "PYTHONHASHSEED=random", sys.executable, "-c", KEYS, limit=LIMIT)
     check_all_equal(done, 2)
 
@@ -109,14 +109,14 @@ def test_properties_of_collectives_at_length(local, flags):
 
 @needs_numpy
 @pytest.mark.parametrize("flags", [ONE_HOST["alone"], ("-n", "3")], ids=["alone", "three"])
-def test_nothing_is_left_of_ended_jobs(local, flags):
+def test_ended_objects_leave_nothing(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_lifetimes.py"), limit=LIMIT), ranks_of(flags))
 
 
 @long
 @needs_numpy
 @pytest.mark.parametrize("flags", [("-n", "4"), TWO_HOSTS["hosts"]], ids=["four", "hosts"])
-def test_nothing_is_left_of_thousands(local, flags):
+def test_thousands_of_objects_leave_nothing(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_lifetimes.py"), "3000", "10000", limit=20 * LIMIT), 4)
 
 
@@ -136,7 +136,7 @@ def sanitizer():
 @pytest.mark.skipif(not os.path.exists(ASAN_LIBRARY), reason="build-asan is not there: scripts/test --asan")
 @pytest.mark.parametrize("words", [("comm_works.py",), ("comm_properties.py",), ("comm_lifetimes.py", "1000", "2000"),
                                    ("comm_interrupts.py", "100")], ids=lambda words: words[0])
-def test_no_memory_is_used_after_its_end(local, words):
+def test_no_memory_is_used_after_free(local, words):
     """Python leaks by design, so this test only detects use after free and writes out of bounds."""
     settings = {"LD_PRELOAD": sanitizer(), "IVY_LIBRARY": ASAN_LIBRARY, "PYTHONMALLOC": "malloc",
                 "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1"}
@@ -217,7 +217,7 @@ def test_the_code_of_the_page_prints_what_its_comments_say(local):
     assert done.code == 0 and done.texts_by_rank()[0] == wanted, done
 
 
-def test_the_page_and_the_package_name_the_same():
+def test_the_page_and_the_package_list_the_same_names():
     with open(os.path.join(REPOSITORY, "docs/python.md"), encoding="utf-8") as page:
         words = set(re.findall(r"\w+", page.read()))
     in_place = {name for name in exported() if name.endswith("_") and name[:-1] in words}
@@ -229,7 +229,7 @@ SLOW = {"numpy", "torch", "jax", "asyncio", "concurrent.futures", "multiprocessi
         "importlib.abc", "importlib.metadata", "socket", "subprocess", "json", "ssl", "tempfile", "pathlib", "difflib"}
 
 
-def test_importing_it_imports_nothing_that_is_slow():
+def test_import_does_not_load_slow_modules():
     said = subprocess.run([sys.executable, "-I", "-S", "-B", "-c", "import sys; sys.path.insert(0, sys.argv[1]); before = "
                            "set(sys.modules); import ivycomm; print(*(set(sys.modules) - before))", PACKAGE],
                           capture_output=True, text=True, timeout=LIMIT, check=True)
@@ -332,7 +332,7 @@ for name in ivycomm.jax.__all__:
 """
 
 
-def test_the_types_of_jax_functions_can_be_looked_up():
+def test_type_hints_of_jax_functions_resolve():
     if not os.path.exists(JAX):
         pytest.skip(f"{JAX} is not there: scripts/setup")
     said = subprocess.run([JAX, "-B", "-c", TYPE_OF], capture_output=True, timeout=LIMIT, text=True,
@@ -341,7 +341,7 @@ def test_the_types_of_jax_functions_can_be_looked_up():
     assert said.returncode == 0, said.stderr
 
 
-def test_the_stub_of_torchs_module_matches_it():
+def test_the_stub_of_torchs_module_matches_the_code():
     if not os.path.exists(TORCH):
         pytest.skip(f"{TORCH} is not there: scripts/setup")
     said = subprocess.run([TORCH, "-B", "-c", DESCRIBE, "ivycomm.torch"], capture_output=True, timeout=LIMIT, text=True,
@@ -374,7 +374,7 @@ def public_members(kind):
     return found
 
 
-def test_type_checkers_see_what_is_imported_later():
+def test_type_checkers_see_names_that_are_imported_later():
     """__getattr__ of the package imports these names; an `if TYPE_CHECKING` shows them to type checkers."""
     with open(module().__file__, encoding="utf-8") as file:
         body = ast.parse(file.read()).body
@@ -426,7 +426,7 @@ def public_functions():
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="X | None is no type before Python 3.10")
-def test_the_types_of_public_functions_can_be_looked_up():
+def test_type_hints_of_public_functions_resolve():
     for name, function in public_functions():
         if name not in TYPES_IMPORTED_LATER:
             typed = typing.get_type_hints(function)
@@ -504,7 +504,7 @@ def mypy():
 
 
 @long
-def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path):
+def test_mypy_reports_exactly_the_wrong_lines(tmp_path):
     python = mypy()
     if python is None:
         pytest.skip("mypy is not there: scripts/setup lint")
@@ -520,7 +520,7 @@ def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path):
     assert found == set(range(begin, begin + len(WRONG))), done.stdout + done.stderr
 
 
-def test_codes_names_and_exceptions_are_those_of_the_page():
+def test_codes_names_and_exceptions_match_the_page():
     """The table in the docs matches C's constants and numbers, the library's names and Python's exceptions."""
     def read(path):
         with open(os.path.join(REPOSITORY, path), encoding="utf-8") as file:

@@ -141,7 +141,7 @@ def test_a_job_is_named_by_any_unique_prefix(local, ctl):
         run.finish()
 
 
-def test_mistakes_cost_exit_code_2(local, ctl):
+def test_usage_errors_exit_with_2(local, ctl):
     for arguments, hint in ((["stpo"], "ivyctl stop"), (["logs", "--folow"], "--follow"),
                             (["signal", "x", "NOSUCH"], "NOSUCH"), ([], "ivyctl VERB")):
         done = ctl.run(*arguments)
@@ -217,7 +217,7 @@ def test_stop_reports_what_it_waits_for_and_gives_up_on_a_stopped_launcher(local
         run.finish()
 
 
-def test_a_shorter_grace_counts(local, ctl):
+def test_stop_can_shorten_the_grace_period(local, ctl):
     with local.start("-n", "1", "sh", "-c", "trap '' TERM; echo ready; "
                      "while :; do sleep 0.05; done") as run:
         run.wait_for("ready")
@@ -227,7 +227,7 @@ def test_a_shorter_grace_counts(local, ctl):
         run.finish()
 
 
-def test_logs_without_files_follow_from_now_on(local, ctl):
+def test_logs_without_files_show_only_new_output(local, ctl):
     with local.start("-n", "2", *COUNTING) as run:
         run.wait_for("line 3", count=2)
         job = ctl.job()["job"]
@@ -266,7 +266,7 @@ def test_logs_show_files_with_labels_and_choose_ranks(local, ctl):
         assert followed.out_lines == [text for text in finished.texts_by_rank()[1]], followed
 
 
-def test_a_follower_that_does_not_read_holds_nothing_up(local, ctl):
+def test_a_follower_that_does_not_read_does_not_delay_the_job(local, ctl):
     """ivyctl counts every line that it misses. The job has finished printing long before the follower reads."""
     count = 400000
     flood = (f"import os, sys, time\ntime.sleep(1)\nfor i in range({count}): print('x' * 90, i)\n"
@@ -317,7 +317,7 @@ def test_detach_returns_when_all_workers_run(local, ctl):
             assert (out.read(), err.read()) == ("to out\n", "to err\n")
 
 
-def test_attach_follows_to_the_end_and_exits_as_the_job(local, ctl):
+def test_attach_follows_to_the_end_and_exits_like_the_job(local, ctl):
     script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; sleep 0.2; done; exit $((RANK * 3))"
     job, _ = detach(local, "-n", "2", "sh", "-c", script)
     done = ctl.run("attach", job, "--tail", "100")
@@ -363,7 +363,7 @@ def test_detach_keeps_the_output_of_two_jobs_in_one_folder_apart(local, ctl):
     assert local.read("logs/ivyrun.log").count(b"launcher pid") == 2
 
 
-def test_a_detached_launcher_that_is_killed_takes_its_workers_along(local, ctl):
+def test_workers_end_when_a_detached_launcher_is_killed(local, ctl):
     """Without --lease the job ends when its launcher is killed."""
     job, _ = detach(local, "-n", "2", *COUNTING)
     os.kill(ctl.job()["pid"], signal.SIGKILL)

@@ -219,7 +219,7 @@ def test_pods_of_a_manifest_are_one_job(cluster, hosts, template):
             for rank in (2 * index, 2 * index + 1)], one
 
 
-def test_a_failure_is_that_of_all_pods(cluster, hosts):
+def test_all_pods_report_a_failure(cluster, hosts):
     script = hosts.file("fails.py", "import os, sys, time\nif os.environ['RANK'] == '3': sys.exit('broken data')\n"
                                     "time.sleep(600)\n")
     with cluster.job(indexed_job(), script) as runs:
@@ -240,14 +240,14 @@ def test_a_pod_as_first_process_leaves_no_zombies(cluster, hosts):
     assert all(one.out.count(b"zombies 0") == 2 for one in done), done
 
 
-def test_pods_with_names_but_without_their_number_are_refused(cluster, hosts):
+def test_pods_of_an_indexed_job_without_a_number_of_nodes_are_rejected(cluster, hosts):
     with cluster.job(indexed_job(), hosts.file("facts.py", FACTS), without=("IVY_NNODES",)) as runs:
         everybody([run.finish(60) for run in runs], 2, r"this is pod \d of an Indexed Job", "IVY_NNODES", "--nnodes 1")
     with cluster.job(indexed_job(), hosts.file("facts.py", FACTS), flags=("--nnodes", "1")) as runs:
         everybody([run.finish(60) for run in runs], 0)
 
 
-def test_a_wrong_secret_keeps_a_pod_out(cluster, hosts):
+def test_a_pod_with_a_wrong_secret_is_rejected(cluster, hosts):
     template = indexed_job()
     script = hosts.file("facts.py", FACTS)
     cluster.names = {template.domain_name(index): ipv4(index + 1) for index in (0, 1)}
@@ -278,7 +278,7 @@ def test_term_of_a_pod_is_a_notice_for_all(cluster, hosts, who):
     assert all(one.out.count(b"saved") == 2 for one in done), done
 
 
-def test_ranks_that_term_ends_have_not_failed(cluster, hosts):
+def test_ranks_that_exit_because_of_term_have_not_failed(cluster, hosts):
     script = hosts.file("plain.py", "import time\nprint('up', flush=True)\ntime.sleep(600)\n")
     with cluster.job(indexed_job(), script) as runs:
         up(runs)

@@ -171,7 +171,7 @@ def test_summary_of_a_rejection_has_the_message(local):
     assert (verdict["reason"], verdict["message"]["id"], verdict["exit_code"]) == ("refused", "IVY-P004", 127), verdict
 
 
-def test_a_job_by_its_name_while_it_runs_and_when_it_has_ended(local):
+def test_a_name_finds_a_running_and_an_ended_job(local):
     name = f"named-{os.getpid()}"
     started = local.run("--detach", "--name", name, "--log-dir", "logs", "-n", "2", sys.executable, "-c",
                         "import time; print('hello', flush=True); time.sleep(600)")
@@ -201,7 +201,7 @@ def test_a_job_by_its_name_while_it_runs_and_when_it_has_ended(local):
     assert refused.returncode == 1 and "no-such-job" in refused.stderr + "no-such-job", refused
 
 
-def test_bad_names(local):
+def test_invalid_job_names_are_rejected(local):
     for name in ("a b", "../x", "-x", "x" * 65):
         refused = local.run(f"--name={name}", "-n", "1", "true")
         assert refused.code == 2 and "is not a name" in refused.err_text, refused

@@ -33,7 +33,7 @@ def torch_is_there():
         pytest.skip("python3-torch is not installed")
 
 
-def test_training_on_two_pretended_hosts(local):
+def test_training_on_two_simulated_hosts(local):
     script = os.path.join(REPOSITORY, "scripts/examples/train_ddp.py")
     done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", *CALM, script, "--epochs", "3",
                      limit=TRAIN_LIMIT)
@@ -50,7 +50,7 @@ def test_training_on_four_hosts_by_ssh(hosts):
     assert placed == {(rank, f"node{rank // 2 + 1}") for rank in range(8)}
 
 
-def test_training_where_every_host_is_odd(hosts):
+def test_training_on_hosts_with_unusual_configurations(hosts):
     """An ordinary user on hosts with a .bashrc that prints, fish, a host name that resolves to 127.0.1.1, and a noexec home."""
     user = hosts.as_user("ivyuser")
     done = user.run("-H", "node4,node3,node2,node5", "--nproc_per_node", "1", *CALM,
@@ -58,7 +58,7 @@ def test_training_where_every_host_is_odd(hosts):
     check_training(done, world=4, epochs=2)
 
 
-def test_one_command_is_quick(local):
+def test_a_short_job_starts_and_ends_quickly(local):
     """ivyrun has no fixed delays: two workers that do nothing take a fraction of a second."""
     times = [local.run("-n", "2", "/bin/true").took for _ in range(5)]
     assert min(times) < 0.5, times

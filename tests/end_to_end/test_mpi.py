@@ -49,7 +49,7 @@ def test_on_one_host(local, world):
 
 
 @pytest.mark.parametrize("flags", [TWO_BY_TWO, (*TWO_BY_TWO, "-B", "mpi")])
-def test_on_pretended_hosts(local, world, flags):
+def test_on_simulated_hosts(local, world, flags):
     check_world(local.run(*flags, world), 4, 2)
 
 
@@ -80,7 +80,7 @@ subprocess.run(["{world}"], check=True)
     ("run.sh", "#!/bin/bash\nset -e\nx=$({world})\necho \"$x\"\n", ["bash"]),
     ("Makefile", BY_MAKE, ["make", "-s", "-f"]),
     ("start.py", BY_PYTHON, [])])
-def test_whatever_starts_it(local, world, name, text, command):
+def test_mpi_works_below_scripts(local, world, name, text, command):
     """MPI programs may be started by scripts. Python's subprocess closes the descriptors that a shell passes on."""
     if command and shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]} here")
@@ -94,7 +94,7 @@ def test_a_program_below_a_shell_fails_like_a_direct_one(local, world):
     failed(done, 1, "exited with code 0 before MPI_Init", "the other ranks wait for it there")
 
 
-def test_an_mpiexec_in_a_worker_has_a_world_of_its_own(local, world, request):
+def test_an_mpiexec_in_a_worker_has_a_separate_world(local, world, request):
     """The variables of its ranks take precedence over those of the worker."""
     name = request.node.callspec.params["world"].replace("mpicc", "mpiexec")
     if shutil.which(name) is None:
@@ -109,7 +109,7 @@ def test_an_outer_job_is_not_mistaken_for_this_one(local, world):
     check_world(local.run("-n", "2", world, env=foreign), 2, 2)
 
 
-def test_worlds_of_one_that_are_meant(local, world):
+def test_intended_worlds_of_one_are_accepted(local, world):
     done = local.run("-n", "1", world)
     assert done.code == 0 and b"rank 0 of 1" in done.out, done
     done = local.run("-n", "2", "--allow-singletons", world)
@@ -118,7 +118,7 @@ def test_worlds_of_one_that_are_meant(local, world):
 
 # ---- exits ---------------------------------------------------------------------------------------
 
-def test_abort_is_its_code(local, world):
+def test_mpi_abort_sets_the_exit_code(local, world):
     failed(local.run(*TWO_BY_TWO, world, "abort"), 7, "rank 1 failed first", "by MPI_Abort(7)",
            "3 other ranks were stopped")
 
@@ -198,14 +198,14 @@ def test_a_restarted_job_is_a_new_world(local, world):
     assert "attempt 1 of 2 failed: rank 1" in done.own_text() and "by MPI_Abort(7)" in done.own_text(), done
 
 
-def test_a_program_that_only_prints(local):
+def test_a_program_without_mpi_is_an_error_with_profile_mpi(local):
     """With -B mpi, a job whose ranks never call MPI_Init did not do what the user asked for."""
     failed(local.run("-n", "2", "-B", "mpi", "true"), 1, "with exit 0 before MPI_Init", "leave -B mpi out")
     assert local.run("-n", "2", "-B", "mpi", "--allow-singletons", "true").code == 0
     failed(local.run("-n", "2", "-B", "mpi", "sh", "-c", "exit 3"), 3)
 
 
-def test_across_hosts_it_needs_the_store(local, world):
+def test_mpi_on_several_hosts_needs_the_store(local, world):
     refused(local.run("--fake-hosts", "2", "--no-store", world), 122, "IVY-P026", "fix: +leave out --no-store")
     check_world(local.run("-n", "2", "--no-store", world), 2, 2)
 

@@ -37,7 +37,7 @@ def let_go(local, codes):
 
 
 @pytest.mark.parametrize("hosts", [["-n", "4"], TWO_BY_TWO], ids=["one-host", "two-hosts"])
-def test_the_others_go_on_without_a_killed_rank(local, hosts):
+def test_the_others_continue_without_a_killed_rank(local, hosts):
     with local.start(*hosts, "--on-failure", "shrink", *WAITING) as job:
         first = {rank: pids(job, rank)[0] for rank in range(4)}
         os.kill(first[2], signal.SIGKILL)
@@ -52,7 +52,7 @@ def test_the_others_go_on_without_a_killed_rank(local, hosts):
     assert "ivyrun: succeeded without 1 rank of 4\n  lost: rank 2 (" in done.err_text, done
 
 
-def test_an_exit_code_counts_as_a_death_too_and_two_at_once_are_two(local):
+def test_two_ranks_that_exit_with_an_error_count_as_two_deaths(local):
     with local.start("-n", "4", "--on-failure", "shrink", *WAITING) as job:
         for rank in range(4):
             pids(job, rank)
@@ -63,7 +63,7 @@ def test_an_exit_code_counts_as_a_death_too_and_two_at_once_are_two(local):
     assert re.search(r"rank 1 .* with exit 3", done.err_text) and re.search(r"rank 3 .* with exit 4", done.err_text)
 
 
-def test_the_last_failure_ends_the_job_with_the_firsts_code(local):
+def test_the_last_failure_ends_the_job_with_the_code_of_the_first(local):
     script = "sleep 0.$((RANK + 1)); exit $((10 + RANK))"
     done = local.run("-n", "3", "--on-failure", "shrink", "bash", "-c", script)
     assert done.code == 10, done
@@ -82,7 +82,7 @@ def test_min_workers(local):
     assert done.code == 137 and "1 worker is left, and --min-workers is 2" in done.err_text, done
 
 
-def test_a_failed_job_that_may_shrink_starts_again_as_a_whole(local):
+def test_a_failed_job_that_may_shrink_restarts_as_a_whole(local):
     script = "[ $IVY_GENERATION = 1 ] && exit 0; sleep 0.$((RANK + 1)); exit 5"
     done = local.run("-n", "2", "--on-failure", "shrink", "--max-restarts", "1", "bash", "-c", script, env=QUICKLY)
     assert done.code == 0 and "attempt 1 of 2 failed" in done.err_text, done
@@ -109,7 +109,7 @@ def test_only_the_killed_rank_is_restarted(local, hosts):
     assert all(len(done.texts_by_rank()[rank]) == 1 for rank in (0, 1, 3)), done
 
 
-def test_two_at_once_are_replaced_and_a_failure_by_exit_too(local):
+def test_killed_and_failed_ranks_are_replaced_at_the_same_time(local):
     script = SAY + 'if [ $RANK = 3 ] && [ -z "$IVY_REJOIN" ]; then exit 9; fi; ' + WAIT
     with local.start(*TWO_BY_TWO, "--on-failure", "replace", "bash", "-c", script, env=QUICKLY) as job:
         first = {rank: pids(job, rank)[0] for rank in range(3)}
@@ -194,7 +194,7 @@ def test_processes_of_a_dead_rank_are_killed_with_it(local):
 
 
 @pytest.mark.parametrize("pause", ["5s", "1ms"])
-def test_ctrl_c_in_the_moment_of_a_replacement_leaves_nothing(local, pause):
+def test_ctrl_c_during_a_replacement_leaves_nothing(local, pause):
     with local.start(*TWO_BY_TWO, "--on-failure", "replace", *WAITING,
                      env={"IVY_TEST_RESTART_PAUSE": pause}) as job:
         first = [pids(job, rank)[0] for rank in range(4)]
@@ -258,7 +258,7 @@ def test_a_rank_waits_for_the_memory_of_its_own_device(local, tmp_path):
     assert "rank 1 waits" not in done.err_text, done
 
 
-def test_two_ranks_wait_each_for_its_own_device(local, tmp_path):
+def test_two_ranks_wait_for_their_own_devices(local, tmp_path):
     job, first, health = with_devices(local, tmp_path)
     full = {rank: [f"memory {40 << 30}"] for rank in (1, 2)}
     health.nvml(full)
@@ -276,7 +276,7 @@ def test_two_ranks_wait_each_for_its_own_device(local, tmp_path):
     assert done.code == 0 and "2 workers were replaced" in done.err_text, done
 
 
-def test_the_wait_of_a_rank_ends(local, tmp_path):
+def test_the_wait_of_a_rank_times_out(local, tmp_path):
     job, first, health = with_devices(local, tmp_path, IVY_TEST_DEVICE_MEMORY_WAIT_MS="700")
     health.nvml({1: [f"memory {40 << 30}"]})
     os.kill(first[1], signal.SIGKILL)
@@ -330,7 +330,7 @@ def test_the_new_process_may_attach_and_the_others_have_seen_a_death(local, host
 
 @pytest.mark.parametrize("hosts", [["-n", "4"], TWO_BY_TWO], ids=["one-host", "two-hosts"])
 @pytest.mark.parametrize("how", ["shrink", "replace"])
-def test_ivycomm_sees_a_death_also_when_the_rank_has_come_back(local, how, hosts):
+def test_ivycomm_sees_a_death_after_the_rank_was_restarted(local, how, hosts):
     done = local.run(*hosts, "--on-failure", how, local.script("comm_survivors.py"), how, env=QUICKLY, limit=60)
     assert done.code == 0, done
     texts = done.texts_by_rank()

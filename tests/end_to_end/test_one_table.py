@@ -28,7 +28,7 @@ def output(program, *words, **options):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_every_program_speaks_the_same_help(program):
+def test_every_program_has_help_of_the_same_form(program):
     text = output(program, "--help")
     assert text.startswith(f"usage: {program} "), text
     assert max(map(len, text.splitlines())) <= (110 if program == "ivy-rendezvous" else 80), text
@@ -114,7 +114,7 @@ def test_printed_pages_name_flags_launchers_and_messages(tmp_path):
         assert word in (tmp_path / page).read_text(encoding="utf-8"), page
 
 
-def test_links_of_the_documentation_lead_somewhere():
+def test_links_of_the_documentation_are_valid():
     done = call(os.path.join(REPOSITORY, "scripts/docs"), "links", env={"IVY_BIN": BIN})
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -148,7 +148,7 @@ sys.stdout.write("\\n\\r         \\r\\x1b[A\\router 12\\nready\\n")
 """
 
 
-def test_bars_inside_bars_leave_no_pages(local):
+def test_nested_progress_bars_print_few_lines(local):
     local.file("nested.py", NESTED)
     done = local.run("-n", "2", "--log-dir", "logs", PYTHON, "nested.py")
     assert b"\x1b" not in done.out, done
@@ -160,7 +160,7 @@ def test_bars_inside_bars_leave_no_pages(local):
     assert alone.out.count(b"\x1b[A") == 12 * 12 + 1, alone
 
 
-def test_bars_inside_bars_scroll_no_terminal(local):
+def test_nested_progress_bars_do_not_scroll_a_terminal(local):
     local.file("nested.py", NESTED)
     with local.on_terminal(local.ivyrun(), "--dedup=false", "-n", "2", PYTHON, "nested.py") as run:
         done = run.finish()
@@ -218,7 +218,7 @@ def test_files_by_a_pattern_hold_all_attempts_or_one(local):
 @pytest.mark.parametrize("pattern, said", [
     ("%h.log", "ranks 0 and 1 would write to the same file"), ("%r.%q", '"%q" is not a placeholder of a file name'),
     ("tag,timestamp", "see --label and --timestamps"), ("/proc/nowhere/%r", "create directory /proc/nowhere")])
-def test_a_pattern_that_cannot_be(local, pattern, said):
+def test_invalid_file_patterns_are_rejected(local, pattern, said):
     done = local.run("-n", "2", "--output", pattern, "sh", "-c", "echo ran")
     assert done.code != 0 and said in done.err_text and b"ran" not in done.out, done
 
@@ -287,7 +287,7 @@ def test_log_files_whose_file_system_does_not_answer(hosts):
     assert "lost" not in done.own_text() and "lease" not in done.own_text(), done
 
 
-def test_log_directory_that_cannot_be_made(local):
+def test_log_directory_that_cannot_be_created(local):
     done = local.run("-n", "1", "--log-dir", "/proc/nowhere", "sh", "-c", "echo started")
     assert done.code in (2, 122), done
     assert "/proc/nowhere" in done.own_text() and b"started" not in done.out, done
@@ -468,7 +468,7 @@ def test_a_partial_line_and_another_rank(local):
     assert texts[0][-1].endswith("whole"), done
 
 
-def test_on_a_terminal(local):
+def test_a_terminal_gets_colours_and_no_control_strings(local):
     """On a terminal labels are coloured and control strings are removed. In a pipe there are no colours."""
     worker = ("sh", "-c", "printf '\\033]0;a title\\007hello\\033P1q\\033\\\\ world\\n'; "
               "printf '\\033[31mred\\033[0m\\n'")
@@ -492,7 +492,7 @@ def test_no_color(local):
     assert b"plain" in done.out and b"\x1b[" not in done.out.replace(b"\x1b[K", b""), done
 
 
-def test_odd_bytes_pass(local):
+def test_invalid_utf8_is_not_changed(local):
     done = local.run("-n", "2", "printf", "\\377\\376 ok\\n")
     assert done.out.count(b"\xff\xfe ok\n") == 2, done
 

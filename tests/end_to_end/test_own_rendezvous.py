@@ -44,11 +44,11 @@ def test_rank_0_serves_at_the_address_of_the_script(local, python, kind):
 
 
 @pytest.mark.parametrize("kind", ["spawn", "fork"])
-def test_ranks_of_a_workers_own(local, python, kind):
+def test_a_worker_may_start_its_own_ranks(local, python, kind):
     meet(local, python, kind, "-n", "1")
 
 
-def test_a_launchers_own_store_is_left_to_it(local, python):
+def test_a_launcher_in_a_worker_uses_its_own_store(local, python):
     meet(local, python, "launched", "-n", "1", ranks=1)
 
 

@@ -160,7 +160,7 @@ def test_the_wheel_leaves_nothing_when_it_is_removed(environment, packages):
     assert left == [], left
 
 
-def test_the_tarball_runs_where_it_is_unpacked(local, packages):
+def test_the_tarball_runs_in_any_directory(local, packages):
     tarball, = packages.glob("ivyrun-*.tar.gz")
     call("tar", "-xf", str(tarball), "-C", local.directory)
     tree, = glob.glob(f"{local.directory}/ivyrun-*")
@@ -246,7 +246,7 @@ def test_spack_installs_the_tarball(local, packages, tmp_path):
     assert done.code == 0 and b"[0, 1] " + tree.encode() in done.out, done
 
 
-def test_the_recipe_of_spack_is_that_of_the_tarball(packages, tmp_path):
+def test_the_spack_recipe_matches_the_tarball(packages, tmp_path):
     call(os.path.join(REPOSITORY, "scripts/package"), "--native", "--no-build", "--quick", "--out", str(tmp_path), "spack")
     text = (tmp_path / "spack/packages/ivyrun/package.py").read_text()
     tarball, = tmp_path.glob("ivyrun-*.tar.gz")

@@ -125,7 +125,7 @@ def test_mpi4py_on_two_hosts(hosts, version):
     assert outputs(*both) == ring(4)
 
 
-def test_data_is_fetched_on_demand_where_fences_collect_none(hosts, built, version):
+def test_data_is_fetched_on_demand_if_fences_do_not_collect_it(hosts, built, version):
     both = hosts(2, 2)
     for host in both:
         host.start_all([built(version)], {"OMPI_MCA_pmix_base_collect_data": "0",
@@ -163,7 +163,7 @@ def test_abort_reports_rank_and_code_and_the_rank_exits_with_it(hosts, built, ve
     assert host.workers[0].poll() is None  # Only the supervisor stops the other ranks.
 
 
-def test_mpi4py_aborts_alike(hosts, version):
+def test_an_abort_in_mpi4py_is_reported_like_one_in_c(hosts, version):
     host = hosts(2)
     host.start_all([PYTHON[version], f"{WORKERS}/mpi4py_ring.py", "abort", "9"])
     assert host.workers[1].wait(timeout=seconds(30)) == 9
@@ -227,7 +227,7 @@ def test_the_wheels_own_library_serves_its_ranks(tmp_path, built):
     assert host.end() == 0
 
 
-def test_the_library_of_the_ranks_python_is_found_where_the_system_has_none(hosts, built, tmp_path):
+def test_the_library_of_the_ranks_python_is_used_if_the_system_has_none(hosts, built, tmp_path):
     version_or_skip("5")
     (tmp_path / "libpmix.so.2").touch()  # Hides the system's library, but is not a library.
     host = hosts(2, environment={"LD_LIBRARY_PATH": str(tmp_path)})

@@ -77,7 +77,7 @@ def sanitizer():
 @pytest.mark.skipif(not os.path.exists(ASAN_LIBRARY), reason="build-asan has no libivycomm: scripts/test --asan")
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_no_memory_is_used_after_its_end(local, scenario, python):
+def test_no_memory_is_used_after_free(local, scenario, python):
     """Python leaks by design, and its own allocator would hide uses after free."""
     settings = {"LD_PRELOAD": sanitizer(), "IVY_LIBRARY": ASAN_LIBRARY, "ROUNDS": "8",
                 "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1"}

@@ -29,7 +29,7 @@ def test_faults(local, flags):
 @pytest.mark.parametrize("flags, mebibytes", [(ONE_HOST["two"], 1024), (EACH, 1024), (TWO_HOSTS["hosts"], 128)],
                          ids=["two", "each", "hosts"])
 @pytest.mark.long
-def test_faults_with_much(local, flags, mebibytes):
+def test_faults_with_large_payloads(local, flags, mebibytes):
     faults(local, flags, mebibytes)  # Four ranks hold several payloads each, so theirs are smaller.
 
 
@@ -39,7 +39,7 @@ LARGE_TO_MESSAGE = 1.2  # Time of a call with 1 GiB relative to a message of the
 
 @needs_torch
 @pytest.mark.long
-def test_calls_take_their_time_and_no_more(local):
+def test_calls_are_about_as_fast_as_messages(local):
     done = local.run("-n", "2", *CALM, local.script("comm_rpc_times.py"), limit=LIMIT)
     times = heard(done)[0][-1]
     print(times)

@@ -54,7 +54,7 @@ def run_plain(local, size, *arguments):
 
 
 @pytest.mark.parametrize("victims", [[3, 1], [0, 2]], ids=["others", "the_store_s_rank"])
-def test_survivors_go_on_one_death_after_the_other(local, victims):
+def test_survivors_continue_after_each_death(local, victims):
     """This includes the death of rank 0, which serves the store. The store continues until the last rank has left."""
     done = run_plain(local, 4, "lose", "--victims", ",".join(map(str, victims)))
     assert [one.code for one in done] == [KILLED if rank in victims else 0 for rank in range(4)], done
@@ -153,7 +153,7 @@ def check_example(ended, size, lost, is_replaced):
 
 @pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("lost", [0, 3])
-def test_a_lost_rank_is_started_again_and_taken_in(local, hosts, lost):
+def test_a_lost_rank_is_restarted_and_accepted(local, hosts, lost):
     with Job(local, 4, hosts, EXAMPLE, "--steps", "40", "--lose", f"{lost}:20") as job:
         ended = job.finish(is_to_replace=True)
     assert sorted(rank for rank, _ in ended) == sorted([0, 1, 2, 3, lost]), ended
@@ -208,7 +208,7 @@ def test_under_ivyrun(local, on_failure, mode, hosts):
     assert len(final) == 1 and final.pop().startswith(f"done: step 40, world {world}, "), done
 
 
-def test_a_death_is_seen_after_the_rank_was_started_again(local, on_failure):
+def test_a_death_is_seen_after_the_rank_was_restarted(local, on_failure):
     done = local.run("-n", "3", "--on-failure", "replace", PYTHON, local.script("comm_repair.py"), "asleep", limit=LIMIT)
     assert done.code == 0, done
     said = {rank: json.loads(texts[-1]) for rank, texts in done.texts_by_rank().items()}

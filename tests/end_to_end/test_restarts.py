@@ -53,14 +53,14 @@ def test_the_last_attempts_code_and_every_attempts_cause(local):
             assert done.out_lines.count(line) == 1, (line, done)
 
 
-def test_without_restarts_nothing_speaks_of_attempts(local):
+def test_attempts_are_not_mentioned_without_restarts(local):
     done = local.run("-n", "2", *FAIL_BY_ATTEMPT)
     assert done.code == 4 and "attempt " not in done.err_text and "#1" not in done.out.decode(), done
 
 
 @pytest.mark.parametrize("how, cause", [("exit 3", "with exit 3"), ("kill -9 $$", "SIGKILL"),
                                         ("kill -SEGV $$", "SIGSEGV")])
-def test_an_attempt_that_ends_well_ends_the_job_well(local, how, cause):
+def test_a_successful_attempt_ends_the_job_with_success(local, how, cause):
     done = local.run("-n", "2", "--max-restarts", "5", *fail_once(how), env=QUICKLY)
     assert done.code == 0, done
     assert len(attempts_said(done)) == 1 and cause in attempts_said(done)[0][2], done
@@ -105,7 +105,7 @@ def test_attempts_without_progress_end_the_job(local):
     assert "ivyrun: no restart: 5 attempts in a row failed within 10 s of their start; 96 of 100 " in done.err_text
 
 
-def test_a_program_that_cannot_be_executed_is_not_tried_again(local):
+def test_a_program_that_cannot_be_executed_is_not_restarted(local):
     program = local.file("once.sh", "#!/bin/sh\nrm $0\nexit 3\n", 0o755)
     done = local.run("-n", "1", "--max-restarts", "3", program, env=QUICKLY)
     assert done.code == 127 and len(attempts_said(done)) == 1, done
@@ -177,7 +177,7 @@ def test_ivyctl_stop_between_two_attempts(local, ctl):  # noqa: F811
     assert "#2/4" not in done.out.decode(), done
 
 
-def test_the_time_is_up_between_two_attempts(local):
+def test_the_timeout_expires_between_two_attempts(local):
     script = local.file("late.sh", "[ $RANK = 1 ] && sleep 1 && exit 7; sleep 600")
     with local.start("-n", "2", "--max-restarts", "3", "--timeout", "1500ms", "sh", script) as run:
         between(run)
@@ -364,7 +364,7 @@ def test_torch_resumes_from_its_checkpoint(local):
 
 
 @needs_torch
-def test_torch_resumes_where_rank_0_serves(local):
+def test_torch_resumes_if_rank_0_serves(local):
     """Without ivyrun's store, rank 0 of the second attempt listens on the same port as rank 0 of the first."""
     done = local.run("-n", "2", "--no-store", "--max-restarts", "3", local.script("elastic.py"), "checkpoint",
                      limit=120)

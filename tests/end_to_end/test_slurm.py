@@ -101,7 +101,7 @@ def test_exit_code_and_cause(slurm):
     assert "rank 2 failed first (node3" in done.err_text, done
 
 
-def test_dry_run_lists_what_listens(slurm):
+def test_dry_run_lists_the_listening_addresses(slurm):
     done = slurm.run(FOUR, "--dry-run", "-v", "/bin/true")
     assert done.code == 0, done
     text = done.out.decode()
@@ -173,7 +173,7 @@ print("done in peace", flush=True)
 """
 
 
-def test_scancel_gives_ranks_their_time(slurm):
+def test_scancel_gives_ranks_time_to_exit(slurm):
     """Ranks get Slurm's TERM and have time to exit by themselves."""
     job = slurm.batch(FOUR, f"exec IVYRUN {slurm.launcher.file('slow.py', TAKES_TWO_SECONDS)}")
     job.wait_for("ready", count=4)
@@ -258,7 +258,7 @@ def test_a_host_goes_down(slurm):
 
 # ---- transports ------------------------------------------------------------------------------------
 
-def test_connections_that_die_are_replaced(slurm):
+def test_broken_connections_are_replaced(slurm):
     """No output is lost or repeated, and no worker is affected."""
     stop = slurm.launcher.directory + "/stop"
     with slurm.start(FOUR, *sequence(slurm, "0.01", stop)) as run:
@@ -348,7 +348,7 @@ def job_id_of(slurm):
     raise AssertionError("no worker on node2")
 
 
-def test_the_key_is_nowhere_to_be_seen(slurm):
+def test_the_key_is_not_visible(slurm):
     """The key is not in an argument or the environment of any process."""
     import leftovers
     stop = slurm.launcher.directory + "/stop"

@@ -57,7 +57,7 @@ def test_a_worker_for_each_gpu(slurm, tree):
     assert said(job) == [f"{n} {n} {n}/8 on 0: {n} of {ALL}" for n in range(8)]
 
 
-def test_each_worker_sees_its_own(slurm, tree):
+def test_each_worker_sees_its_own_gpu(slurm, tree):
     script = slurm.launcher.file("say.sh", f"#!/bin/sh\n{SAY}\n", 0o755)
     job = slurm.batch(["-N", "1", "--gpus-per-node=8"], f"{tree}IVYRUN --visible own {script}")
     assert said(job) == [f"{n} 0 {n}/8 on 0: 0 of {n}" for n in range(8)]
@@ -77,7 +77,7 @@ def test_several_hosts(slurm, tree):
     assert said(job) == [f"{n} {n % 8} {n % 8}/8 on {n // 8}: {n % 8} of {ALL}" for n in range(16)]
 
 
-def test_gpus_for_each_task_hide_the_others(slurm, tree):
+def test_gpus_per_task_hide_the_other_gpus(slurm, tree):
     """Slurm gives the step's single task one GPU."""
     job = slurm.batch(["-N", "1", "-n", "4", "--gpus-per-task=1"], f"{tree}IVYRUN --nproc_per_node 4 /bin/true")
     done = job.finish()
@@ -107,7 +107,7 @@ def test_workers_share_devices_that_are_not_hidden(slurm, tree):
     assert "--gpus-per-task leaves" not in done.err_text, done
 
 
-def test_the_mask_of_another_host_stays_there(slurm):
+def test_the_launchers_mask_is_not_used_on_another_host(slurm):
     """The launcher's mask does not apply to a step on another host."""
     # A variable that Slurm does not set itself.
     words = ["/bin/sh", "-c", "echo $(hostname) mask=$HIP_VISIBLE_DEVICES"]
@@ -122,7 +122,7 @@ def test_more_workers_than_gpus(slurm, tree):
     assert done.code == 122 and "9 workers" in done.err_text and "8 are visible" in done.err_text, done
 
 
-def test_more_workers_than_slurm_gave_gpus(slurm, tree):
+def test_more_workers_than_allocated_gpus(slurm, tree):
     """The host's other GPUs belong to other jobs, so the fix must not suggest unsetting a variable."""
     job = slurm.batch(["-N", "1", "--gpus-per-node=2"], f"{tree}IVYRUN --visible own --nproc_per_node 4 /bin/true")
     done = job.finish()

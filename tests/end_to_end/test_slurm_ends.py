@@ -202,7 +202,7 @@ def test_slurm_does_not_cancel_a_job_whose_ranks_ignore_the_notice(slurm):
     assert time.monotonic() - started < seconds(70), done
 
 
-def test_a_worker_that_fails_is_not_put_back(slurm):
+def test_a_job_with_a_failed_worker_is_not_requeued(slurm):
     worker = slurm.launcher.file("fail.py", "import signal, sys, time\n"
                                  "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
                                  "print('up', flush=True)\nwhile True: time.sleep(0.1)\n")
@@ -293,7 +293,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("variables,words", BROKEN, ids=[words for _, words in BROKEN])
-def test_a_foreign_list_is_no_world_of_one(local, variables, words):
+def test_an_invalid_allocation_is_an_error(local, variables, words):
     done = local.run("-n", "1", "/bin/echo", "came", env=variables)
     assert done.code == 2 and b"came" not in done.out and done.took < seconds(2), done
     assert words in done.err_text and "fix:" in done.err_text, done

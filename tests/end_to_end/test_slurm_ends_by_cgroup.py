@@ -9,7 +9,7 @@ import pytest
 from slurm_jobs import Slurm, running_on
 from launching import seconds
 from test_slurm import (test_a_signal_of_slurm_reaches_ranks_once, test_a_task_of_the_step_is_killed,  # noqa: F401
-                        test_launcher_is_killed, test_scancel_gives_ranks_their_time, test_scancel_leaves_nothing,
+                        test_launcher_is_killed, test_scancel_gives_ranks_time_to_exit, test_scancel_leaves_nothing,
                         test_workers_live_in_the_step)
 from test_slurm_ends import (test_slurms_own_signal_is_a_notice, test_slurms_term_arrives_after_ivyruns,  # noqa: F401
                              test_cancelled_work_is_not_requeued)

@@ -132,7 +132,7 @@ def test_term_ends_a_job_that_waits_for_an_agent(hosts, silent_agent):
 
 
 @pytest.mark.long
-def test_the_start_does_without_an_agent_that_does_not_sign(hosts, agent_without_signatures):
+def test_a_job_starts_despite_an_agent_that_does_not_sign(hosts, agent_without_signatures):
     """No IdentityFile is configured, so the agent's keys are tried first, for 30 s."""
     with hosts.start(*OPTIONS, "sh", "-c", "echo ran $RANK", env={"SSH_AUTH_SOCK": agent_without_signatures}) as job:
         job.wait_for(f"node[23] waits for the SSH agent at {agent_without_signatures}, 8 s")
@@ -140,7 +140,7 @@ def test_the_start_does_without_an_agent_that_does_not_sign(hosts, agent_without
     assert done.code == 0 and sorted(text for _, _, text in done.labelled()) == ["ran 0", "ran 1"], done
 
 
-def test_a_redial_does_without_an_agent_that_fell_silent(hosts, agent):
+def test_a_redial_works_despite_a_silent_agent(hosts, agent):
     path, process = agent
     with hosts.start(*OPTIONS, *worker(hosts), env={"SSH_AUTH_SOCK": path}) as job:
         job.wait_for("up [01]", count=2)
@@ -152,7 +152,7 @@ def test_a_redial_does_without_an_agent_that_fell_silent(hosts, agent):
     assert done.code == 0 and "got TERM" not in done.out.decode(), done
 
 
-def test_an_agent_that_fell_silent_ends_no_other_host(hosts, agent):
+def test_a_silent_agent_does_not_end_other_hosts(hosts, agent):
     """One host cannot be reached without the agent. The other host ends with the job and not by its lease."""
     path, process = agent
     env = {"SSH_AUTH_SOCK": path, "IVY_SSH_CONFIG": configuration(hosts, "IdentityFile none")}
@@ -186,7 +186,7 @@ def home(hosts):
 
 
 @pytest.mark.long
-def test_a_late_answer_about_a_host_key_is_an_answer(hosts):
+def test_a_late_answer_about_a_host_key_is_accepted(hosts):
     """The answer arrives after the limit of 30 s for all other steps of a login."""
     known_hosts = hosts.file("empty_known_hosts")
     config = configuration(hosts, f"StrictHostKeyChecking ask\nUserKnownHostsFile {known_hosts}")

@@ -119,7 +119,7 @@ def test_a_stalled_job_is_stopped_on_request(local):
     assert verdict["message"]["id"] == "IVY-R021", verdict
 
 
-def test_an_operation_that_stalls_ends_the_job_whatever_others_print(local):
+def test_a_stalled_operation_ends_the_job_despite_output_of_others(local):
     local.file("waits.py", "import time, ivycomm as ic\nic.init()\nif ic.rank() == 0:\n    ic.barrier()\n"
                            "while True:\n    print('alive', flush=True)\n    time.sleep(0.2)\n")
     done = local.run("--stall-timeout", "2", "--on-stall", "stop", "-n", "2", "--python", PYTHON, "waits.py", limit=60)
@@ -130,7 +130,7 @@ def test_an_operation_that_stalls_ends_the_job_whatever_others_print(local):
 
 
 @pytest.mark.parametrize("hangs, code", [("== '0'", 0), ("!= 'never'", 123)])
-def test_a_stalled_job_starts_again(local, hangs, code):
+def test_a_stalled_job_is_restarted(local, hangs, code):
     local.file("hangs_first.py", f"import os, time\nif os.environ['TORCHELASTIC_RESTART_COUNT'] {hangs}:\n"
                                  "    time.sleep(1000)\nprint('ended well')\n")
     done = local.run("--stall-timeout", "2", "--on-stall", "stop", "--max-restarts", "1", "-n", "2", "--python",
@@ -180,7 +180,7 @@ def test_a_stopped_worker_stays_stopped(local):
         end(job)
 
 
-def test_uninterruptible_sleep_is_named_and_not_waited_for(local):
+def test_stack_does_not_wait_for_uninterruptible_sleep(local):
     with local.start("-n", "2", PYTHON, local.script("hangs.py"), "uninterruptible") as job:
         job_id = job_of(job, 2)
         wait_until(lambda: state_of(pids_of(job)[0]) == "D", 10, "it sleeps uninterruptibly")
@@ -236,7 +236,7 @@ def test_frames_of_c_are_read_with_py_spy(local):
         end(job)
 
 
-def test_a_worker_that_ends_while_it_is_looked_at(local):
+def test_a_worker_that_exits_while_its_stack_is_read(local):
     local.environment["PATH"] = local.directory + ":" + local.environment["PATH"]
     local.file("gdb", '#!/bin/sh\nwhile [ "$1" != -p ]; do shift; done\nkill -9 $2\n/bin/sleep 0.5\n',
                mode=0o755)
@@ -339,7 +339,7 @@ def test_settings_of_the_user_are_kept(local):
     assert re.search(r"None /x/y True ", done.out.decode()), done
 
 
-def test_an_old_python_has_its_own_sitecustomize_and_no_more(local):
+def test_an_old_python_loads_only_its_own_sitecustomize(local):
     """Python 2 and 3.5, the system's own on old clusters, inherit PYTHONPATH from a worker and must not fail because of it."""
     old = shutil.which("python2.7")
     found = old and subprocess.run([old, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True,

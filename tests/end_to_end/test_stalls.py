@@ -223,7 +223,7 @@ def test_term_ends_a_job_that_waits_for_a_file_system(hosts, way):
     assert "IVY-R003" in done.err_text, done
 
 
-def test_an_agent_names_the_file_system_of_its_certificates_and_serves_on(request, hosts):
+def test_an_agent_names_the_file_system_of_its_certificates_and_continues(request, hosts):
     agents = request.getfixturevalue("agents")
     with Drill(hosts, "certificates", "agent", agents) as drill:
         agent, = agents.prepare(2)
@@ -242,7 +242,7 @@ def test_an_agent_names_the_file_system_of_its_certificates_and_serves_on(reques
         drill.go_on()
 
 
-def test_a_script_that_a_network_file_system_shows_late_is_awaited(hosts):
+def test_a_job_waits_for_a_script_on_a_network_file_system(hosts):
     """The working directory is on FUSE on node2. On node1, where the job starts, the scripts exist immediately."""
     with Drill(hosts, "wd") as drill:
         def start(name):

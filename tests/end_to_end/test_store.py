@@ -53,7 +53,7 @@ def test_on_two_hosts(hosts):
     assert done.code == 0, done
 
 
-def test_a_job_that_does_not_use_it_starts_no_store(local):
+def test_a_job_that_does_not_use_the_store_does_not_start_it(local):
     before = set(store_processes())
     done = local.run("-n", "2", "bash", "-c", "sleep 0.5; echo $IVY_STORE")
     assert done.code == 0, done

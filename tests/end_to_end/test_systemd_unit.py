@@ -388,7 +388,7 @@ def system(hosts):
     yield from started(SystemManager, hosts)
 
 
-def test_ready_means_that_it_serves(manager):
+def test_an_agent_serves_when_it_is_ready(manager):
     """A request right after `systemctl start` succeeds, over the Unix socket and over the network."""
     manager.systemctl("start", UNIT)
     done = manager.run("hostname")
@@ -505,7 +505,7 @@ def test_stop_ends_only_the_agent(manager):
 
 
 @pytest.mark.long
-def test_stopped_for_good_ends_the_job_after_its_absence(manager):
+def test_the_job_ends_if_the_agent_remains_stopped(manager):
     manager.systemctl("start", UNIT)
     with manager.job("sleep", "1000") as run:
         pids = wait_until(lambda: len(manager.workers()) == 2 and manager.workers(), 20, "it runs")

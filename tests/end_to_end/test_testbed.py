@@ -29,7 +29,7 @@ def test_hosts_differ_as_they_should(hosts):
 
 
 @pytest.mark.parametrize("user", ["root", "ivyuser"])
-def test_every_sshd_lets_us_in(hosts, user):
+def test_every_sshd_accepts_logins(hosts, user):
     for name in ("node1", "node2", "node3", "node4", "node5", "node6", "node3-v6"):
         done = hosts.run_on(1, "ssh", f"{user}@{name}", "id -un", user=user)
         assert user in done.out.decode().split("\n"), done
@@ -79,7 +79,7 @@ def test_power(hosts):
     assert hosts.run_on(1, "ssh", "node3", "hostname").out == b"node3\n"
 
 
-def test_check_sees_what_is_left(hosts):
+def test_the_check_finds_leftovers(hosts):
     """Without this check, tests that search for leftovers at their end would prove nothing."""
     token = "0123456789abcdef" * 2
     quiet = "< /dev/null > /dev/null 2>&1 &"

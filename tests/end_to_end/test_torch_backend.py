@@ -160,7 +160,7 @@ def test_a_turn_keeps_its_error_and_calls_back_once():
     assert called == ["end", "late"]
 
 
-def test_callbacks_run_on_threads_that_carry_out_no_task():
+def test_callbacks_run_on_threads_without_tasks():
     """A callback may wait for another task whose callback waits for a third one, and so on."""
     turns, happened = new_turns("test"), []
 
@@ -385,7 +385,7 @@ def passed(found):
 
 @has_torch
 @pytest.mark.long
-def test_torchs_own_suite_passes_as_on_gloo_but_for_what_the_page_names(local):
+def test_torchs_own_suite_passes_as_on_gloo_except_for_documented_differences(local):
     gloo = outcomes(local, "gloo")
     assert len(passed(gloo)) > 80, gloo
     ivy = outcomes(local, "ivy", sorted(passed(gloo)))

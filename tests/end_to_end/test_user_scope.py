@@ -105,7 +105,7 @@ def test_workers_live_in_a_delegated_scope(session):
         assert ".scope/ivy-" in line, line
 
 
-def test_environment_shows_nothing_of_it(session):
+def test_workers_do_not_see_the_scopes_variables(session):
     process = session(IVYRUN, "-n", "1", "env")
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, out + err

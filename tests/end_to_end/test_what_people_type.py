@@ -34,7 +34,7 @@ def horovod(local):
     return local.file("world.py", WORLD)
 
 
-def test_a_python_script_that_would_be_a_world_of_one(local, horovod):
+def test_a_python_script_that_would_be_a_world_of_one_is_rejected(local, horovod):
     done = local.run("-n", "3", "--python", "/usr/bin/python3", horovod)
     assert done.code == 122 and b"started" not in done.out, done
     said = done.err.count(b"IVY-P024]: horovod.common.basics was imported")
@@ -53,12 +53,12 @@ def test_a_process_that_only_queries_the_world_is_not_affected(local, horovod, b
 
 @pytest.mark.parametrize("flags", [("-n", "1"), ("-n", "2", "--allow-singletons"),
                                    ("-n", "2", "--no-python-hook")])
-def test_worlds_of_one_that_are_meant(local, horovod, flags):
+def test_intended_worlds_of_one_are_accepted(local, horovod, flags):
     done = local.run(*flags, "--python", "/usr/bin/python3", horovod)
     assert done.code == 0 and b"started 1" in done.out, done
 
 
-def test_a_worker_that_starts_a_launcher_itself(local, horovod):
+def test_a_worker_may_start_a_launcher(local, horovod):
     """A launcher inside a worker sets the ranks of its processes, so they are not worlds of one."""
     done = local.run("-n", "2", "sh", "-c", f"HOROVOD_RANK=0 exec /usr/bin/python3 {horovod}")
     assert done.code == 0 and done.out.count(b"started 1") == 2, done
@@ -92,14 +92,14 @@ def test_the_fix_suggests_a_similar_name(local):
         refused(local.run("-n", "2", program), code, r"fix: .*" + fix)
 
 
-def test_python_where_only_python3_is(local):
+def test_the_fix_suggests_python3_if_python_is_missing(local):
     place = os.path.join(local.directory, "bin")
     os.makedirs(place)
     os.symlink("/usr/bin/python3", os.path.join(place, "python3"))
     refused(local.run("-n", "1", "python", "-c", "1", env={"PATH": place}), 127, "fix: .*write python3")
 
 
-def test_a_long_path_is_not_recited(local):
+def test_a_long_path_is_not_printed(local):
     place = ":".join(f"/opt/no/such/directory/{number}" for number in range(20))
     done = local.run("-n", "1", "nosuchprogram", env={"PATH": place})
     refused(done, 127, r"PATH \(20 directories\)")
@@ -142,7 +142,7 @@ def test_equivalent_flags_are_noted(local, words, notes):
     noted(local.run(*words, *HELLO), notes)
 
 
-def test_a_variable_that_nothing_reads(local):
+def test_unknown_variables_are_noted(local):
     noted(local.run(*HELLO, env={"IVY_HOST": "foo"}), "IVY_HOST is set, but nothing reads it", "IVY_HOSTS")
     done = local.run(*HELLO, env={"IVY_TIMEOUT": "1h", "IVY_PYTHON": "python3", "IVY_KERNELS": "avx2"})
     assert "nothing reads" not in done.own_text(), done
@@ -157,7 +157,7 @@ def test_brackets_that_the_shell_has_expanded(local):
 
 # ---- host files ----------------------------------------------------------------------------------
 
-def test_max_slots_is_the_most(local):
+def test_max_slots_limits_the_workers(local):
     path = local.file("hosts", "localhost slots=2 max_slots=1\n")
     refused(local.run("--hostfile", path, *HELLO), 2, f"{path}:1:1", "max_slots=1")
     local.file("hosts", "localhost max_slots=2\n")
@@ -166,7 +166,7 @@ def test_max_slots_is_the_most(local):
     assert local.run("--hostfile", path, "-n", "2", *HELLO).out.count(b"started") == 2
 
 
-def test_host_files_of_others(local):
+def test_host_files_of_other_launchers(local):
     path = local.file("hosts", "localhost 3\n")
     assert local.run("--hostfile", path, *HELLO).out.count(b"started") == 3
     local.file("hosts", "localhost:2 binding=user:1\n")
@@ -185,7 +185,7 @@ def test_short_times_have_tenths(local):
     assert re.search(r"with exit 3 after \d+\.\d s\n    \(no stderr output\)\n", done.own_text()), done
 
 
-def test_verbose_lines_have_one_lead(local):
+def test_verbose_lines_have_the_same_prefix(local):
     done = local.run("-v", *HELLO)
     assert "debug:" not in done.own_text() and "ivyrun: job: " in done.own_text(), done
 

@@ -44,7 +44,7 @@ def end(job):
 
 
 @WITH_TORCH
-def test_why_and_stall_timeout_name_the_key_and_the_silent(local):
+def test_why_and_stall_timeout_name_the_key_and_the_silent_client(local):
     with local.start("--stall-timeout", "1", "-n", "2", *SAY_JOB, PYTHON,
                      local.script("torch_waits.py")) as job:
         job.wait_for(rb"both are there", limit=TORCH_LIMIT, count=2)
@@ -96,7 +96,7 @@ def test_a_detached_job_writes_its_stall_into_its_log(local):
     assert stopped.code == 0, stopped
 
 
-def test_a_short_wait_after_a_long_silence_is_no_stall(local):
+def test_a_short_wait_after_a_long_silence_is_not_a_stall(local):
     done = local.run("--stall-timeout", "2", "-n", "2", PYTHON, local.script("ping_waits.py"),
                      "brief")
     assert done.code == 0 and b"answered" in done.out, done
@@ -112,7 +112,7 @@ def test_unconnected_ranks_are_named(local):
         end(job)
 
 
-def test_on_two_hosts_an_address_is_a_host(hosts):
+def test_clients_on_two_hosts_are_shown_with_their_hosts(hosts):
     user = hosts.as_user("ivyuser")
     with user.start("-H", "node3,node2", *SAY_JOB, PYTHON, user.script("ping_waits.py")) as job:
         job.wait_for(rb"asked, pid", limit=TORCH_LIMIT, count=2)

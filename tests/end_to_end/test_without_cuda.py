@@ -21,7 +21,7 @@ const char* result(void) { const char* text; cuptiGetResultString(1, &text); ret
 """
 
 
-def test_text_is_text_and_codes_are_codes(tmp_path):
+def test_functions_return_values_of_the_right_types(tmp_path):
     folder = tmp_path / "lib"
     folder.mkdir()
 

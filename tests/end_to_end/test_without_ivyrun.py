@@ -137,7 +137,7 @@ def nothing_is_left():
 # ---- launchers --------------------------------------------------------------------------------------
 
 @under_each_launcher
-def test_ranks_are_the_launchers(local, launcher, name):
+def test_ranks_come_from_the_launcher(local, launcher, name):
     done = local.run_program(*launcher, local.script("comm_meet.py"), env=ENVIRONMENT, limit=LIMIT)
     said = check_met([done], 4, name)
     assert {one["local"] for one in said} == {4}, done
@@ -246,7 +246,7 @@ def test_gelu_example_runs_without_a_launcher(local, environment):
 
 
 @under_each_launcher
-def test_everything_works_there(local, launcher, name):
+def test_the_package_works_under_each_launcher(local, launcher, name):
     done = local.run_program(*launcher, local.script("comm_world.py"), env=ENVIRONMENT, limit=LIMIT)
     assert done.code == 0 and done.out.count(b"all equal") == 4, done
 
@@ -254,7 +254,7 @@ def test_everything_works_there(local, launcher, name):
 # Here, too, importing torch takes most of the time.
 @needs_torch
 @pytest.mark.parametrize("launcher, name", [one for one in LAUNCHERS if one.id != "torchrun_standalone"])
-def test_remote_calls_work_there(local, launcher, name):
+def test_remote_calls_work_under_each_launcher(local, launcher, name):
     done = local.run_program(*launcher, local.script("comm_rpc.py"), "200", env=ENVIRONMENT, limit=LIMIT)
     assert done.code == 0 and done.out.count(b"all equal") == 4, done
 
@@ -325,7 +325,7 @@ def test_a_secret_of_all_ranks(local, content):
         check_met(processes.finish(), 2, "the program")
 
 
-def test_a_file_of_a_killed_run_is_not_believed(local):
+def test_a_stale_file_of_a_killed_run_is_replaced(local):
     method = f"file://{local.directory}/meet"
     with Processes(local, method, 2) as first:
         run = first.start(0)
@@ -417,7 +417,7 @@ def without(variables, name):
     ({"IVY_RANK": "0", "IVY_WORLD_SIZE": "2"}, ["IVY_STORE is not set"]),
 ], ids=["disagree", "no_port", "no_size", "rank_too_large", "several_hosts", "launcher", "no_hydra", "no_rank",
         "half_ivyrun"])
-def test_an_environment_that_makes_no_sense(local, env, words):
+def test_an_invalid_environment_is_an_error(local, env, words):
     done = meet(local, "--timeout", "5", env=env)
     assert done.code == 3, done
     assert error_of(done, *words)["code"] == "FailedPrecondition", done
@@ -428,7 +428,7 @@ def test_an_environment_that_makes_no_sense(local, env, words):
     (["--method", "tcp://127.0.0.1", "--rank", "0", "--size", "2"], ["port"]),
     (["--method", "etcd://127.0.0.1:1", "--rank", "0", "--size", "2"], ["etcd://", "tcp://"]),
 ], ids=["rank", "port", "method"])
-def test_arguments_that_make_no_sense(local, words, named):
+def test_invalid_arguments_are_errors(local, words, named):
     done = meet(local, *words)
     assert error_of(done, *named)["code"] == "InvalidArgument", done
 
@@ -502,7 +502,7 @@ def test_another_token_is_rejected(local):
     error_of(first, "members that have not arrived: 1")
 
 
-def test_two_world_sizes(local):
+def test_different_world_sizes_are_an_error(local):
     method = f"tcp://127.0.0.1:{free_port()}"
     with Processes(local, method, 2) as first, Processes(local, method, 3) as second:
         first.start(0, "--timeout", "5")
@@ -512,7 +512,7 @@ def test_two_world_sizes(local):
         first.finish()
 
 
-def test_a_file_that_others_could_have_written(local):
+def test_a_file_that_others_can_write_is_rejected(local):
     local.file("meet", "ivycomm meeting 1\n", mode=0o666)
     with Processes(local, f"file://{local.directory}/meet", 2) as processes:
         for rank in (0, 1):
@@ -581,7 +581,7 @@ def test_a_killed_rank_is_named_on_other_hosts(installed, victim):
         assert error["at"] - killed["at"] < seconds(1), (error, killed)
 
 
-def test_a_killed_rank_that_has_forked_is_named_as_soon(installed):
+def test_a_killed_rank_that_has_forked_is_named_within_a_second(installed):
     """The rank's child continues and holds a copy of every connection."""
     words = (PYTHON, installed.worker, "--method", "tcp://10.77.0.1:4000", "--size", "2", "--victim", "1",
              "--forks", f"{installed.directory}/over")

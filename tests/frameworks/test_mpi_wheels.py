@@ -77,7 +77,7 @@ def test_a_c_program(local, program):
     check_world(local.run(*TWO_BY_TWO, program, limit=60))
 
 
-def test_whatever_starts_it(local, python, program):
+def test_mpi_works_below_scripts(local, python, program):
     """Open MPI's wheel brings the only libpmix that suits it, which ivyrun finds in the process that connects."""
     check_world(local.run(*TWO_BY_TWO, "sh", "-c", f"{program}; true", limit=60))
     start = local.file("start.py", f"import subprocess\nsubprocess.run(['{program}'], check=True)\n")
