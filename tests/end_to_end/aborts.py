@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What workers/comm_aborts.py says: how long after an abort each rank was told."""
+"""Reads the output of workers/comm_aborts.py: how long after an abort each rank got the error."""
 
 import statistics
 
 import pytest
 
 TURNS = 11
-# What ranks wait in, turn by turn: for the rank that aborts, or for another.
+# The operation that ranks wait in at each turn. They wait for the rank that aborts, or for another one.
 in_every_operation = pytest.mark.parametrize("operations", [
     ("all_reduce", "recv", "mixed barrier", "recv_any", "mixed all_reduce_large", "send", "broadcast", "mixed work",
      "all_to_all", "barrier", "all_reduce_large"),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents on the test hosts: certificates, start, stop, kill, logs, and what is left beside them.
+"""Agents on the test hosts: certificates, start, stop, kill, logs, and leftovers.
 
-`Credentials` are made once for all tests, by the commands that an administrator types; `Agent` is
-the agent of one host; `Agents` is what a test asks for.
+`Credentials` are made once for all tests, with the commands that an administrator types. `Agent` is
+the agent of one host. `Agents` is the fixture that tests use.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from testbed import ipv4
 PORT = 7411
 HOME = f"/home/{USER}"
 SOCKET = f"/tmp/ivyrun-{USER_ID}/agent.sock"
-UNIT = "agent-unit"   # The cgroup that a host's service manager would have delegated.
+UNIT = "agent-unit"   # The cgroup that a host's service manager would delegate.
 READY_SECONDS = 10
 
 
 class Credentials:
-    """A CA, host and user certificates below one directory that every host sees."""
+    """A CA with certificates of hosts and users, in a directory that every host sees."""
 
     def __init__(self, bed):
         self.bed = bed
@@ -35,7 +35,7 @@ class Credentials:
         self.outside = os.path.join(bed.shared, "agents")
         os.makedirs(self.outside)
         os.chown(self.outside, USER_ID, USER_ID)
-        # The other hosts do not see the build: an agent is installed there by copying it.
+        # The other hosts do not see the build directory, so the agent's program is copied to where they see it.
         os.mkdir(f"{self.outside}/bin")
         for program in ("ivy-agent", "ivy-agent-cert"):
             shutil.copy(os.path.join(BIN, program), f"{self.outside}/bin/{program}")
@@ -46,11 +46,11 @@ class Credentials:
         self.make_user("user")
 
     def path(self, name):
-        """As hosts see it."""
+        """Returns the path of `name` on the hosts."""
         return f"{self.inside}/{name}"
 
     def place(self, name):
-        """As this machine sees it."""
+        """Returns the path of `name` on this machine."""
         return os.path.join(self.outside, name)
 
     def agent(self, *words, check=True, config="nobody", wrap=()):
@@ -64,22 +64,22 @@ class Credentials:
         return done
 
     def make_user(self, config, ca="ca", days=90, wrap=()):
-        """agent.toml and what it names, in a configuration directory of its own."""
+        """Makes a configuration directory with an agent.toml and the files that it names."""
         self.agent("cert", "--user", USER, "--ca", self.path(ca), "--days", str(days),
                    config=config, wrap=wrap)
         return config
 
     def copy_program(self, name):
-        """An ivy-agent of its own in the directory `name`, to be replaced while it runs."""
+        """Copies ivy-agent into the directory `name`, for a test that replaces the program while it runs."""
         os.makedirs(self.place(name), exist_ok=True)
         fresh = self.place(f"{name}/fresh")
         shutil.copy(os.path.join(BIN, "ivy-agent"), fresh)
-        # Never written over: the old file may be running.
+        # The file is replaced and not overwritten, because it may be running.
         os.replace(fresh, self.place(f"{name}/ivy-agent"))
         return self.path(f"{name}/ivy-agent")
 
     def copy(self, source, target):
-        """A directory of the user's, with its owner."""
+        """Copies a directory together with its owner."""
         shutil.copytree(self.place(source), self.place(target))
         for directory, _, names in os.walk(self.place(target)):
             for path in (directory, *(os.path.join(directory, name) for name in names)):
@@ -88,8 +88,8 @@ class Credentials:
 
 
 class Agent:
-    """The agent of one host. delegated: it lives in a cgroup of its own, as under systemd; else in
-    one that it cannot write to, as in a login."""
+    """The agent of one host. If `delegated`, it runs in a separate cgroup that it may write to, as under systemd;
+    otherwise in a cgroup that it may not write to, as in a login session."""
 
     def __init__(self, agents, number, delegated):
         self.bed, self.number, self.delegated = agents.bed, number, delegated
@@ -102,16 +102,16 @@ class Agent:
         self.environment = {}
         self.limits = ()  # A program that sets limits and then becomes the agent.
 
-    # ---- life ----
+    # ---- start and stop ----
     def start(self, wait=True):
-        assert not self.is_running(), f"the agent of node{self.number} runs"
+        assert not self.is_running(), f"the agent of node{self.number} is already running"
         said = len(self.text())
         variables = [f"{name}={value}" for name, value in self.environment.items()]
         inside = self.bed.exec_command(self.number, USER, [
             *variables, *self.limits, self.program, "serve", "--certificates", self.certificates,
             *self.flags])
-        # What the host's processes are in, the agent must be in too: from outside, before it is
-        # inside.
+        # The agent must be in the cgroups of the host's other processes. It has to enter them before it enters the
+        # host's namespaces.
         enter = "for d in $0; do echo $$ > $d/cgroup.procs; done; exec \"$@\""
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
@@ -138,7 +138,7 @@ class Agent:
         return self.process is not None and self.process.poll() is None
 
     def pid(self):
-        """The agent itself: the only child of what entered the host's namespaces."""
+        """Returns the agent's pid. It is the only child of the process that entered the host's namespaces."""
         def find():
             with contextlib.suppress(OSError, ValueError):
                 with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
@@ -152,16 +152,16 @@ class Agent:
         pid = self.pid()
         os.kill(pid, number)
         if number == signal.SIGCONT:
-            # nsenter stops itself with its child, and would never see its end.
+            # nsenter stops itself when its child is stopped. Without this signal it would not notice the child's exit.
             os.kill(self.process.pid, number)
 
     def kill(self):
-        """Nobody is told; what it listened on stays."""
+        """Kills the agent without a warning. Its socket file remains."""
         self.signal(signal.SIGKILL)
         self.process.wait(seconds(5))
 
     def stop(self):
-        """In order, as a service manager does. Returns its exit code."""
+        """Stops the agent with TERM, as a service manager does, and returns its exit code."""
         self.signal(signal.SIGTERM)
         return self.process.wait(seconds(10))
 
@@ -169,7 +169,7 @@ class Agent:
         self.kill()
         self.start(wait)
 
-    # ---- what it says ----
+    # ---- log ----
     def text(self):
         with contextlib.suppress(FileNotFoundError):
             with open(self.log_path, errors="replace") as file:
@@ -187,7 +187,7 @@ class Agent:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.text()[since:][-4000:]}") from None
 
-    # ---- what it costs ----
+    # ---- resources ----
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid()}/fd"))
 
@@ -196,12 +196,12 @@ class Agent:
             fields = file.read().rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    # ---- its end ----
+    # ---- removal ----
     def remove(self):
-        """Whatever state it is in: nothing of it is left but its records in the user's home."""
+        """Kills the agent in any state and removes everything except its records in the user's home."""
         if self.is_running():
             with contextlib.suppress(AssertionError, ProcessLookupError):
-                # Stopped processes hear nothing until they go on.
+                # A stopped process handles no signals until it is continued.
                 self.signal(signal.SIGCONT)
                 self.signal(signal.SIGTERM)
             try:
@@ -213,17 +213,17 @@ class Agent:
                 self.process.wait()
         if self.bed.is_on(self.number):
             view = self.bed.host_view(self.number)
-            # A killed agent could not remove its socket. Its lock file stays, and may.
+            # A killed agent cannot remove its socket. Its lock file may remain.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(view.place(SOCKET))
-            # Draining would outlive it.
+            # Otherwise the next agent would still be drained.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(view.place(f"{HOME}/.local/state/ivyrun/agent/node{self.number}/draining"))
             shutil.rmtree(view.place(f"{HOME}/.config/ivyrun"), ignore_errors=True)
         self.remove_unit()
 
     def remove_unit(self):
-        """The delegated cgroup; jobs inside are left alone, to be found."""
+        """Removes the delegated cgroup, unless jobs are still in it: those are reported as leftovers."""
         top = os.path.join(self.bed._cgroups(f"node{self.number}")[0], UNIT)
         inside = [path for path, _, _ in os.walk(top) if cgroup_members(path)]
         names = {os.path.relpath(path, top) for path, _, _ in os.walk(top)}
@@ -232,7 +232,7 @@ class Agent:
 
 
 class Agents:
-    """Agents where the test wants them, and a launcher who is the ordinary user of node1."""
+    """Agents on the hosts that the test chooses, and a launcher that runs as the ordinary user on node1."""
 
     def __init__(self, launcher, credentials):
         self.launcher, self.credentials, self.bed = launcher, credentials, launcher.bed
@@ -243,20 +243,20 @@ class Agents:
         return self.of_host[number]
 
     def configure(self, config, host=1):
-        """The user's own agent.toml, certificate and key, in his home on the launcher's host."""
+        """Writes the user's agent.toml, certificate and key into the home on the launcher's host."""
         home = self.bed.host_view(host).place(HOME)
         target = os.path.join(home, ".config/ivyrun")
         shutil.rmtree(target, ignore_errors=True)
         if config is None:
             return
-        # agent.toml names the files beside it.
+        # agent.toml names files in the same directory.
         shutil.copytree(os.path.join(self.credentials.place(config), "ivyrun"), target)
         for directory, _, names in os.walk(os.path.join(home, ".config")):
             for path in (directory, *(os.path.join(directory, name) for name in names)):
                 os.chown(path, USER_ID, USER_ID)
 
     def prepare(self, *numbers):
-        """Not started yet. Even hosts have a delegated cgroup, odd ones have none."""
+        """Creates the agents without starting them. Those of even hosts have a delegated cgroup, those of odd hosts do not."""
         for number in numbers:
             self.of_host[number] = Agent(self, number, delegated=number % 2 == 0)
         return [self.of_host[number] for number in numbers]
@@ -276,13 +276,13 @@ class Agents:
         return self.launcher.start("--transport", "agent", *arguments, **options)
 
     def command(self, number, *words, limit=30):
-        """Another verb of the agent, on its host."""
+        """Runs another ivy-agent command on the agent's host."""
         return self.launcher.run_on(number, self.credentials.path("bin/ivy-agent"), *words,
                                     user=USER, limit=limit)
 
-    # ---- what is left ----
+    # ---- leftovers ----
     def leftovers(self):
-        """Like the testbed's, without the agents that run and what is theirs."""
+        """Returns the testbed's leftovers without the running agents and their files, sockets and cgroups."""
         return [line for line in self.bed.leftovers() if not self._is_an_agents(line)]
 
     def leftovers_of_ours(self):
@@ -309,13 +309,13 @@ class Agents:
             raise AssertionError(f"{error}\n" + "\n".join(find())) from None
 
     def workers(self, number):
-        """Machine-wide pids of a host's processes that are workers of jobs, not our programs."""
+        """Returns the pids, as seen on this machine, of the jobs' workers on a host, without ivyrun's own programs."""
         return sorted(process.pid for process in leftovers.processes_of(self.bed.init_pid(number))
                       if process.state != "Z" and b"IVY_RANK=" in process.environment)
 
     def supervisors(self, number):
-        """Machine-wide pids. A worker that has not executed its program yet has the name too, but
-        not a warden for a parent."""
+        """Returns the pids, as seen on this machine, of the supervisors on a host. A worker that has not executed its
+        program yet has the same name, but its parent is not a warden."""
         found = leftovers.processes_of(self.bed.init_pid(number))
         wardens = {process.pid for process in found if process.name == b"ivy-warden"}
         return [process.pid for process in found if process.name == b"ivy-supervisor" and
@@ -331,13 +331,13 @@ class Agents:
 
 
 def side_by_side(*drills):
-    """Runs functions at the same time; every failure is shown."""
+    """Runs functions at the same time and reports every failure."""
     failures = []
 
     def one(drill):
         try:
             drill()
-        except BaseException as error:  # An assertion of pytest's is one too.
+        except BaseException as error:  # pytest's own failures are exceptions, too.
             failures.append(f"{getattr(drill, '__name__', drill)}: {error}")
     threads = [threading.Thread(target=one, args=(drill,)) for drill in drills]
     for thread in threads:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories that stand for "/" of hosts with accelerators (IVY_DEVICE_ROOT), as real ones look.
+"""Directories that replace "/" of hosts with accelerators (IVY_DEVICE_ROOT), with the contents of real hosts.
 
-The texts are those of an 8 x A100 host (DGX A100: two packages, four NUMA nodes with devices), of one with MIG,
-and of one with four MI250X dies. What NVML says comes from a test double of the library (tests/children/nvml_double.c).
+The texts are those of an 8 x A100 host (DGX A100: two packages, four NUMA nodes with devices), of a host with MIG,
+and of a host with four MI250X dies. A test double (tests/children/nvml_double.c) replaces NVML.
 """
 
 import os
@@ -10,7 +10,7 @@ import os
 from launching import REPOSITORY
 
 DOUBLE = os.path.join(os.environ.get("IVY_BIN") or os.path.join(REPOSITORY, "build/bin"), "../children/nvml_double")
-# Address, root of the PCI tree, NUMA node, as on that machine.
+# Address, root of the PCI tree and NUMA node of each device of that host.
 A100 = [("0000:07:00.0", "pci0000:00/0000:00:01.1", 3), ("0000:0f:00.0", "pci0000:00/0000:00:01.1", 3),
         ("0000:47:00.0", "pci0000:40/0000:40:01.1", 1), ("0000:4e:00.0", "pci0000:40/0000:40:01.1", 1),
         ("0000:87:00.0", "pci0000:80/0000:80:01.1", 7), ("0000:90:00.0", "pci0000:80/0000:80:01.1", 7),
@@ -19,7 +19,7 @@ UUIDS = [f"GPU-{n}5a3b1c{n}-0c1d-4e2f-9a3b-{n}00000000abc" for n in range(8)]
 
 
 def cpulist(node):
-    """Of eight nodes with 16 cores each and two threads a core."""
+    """Returns the processors of one of eight NUMA nodes, each with 16 cores of two threads."""
     return f"{node * 16}-{node * 16 + 15},{128 + node * 16}-{128 + node * 16 + 15}"
 
 
@@ -29,7 +29,7 @@ class Tree:
         self.nvml = []  # Lines for the test double.
 
     def processors(self, allowed):
-        """Which processors ivyrun may use there. Without it those of this machine, so that workers can start."""
+        """Sets the processors that ivyrun may use on this host. The default is this machine's, so that workers can start."""
         self.write("proc/self/status", f"Name:\tivy-node\nCpus_allowed_list:\t{allowed}\n")
         return self
 
@@ -65,13 +65,13 @@ class Tree:
                    f"GPU Excluded:\t No\n")
         if file == "usable":
             self.write(f"dev/nvidia{minor}")
-        elif file == "forbidden":  # A link to itself: it is there and cannot be opened, by root neither.
+        elif file == "forbidden":  # A link to itself exists but cannot be opened, not even by root.
             self.link(f"dev/nvidia{minor}", f"nvidia{minor}")
         if file != "forbidden":
             self.nvml.append(f"gpu {address} {uuid} {minor} {mig} {model}")
 
     def intel(self, number, address, parent, tiles=1, file="usable"):
-        """A discrete GPU of Intel as its driver xe shows it."""
+        """A discrete GPU from Intel as its driver xe shows it."""
         self.pci(address, parent, "0x8086", "0x038000", 0, "0-255")
         place = f"sys/devices/{parent}/{address}"
         for tile in range(tiles):
@@ -87,7 +87,7 @@ class Tree:
         self.nvml.append(f"slice {gi} {ci} {uuid}")
 
     def environment(self, nvml=True, **more):
-        """What ivyrun needs to see this host instead of its own."""
+        """Returns the variables that make ivyrun see this host instead of its own."""
         environment = {"IVY_DEVICE_ROOT": self.path, **more}
         if nvml:
             self.write("nvml", "\n".join(self.nvml) + "\n")
@@ -107,7 +107,7 @@ def eight_gpus(path, forbidden=()):
 
 
 def with_instances(path):
-    """One whole GPU, and one that is cut into three instances."""
+    """Returns a host with one whole GPU and one GPU that is split into three instances."""
     tree = Tree(path)
     tree.nvidia(0, *A100[0][:2], 0, "0-255", UUIDS[0])
     tree.nvidia(1, *A100[1][:2], 0, "0-255", UUIDS[1], mig=1)
@@ -118,7 +118,7 @@ def with_instances(path):
 
 
 def two_intel(path, tiles=2):
-    """Two Data Center GPU Max cards, and the graphics of the processor, which are none."""
+    """Returns a host with two Data Center GPU Max cards and an integrated GPU, which does not count as an accelerator."""
     tree = Tree(path)
     tree.intel(0, "0000:00:02.0", "pci0000:00")
     tree.intel(1, "0000:9a:00.0", "pci0000:98/0000:98:01.0", tiles)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts ivyrun in every way a person does: alone, on a test host, as another user, on a terminal.
+"""Starts ivyrun in every way that a user does: on this machine or a test host, as another user, on a terminal.
 
-`Launcher` knows where (this machine or a test host, which user); `Run` is one ivyrun under way;
-`Finished` is what it left: code, bytes, time.
+`Launcher` knows the host and the user. `Run` is an ivyrun that is running. `Finished` holds its exit code, its output
+and the time that it took.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ BIN = os.path.realpath(os.environ.get("IVY_BIN") or os.path.join(REPOSITORY, "bu
 SLOW = float(os.environ.get("IVY_TEST_SLOW") or 1)
 WORKERS = os.path.join(HERE, "workers")
 HOSTS = os.path.join(REPOSITORY, "tests/testbed/hosts")
-# Debian's Python is the one with torch; a developer's own on the PATH need not have it.
+# Debian's Python has torch; the first Python on a developer's PATH may not have it.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # "[ 1 node2] text", or "[1] text" on one host; a mark for stderr precedes the rank, and the number of the attempt
 # (" #2/4") ends the label if there may be several.
@@ -34,12 +34,12 @@ LABEL = re.compile(rb"^\[[^0-9\]]*(\d+)(?: +([^\s\]#][^\s\]]*))? *(?:#\d+/\d+ *)
 
 
 def seconds(value):
-    """A time of the specification, longer where the machine or a sanitizer is slow."""
+    """Scales a time of the specification for slow machines and sanitizers."""
     return value * SLOW
 
 
 def wait_until(condition, limit, what):
-    """Polls until `condition` returns something true, and returns that."""
+    """Polls `condition` until it returns a true value, and returns that value."""
     deadline = time.monotonic() + seconds(limit)
     while True:
         value = condition()
@@ -50,18 +50,18 @@ def wait_until(condition, limit, what):
 
 
 def stop_if_mounts_are_lost(testbed):
-    """Ends the whole run: no later test on these hosts could succeed, and each would fail with another message."""
+    """Stops the whole test run if the hosts have lost mounts. All later tests on them would fail with misleading messages."""
     lost = testbed.lost_mounts()
     if lost:
         message = (f"the test hosts have lost mounts ({', '.join(lost[:3])}): a program on this machine, such as a package's "
                    "installation, replaced the files below them. Run the tests again when it has finished.")
         if "PYTEST_XDIST_WORKER" in os.environ:
-            print(f"\n{message}", file=sys.stderr)  # A worker of xdist does not pass its reason on.
+            print(f"\n{message}", file=sys.stderr)  # A worker of xdist does not pass on the reason of its exit.
         pytest.exit(message, returncode=2)
 
 
 def parse_label(line):
-    """(rank, host, text), or None for a line without a label."""
+    """Returns (rank, host, text), or None for a line without a label."""
     match = LABEL.match(line)
     return (int(match[1]), (match[2] or b"").decode(), match[3]) if match else None
 
@@ -79,7 +79,7 @@ class Finished:
         return self.err.decode(errors="surrogateescape")
 
     def labelled(self, stream="out"):
-        """[(rank, host, text)] of every labelled line, in order."""
+        """Returns (rank, host, text) of every labelled line, in order."""
         lines = (self.out if stream == "out" else self.err).split(b"\n")
         found = [parse_label(line.rstrip(b"\r")) for line in lines]
         return [(rank, host, text.decode(errors="surrogateescape"))
@@ -92,7 +92,7 @@ class Finished:
         return ranks
 
     def own_text(self):
-        """What ivyrun itself said: its lines and their indented continuation, no worker's line."""
+        """Returns ivyrun's own lines on standard error with their indented continuation lines, without the workers' lines."""
         kept = [line for line in self.err.split(b"\n") if parse_label(line) is None]
         return b"\n".join(kept).decode(errors="surrogateescape")
 
@@ -103,7 +103,7 @@ class Finished:
 
 
 class Reader(threading.Thread):
-    """Collects everything a descriptor says."""
+    """Collects everything that can be read from a descriptor."""
 
     def __init__(self, descriptor):
         super().__init__(daemon=True)
@@ -112,7 +112,7 @@ class Reader(threading.Thread):
         self.start()
 
     def run(self):
-        # A terminal whose other side is gone says EIO where a pipe says end of file.
+        # A terminal whose other side is closed fails with EIO; a pipe returns end of file.
         with contextlib.suppress(OSError):
             while True:
                 piece = os.read(self.descriptor, 1 << 16)
@@ -125,7 +125,7 @@ class Reader(threading.Thread):
 
 
 class Run:
-    """One ivyrun under way. Ends it when the `with` block is left early."""
+    """A running ivyrun. It is killed if the `with` block is left before its end."""
 
     program = b"ivyrun"  # The name of the process that pid() returns.
 
@@ -145,7 +145,7 @@ class Run:
         self.close_terminal()
 
     def pid(self):
-        """ivyrun itself (or `program`), not the processes that started it on a test host."""
+        """Returns the pid of ivyrun (or `program`) itself, not of the processes that started it on a test host."""
         def find():
             pending = [self.process.pid]
             while pending:
@@ -166,11 +166,11 @@ class Run:
         return self.out.bytes() + (b"" if self.err is self.out else self.err.bytes())
 
     def wait_for(self, pattern, limit=20, count=1):
-        """Waits until what was printed (both streams) holds the pattern `count` times."""
+        """Waits until the output (both streams) contains the pattern `count` times."""
         pattern = pattern.encode() if isinstance(pattern, str) else pattern
 
         def enough():
-            # Asked first: what was printed before the end has been read once the readers are done.
+            # Checked first: when the readers are done, everything printed before the exit has been read.
             ended = self.process.poll() is not None
             if ended:
                 self.out.join(1)
@@ -207,7 +207,7 @@ class Run:
 
 
 class Launcher:
-    """Runs ivyrun on this machine, as this user, in a directory of the test's own."""
+    """Runs ivyrun on this machine, as this user, in the test's own directory."""
 
     def __init__(self, directory, marker):
         self.directory = str(directory)
@@ -219,11 +219,11 @@ class Launcher:
         return os.path.join(BIN, "ivyrun")
 
     def script(self, name):
-        """Path of a worker of ours."""
+        """Returns the path of a script in workers/."""
         return os.path.join(WORKERS, name)
 
     def file(self, name, text="", mode=0o644):
-        """Writes a file into the test's directory and returns the path as workers see it."""
+        """Writes a file into the test's directory and returns the path that workers see."""
         path = os.path.join(self.directory, name)
         with open(path, "wb") as file:
             file.write(text if isinstance(text, bytes) else text.encode())
@@ -238,7 +238,7 @@ class Launcher:
         return os.path.exists(os.path.join(self.directory, name))
 
     def command(self, program, env):
-        """argv and environment of any program in the launcher's place."""
+        """Returns argv and environment to run any program instead of ivyrun."""
         return list(program), {**self.environment, **(env or {})}
 
     def start_program(self, *program, env=None, stdin=subprocess.DEVNULL, stdout=None, stderr=None):
@@ -266,7 +266,7 @@ class Launcher:
             return run.finish(limit)
 
     def on_terminal(self, *program, env=None, size=(24, 100)):
-        """Any program (default: a shell) with a terminal of its own; `type` is its keyboard."""
+        """Starts a program (default: a shell) with its own terminal; `type` is its keyboard."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         argv, environment = self.command(["setsid", "-c", *program],
@@ -280,7 +280,7 @@ class Launcher:
 
 
 class Nothing:
-    """Stands for a stream that was given away."""
+    """Replaces the reader of a stream that was passed to another process."""
 
     def bytes(self):
         return b""
@@ -290,7 +290,7 @@ class Nothing:
 
 
 class HostLauncher(Launcher):
-    """Runs ivyrun on a test host (node1 unless said otherwise), in the directory that all share."""
+    """Runs ivyrun on a test host (default: node1), in the directory that all hosts share."""
 
     def __init__(self, bed, directory, user="root", host=1):
         self.bed, self.user, self.host = bed, user, host
@@ -302,7 +302,7 @@ class HostLauncher(Launcher):
         return HostLauncher(self.bed, self.name, user, self.host)
 
     def outside(self, path):
-        """A path below /srv/ivyshared as this machine sees it."""
+        """Returns the path on this machine of a path below /srv/ivyshared."""
         return path.replace("/srv/ivyshared", self.bed.shared, 1)
 
     def outside_directory(self):
@@ -333,7 +333,7 @@ class HostLauncher(Launcher):
                       "TERM": (env or {}).get("TERM", "dumb")}
 
     def run_on(self, host, *program, user="root", limit=30):
-        """Runs something that is not ivyrun on any host."""
+        """Runs another program than ivyrun on any host."""
         done = subprocess.run([HOSTS, "exec", f"{user}@{host}", *program], capture_output=True,
                               env={**os.environ, "IVY_TESTBED": self.bed.state},
                               timeout=seconds(limit), stdin=subprocess.DEVNULL)

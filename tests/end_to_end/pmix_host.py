@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host of a job as ivy-pmix sees it: starts the program as the supervisor does, and ranks as the shim does."""
+"""Acts as one host of a job: starts ivy-pmix as the supervisor does, and ranks as the shim does."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ class PmixHost:
             self.notes += line
 
     def ask(self, text):
-        """What a rank is told: the texts before each NUL."""
+        """Sends a rank's request and returns the texts of the response, which are separated by NUL."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as rank:
             rank.settimeout(seconds(20))
             rank.connect(self.path)
@@ -81,7 +81,7 @@ class PmixHost:
             time.sleep(0.01)
 
     def end(self, limit=20):
-        """Closes its standard input. Returns its exit code."""
+        """Closes the standard input of ivy-pmix and returns its exit code."""
         for worker in self.workers.values():
             if worker.poll() is None:
                 worker.send_signal(signal.SIGKILL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of a real Slurm on the test hosts: sbatch, salloc, and what Slurm says about them."""
+"""Jobs of a real Slurm on the test hosts: sbatch, salloc, and queries about them."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ SLURM = os.path.join(REPOSITORY, "tests/testbed/slurm")
 CONFIGURATION = "/srv/ivyshared/slurm/slurm.conf"
 
 
-MISSING = 3  # The exit code of `slurm` where this machine lacks something.
+MISSING = 3  # The exit code of `slurm` if this machine lacks something.
 
 
 def run_control(bed, *words):
@@ -27,19 +27,19 @@ def run_control(bed, *words):
 
 
 def control(bed, *words):
-    """`slurm up cgroup` and the like; returns what went wrong, or nothing."""
+    """Runs `slurm` with these arguments, such as `up cgroup`, and returns the error, or nothing."""
     done = run_control(bed, *words)
     return done.stderr.strip() if done.returncode else ""
 
 
 @contextlib.contextmanager
 def running_on(bed, track):
-    """All hosts belong to a Slurm that finds a step's processes in this way."""
+    """Makes all hosts nodes of a Slurm that finds a step's processes in this way (by cgroup or by /proc)."""
     done = run_control(bed, "up", track)
     if done.returncode:
         control(bed, "down")
         wrong = f"no Slurm here: {done.stderr.strip()}"
-        # Where nobody reads why tests were skipped, a Slurm that does not come up is a failure.
+        # In CI, where nobody reads why tests were skipped, a Slurm that does not start is a failure.
         if os.environ.get("CI") == "true" and done.returncode != MISSING:
             pytest.fail(wrong)
         pytest.skip(wrong)
@@ -61,7 +61,7 @@ class Batch:
         return ""
 
     def state(self):
-        """COMPLETED, FAILED, CANCELLED, RUNNING ..."""
+        """Returns COMPLETED, FAILED, CANCELLED, RUNNING or another state of Slurm."""
         said = self.slurm.command("scontrol", "-o", "show", "job", str(self.number)).out.decode()
         match = re.search(r"JobState=(\S+)", said)
         return match[1] if match else "GONE"
@@ -71,7 +71,7 @@ class Batch:
         return int(re.search(r"ExitCode=(\d+):", said)[1])
 
     def start_at_once(self, limit=60):
-        """A job that was put back. Slurm may set the time that it waits until after its state."""
+        """Starts a requeued job. Slurm may set its earliest start time only after its state."""
         def is_started():
             if self.state() == "PENDING":
                 self.slurm.command("scontrol", "update", f"JobId={self.number}", "StartTime=now")
@@ -84,7 +84,7 @@ class Batch:
                    f"{count} x {pattern!r} in the output of job {self.number}")
 
     def finish(self, limit=60):
-        """What ivyrun would have left on a terminal: both streams are one file."""
+        """Returns the output as `Finished`. Both streams are one file, as on a terminal."""
         wait_until(lambda: self.state() not in ("PENDING", "RUNNING", "SIGNALING", "COMPLETING"), limit,
                    f"the end of job {self.number}: {self.text()[-3000:]}")
         text = self.text().encode()
@@ -92,7 +92,7 @@ class Batch:
 
 
 class Slurm:
-    """As an ordinary user on node1."""
+    """Uses Slurm as an ordinary user on node1."""
 
     def __init__(self, launcher, track):
         self.launcher, self.track = launcher, track
@@ -110,7 +110,7 @@ class Slurm:
         return self.launcher.run_program(*words, env=self.environment, limit=limit)
 
     def start(self, options, *words, env=None):
-        """salloc OPTIONS ivyrun WORDS"""
+        """Starts `salloc OPTIONS ivyrun WORDS`."""
         return self.launcher.start_program("salloc", "--quiet", *options, self.launcher.ivyrun(),
                                            *words, env={**self.environment, **(env or {})})
 
@@ -119,7 +119,7 @@ class Slurm:
             return run.finish(limit)
 
     def batch(self, options, script):
-        """script: the lines of a shell; IVYRUN stands for the program."""
+        """Submits a shell script, in which IVYRUN is replaced with the path of ivyrun."""
         text = "#!/bin/bash\n" + script.replace("IVYRUN", self.launcher.ivyrun()) + "\n"
         path = self.launcher.file("job.sh", text, 0o755)
         done = self.command("sbatch", "--parsable", "-o", f"{self.launcher.directory}/job.out",
@@ -128,20 +128,20 @@ class Slurm:
         return Batch(self, int(done.out), "job.out")
 
     def submit(self, output, *words):
-        """sbatch WORDS, whose output goes to that file of the test's."""
+        """Runs `sbatch WORDS` with that file of the test for the output."""
         done = self.command("sbatch", "--parsable", "-D", self.launcher.directory, *words)
         assert done.code == 0, done
         return Batch(self, int(done.out), output)
 
     def put_on_path(self, name, text):
-        """A program for a PATH that begins with the directory returned."""
+        """Writes a program and returns its directory, to be put first on PATH."""
         folder = self.launcher.outside(f"{self.launcher.directory}/bin")
         os.makedirs(folder, exist_ok=True)
         self.launcher.file(f"bin/{name}", "#!/bin/sh\n" + text, 0o755)
         return f"{self.launcher.directory}/bin"
 
     def idle(self, wanted):
-        """Hosts that Slurm would give to anybody at once."""
+        """Returns whether Slurm could allocate so many hosts immediately."""
         said = self.command("sinfo", "-h", "-t", "idle", "-o", "%D").out.split()
         return sum(int(word) for word in said) >= wanted
 
@@ -151,7 +151,7 @@ class Slurm:
         wait_until(lambda: not self.command("squeue", "-h").out.strip(), 30, "an empty queue")
 
     def listening(self, run):
-        """(address, port) on which the hosts of this ivyrun dial back."""
+        """Returns the (address, port) to which the hosts of this ivyrun connect."""
         pid = run.pid()
         sockets = set()
         for entry in os.listdir(f"/proc/{pid}/fd"):
@@ -163,13 +163,13 @@ class Slurm:
                 if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
                     address, port = fields[1].split(":")
                     numbers = ".".join(map(str, reversed(bytes.fromhex(address))))
-                    # salloc leaves a socket of its own open in what it runs.
+                    # salloc leaves one of its sockets open in its child processes.
                     if numbers != "0.0.0.0":
                         return numbers, int(port, 16)
         return None
 
     def kill(self, host, name, number=signal.SIGKILL):
-        """Every process of that name on a host; returns how many there were."""
+        """Sends the signal to every process of that name on a host and returns their number."""
         pids = [process.pid for process in leftovers.processes_of(self.bed.init_pid(host))
                 if process.state != "Z" and process.name == name.encode()]
         for pid in pids:

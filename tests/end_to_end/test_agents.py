@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs by agents, as the ordinary user: started, carried on through dead and replaced agents, drained.
+"""Jobs by agents, as the ordinary user: start, survive killed and replaced agents, drain.
 
-Nothing of ours is on the hosts beforehand but the agent.
+Nothing of ivyrun is on the hosts before the jobs, except the agent.
 """
 
 import json
@@ -27,9 +27,9 @@ def sequence(agents, *arguments):
 
 
 def check_sequences(done, ranks):
-    """Of each rank one process, and its numbers without a gap, a repetition or a torn line.
+    """Checks that each rank ran as one process and that no number is missing, repeated or torn.
 
-    Returns {rank: how many lines}.
+    Returns {rank: number of lines}.
     """
     texts = done.texts_by_rank()
     assert sorted(texts) == list(ranks), done
@@ -46,7 +46,7 @@ def test_training_on_four_hosts(agents):
     if not os.path.isdir("/usr/lib/python3/dist-packages/torch"):
         pytest.skip("python3-torch is not installed")
     agents.start(1, 2, 3, 4)
-    # Whatever ran on these hosts before: nothing of ours is there but the agent.
+    # Earlier tests may have left things here: remove everything of ivyrun except the agent.
     for number in (2, 3, 4):
         shutil.rmtree(agents.bed.host_view(number).place(f"{HOME}/.cache/ivyrun"),
                       ignore_errors=True)
@@ -70,12 +70,12 @@ def test_the_plan_names_the_transport(agents):
     assert "1 local, 2 by agent\n" in beside.own_text(), beside
     forced = agents.run(*hosts, "-v", "hostname")
     assert re.search(r", by agent$", forced.own_text(), re.M), forced
-    # Nor has gRPC anything to say about names that it does not judge.
+    # gRPC logs nothing about names that it does not verify.
     assert "gRPC" not in agents[2].text(), agents[2].text()
 
 
 def test_auto_falls_back_to_ssh(agents):
-    """Who has configured agents is told by a note where ssh is used, and why; and the plan line says it."""
+    """If agents are configured but ssh is used, a note gives the hosts and the reason, and the plan line shows ssh."""
     agents.credentials.agent("ca", "init", "--ca", agents.credentials.path("strange/ca"))
     agents.credentials.agent("cert", "node4", "--serves-any", "--ca",
                              agents.credentials.path("strange/ca"), "--out",
@@ -94,7 +94,7 @@ def test_auto_falls_back_to_ssh(agents):
     assert re.search("note: node3: ssh is used: no agent listens at 10.77.0.3 port 7411", text), done
 
 
-def test_a_forced_agent_that_is_not_there(agents):
+def test_a_missing_agent_is_an_error_if_agents_are_required(agents):
     agents.start(2)
     done = agents.run("-H", "node[2-3]", "hostname")
     assert done.code == 120 and not done.out, done
@@ -106,7 +106,7 @@ def test_a_forced_agent_that_is_not_there(agents):
     assert done.code == 120 and "ivy-agent cert --user" in done.own_text(), done
 
 
-# ---- agents come and go --------------------------------------------------------------------------
+# ---- agents are killed and replaced --------------------------------------------------------------
 
 def restart_under_a_job(agents, times):
     agents.start(1, 2, 3, 4)
@@ -115,11 +115,11 @@ def restart_under_a_job(agents, times):
         run.wait_for("count 2", count=4)
         workers = {number: agents.workers(number) for number in (1, 2, 3, 4)}
         for attempt in range(times):
-            # The launcher's own agent too: it carries all others' streams at first.
+            # This includes the agent of the launcher's host, which carries the streams of all other hosts at first.
             victim = agents[attempt % 4 + 1]
             victim.kill()
             if victim.number == 4 and attempt >= times // 2 and agents.workers(4):
-                # Rank 3 ends well while nobody can be told.
+                # Rank 3 exits with 0 while no agent can report it.
                 agents.launcher.file("stop.3", "0")
                 wait_until(lambda: not agents.workers(4), 5, "rank 3 ends alone")
             time.sleep(random.random() * 0.3)
@@ -127,7 +127,7 @@ def restart_under_a_job(agents, times):
         for number in (1, 2, 3):
             assert agents.workers(number) == workers[number]
         assert not agents.workers(4)
-        # Rank 2 fails while all agents are away: its code must be the job's.
+        # Rank 2 fails while all agents are down: its exit code must become the job's.
         for number in (1, 2, 3, 4):
             agents[number].kill()
         agents.launcher.file("stop.2", "7")
@@ -147,7 +147,7 @@ def restart_under_a_job(agents, times):
 
 
 def test_agents_killed_twenty_times(agents):
-    """Same processes, every number once, and true exit codes of those that ended meanwhile."""
+    """The processes stay the same, no output is lost or repeated, and ranks that exit in between have correct exit codes."""
     restart_under_a_job(agents, 20)
 
 
@@ -156,8 +156,8 @@ def test_agents_killed_two_hundred_times(agents):
     restart_under_a_job(agents, 200)
 
 
-def test_an_agent_that_hangs_for_a_while(agents):
-    """Stopped for longer than half the lease, then going on: nothing is lost."""
+def test_an_agent_that_is_stopped_for_a_while_loses_nothing(agents):
+    """An agent that is stopped for more than half the lease and then continued loses nothing."""
     agents.start(2, 3)
     stop = f"{agents.launcher.directory}/stop"
     with agents.job("--lease", "20s", "-H", "node[2-3]", *sequence(agents, "0.1", stop)) as run:
@@ -175,7 +175,7 @@ def test_an_agent_that_hangs_for_a_while(agents):
 
 def test_drain_status_and_upgrade_under_a_job(agents):
     agents.start(1, 2, 3)
-    # This host's agent is installed in a place of its own, where it is replaced under way.
+    # This host's agent has its own copy of the program, which is replaced during the job.
     agents[2].stop()
     agents[2].program = agents.credentials.copy_program("upgraded")
     agents[2].start()
@@ -199,8 +199,8 @@ def test_drain_status_and_upgrade_under_a_job(agents):
         assert agents[2].stop() == 0, agents[2].text()
         assert time.monotonic() - asked < seconds(3)
         agents[2].start()
-        assert agents.workers(2) == workers, "the workers are the same processes"
-        # Out of service until somebody says otherwise.
+        assert agents.workers(2) == workers, "the workers are no longer the same processes"
+        # The host stays out of service until the drain is cancelled.
         assert "no (draining)" in agents.command(2, "status").out.decode()
         assert "draining, as before this agent was started" in agents[2].text()
         assert agents.command(2, "drain", "--undo").code == 0
@@ -216,7 +216,7 @@ def test_drain_status_and_upgrade_under_a_job(agents):
     assert agents.command(2, "drain", "--wait", "5").out.decode().endswith("all jobs have exited\n")
 
 
-def test_drain_can_end_the_jobs(agents):
+def test_drain_can_stop_the_jobs(agents):
     agents.start(2, 3)
     with agents.job("-H", "node[2-3]", agents.launcher.script("counter.py"), "6000", "0.1") as run:
         run.wait_for("count 1", count=2)
@@ -227,7 +227,7 @@ def test_drain_can_end_the_jobs(agents):
     agents.wait_clean(10)
 
 
-# ---- who is where, and what must not stand between ------------------------------------------------
+# ---- ps and proxies --------------------------------------------------------------------------------
 
 def test_ps_queries_the_agents_of_hosts(agents):
     agents.start(1, 2, 3)
@@ -242,12 +242,12 @@ def test_ps_queries_the_agents_of_hosts(agents):
         run.wait_for("count 1", count=2)
         table = [line.split() for line in ps("-H", "node3,node2").out_lines]
         assert table[0] == ["HOST", "JOB", "TIME", "LAUNCHER", "ATTACHED", "PROGRAM"], table
-        assert [row[0] for row in table[1:]] == ["node3", "node2"], "as they were named"
+        assert [row[0] for row in table[1:]] == ["node3", "node2"], "not in the order of the command line"
         job, = {row[1] for row in table[1:]}
         assert all("ivyuser@node1" in row and "yes" in row for row in table[1:]), table
         listed = json.loads(ps("--all-hosts", "--json").out)
         assert {(row["host"], row["job"][:12]) for row in listed} == {("node2", job), ("node3", job)}
-        # A host without an agent is named, and hides nobody.
+        # A host without an agent is named, and the other hosts are still listed.
         partly = ps("-H", "node[2-4]")
         assert partly.code == 1 and "node4: " in partly.err_text, partly
         assert [line.split()[0] for line in partly.out_lines[1:]] == ["node2", "node3"], partly
@@ -255,8 +255,8 @@ def test_ps_queries_the_agents_of_hosts(agents):
         assert run.finish().code == 0
 
 
-def test_proxy_variables_are_not_heeded(agents):
-    """Nobody listens at that proxy: whoever asked it would fail."""
+def test_proxy_variables_are_ignored(agents):
+    """No process listens at the proxy, so every program that used it would fail."""
     proxy = {name: "http://127.0.0.1:9" for name in
              ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy")}
     first, second = agents.prepare(1, 2)
@@ -275,10 +275,10 @@ def test_proxy_variables_are_not_heeded(agents):
     assert listed.code == 0, listed
 
 
-# ---- jobs beside each other ----------------------------------------------------------------------
+# ---- several jobs --------------------------------------------------------------------------------
 
 def test_two_jobs_on_the_same_hosts(agents):
-    """One launcher is killed and its job ends everywhere; the other job does not notice."""
+    """When one launcher is killed, its job ends on all hosts, and the other job is not affected."""
     agents.start(1, 2, 3, 4)
     stop = f"{agents.launcher.directory}/stop"
     with agents.job(*FOUR, *sequence(agents, "0.1", stop)) as other:
@@ -297,19 +297,19 @@ def test_two_jobs_on_the_same_hosts(agents):
     check_sequences(done, range(4))
 
 
-# ---- one supervisor, however often it is asked for -----------------------------------------------
+# ---- repeated requests start one supervisor -------------------------------------------------------
 
 def open_under_dying_agents(agents, times):
-    """The agent dies somewhere between the question and the answer; the launcher asks again, by
-    another way. Whatever comes of it, no rank runs twice and nothing stays."""
+    """Kills the agent between the request and the response, so that the launcher sends the request again over another
+    connection. Whether the job succeeds or fails, no rank runs twice and nothing is left."""
     agents.start(2)
     outcomes = {"ran": 0, "failed": 0}
     for attempt in range(times):
         with agents.launcher.start("-H", "node2", "--lease", "5s", "sh", "-c",
                                    f"echo pid $$; sleep {seconds(0.5)}; echo end $$") as run:
             run.pid()
-            # From before the first packet until after the answer, and never as late as the job's end:
-            # an agent that takes the launcher's last word with it leaves a supervisor for a minute.
+            # The moment of the kill moves from before the first packet to after the response. It is always before the
+            # job's end: if an agent dies with the launcher's last message, the supervisor remains for a minute.
             time.sleep(seconds(0.15) * attempt / times)
             agents[2].kill()
             most = 0
@@ -327,9 +327,9 @@ def open_under_dying_agents(agents, times):
             assert re.fullmatch(rb"pid (\d+)\nend \1\n", done.out), done
             outcomes["ran"] += 1
         else:
-            # It died before its answer, and an agent that is not there fails the start at once; behind
-            # the answer the launcher finds the next agent. A supervisor that it had started has no
-            # workers and waits half a minute for a launcher; so long this test does not wait.
+            # The agent died before its response, and the start fails immediately if no agent listens. (After the
+            # response the launcher reconnects to the next agent.) If the agent had already started a supervisor, that
+            # has no workers and waits half a minute for a launcher. This test does not wait so long.
             assert done.code == 120 and "could not be reached" in done.own_text(), done
             assert not agents.workers(2)
             outcomes["failed"] += 1
@@ -340,16 +340,16 @@ def open_under_dying_agents(agents, times):
     assert outcomes["ran"] > 0, outcomes
 
 
-def test_an_open_whose_answer_is_lost(agents):
+def test_an_open_request_is_repeated_if_its_response_is_lost(agents):
     open_under_dying_agents(agents, 6)
 
 
 @pytest.mark.long
-def test_an_open_whose_answer_is_lost_two_hundred_times(agents):
+def test_an_open_request_is_repeated_two_hundred_times(agents):
     open_under_dying_agents(agents, 200)
 
 
-def test_an_agent_leaves_no_core_with_its_keys(agents):
+def test_an_agent_disables_core_dumps(agents):
     former = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (former[1], former[1]))
     try:
@@ -358,6 +358,6 @@ def test_an_agent_leaves_no_core_with_its_keys(agents):
         resource.setrlimit(resource.RLIMIT_CORE, former)
     pid = agents[2].pid()
     with open(f"/proc/{agents[2].process.pid}/limits", encoding="utf-8") as file:
-        assert not re.search(r"^Max core file size +0 ", file.read(), re.M), "what starts it has no limit"
+        assert not re.search(r"^Max core file size +0 ", file.read(), re.M), "the test itself runs with a core limit of 0"
     with open(f"/proc/{pid}/limits", encoding="utf-8") as file:
         assert re.search(r"^Max core file size +0 ", file.read(), re.M)

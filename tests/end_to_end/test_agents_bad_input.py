@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom an agent does not let in, and what it is like to be one that is not let in.
+"""Unauthorized and invalid connections to an agent: the agent rejects them, and both sides report the reason.
 
-Beside every test a job runs on the same agents: it must not notice.
+During every test a job runs on the same agents and must not be affected.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from test_agents_lost import wall_clock  # noqa: F401  (a fixture)
 
 STRANGER = "/srv/ivyshared/workers/stranger.py"
 TARGET = ("10.77.0.2", str(PORT))
-RECOVERY = 1  # Seconds after which an agent is as before.
+RECOVERY = 1  # Seconds after which an agent has recovered.
 
 
 def stranger(agents, *words, host=4, limit=30):
@@ -30,7 +30,7 @@ def stranger(agents, *words, host=4, limit=30):
 
 @contextlib.contextmanager
 def unaffected_job(agents, host):
-    """A job on that host from before until after; every line of it arrives."""
+    """Runs a job on that host around the block and checks that all of its output arrives."""
     stop = f"{agents.launcher.directory}/stop"
     with agents.job("--lease", "10s", "-H", f"node{host}", *sequence(agents, "0.1", stop)) as run:
         run.wait_for("count 2")
@@ -45,7 +45,7 @@ def unaffected_job(agents, host):
 
 
 def serves_again(agents, host):
-    """Until a new job has run there, from now."""
+    """Returns the seconds from now until a new job has run on that host."""
     started = time.monotonic()
     done = agents.run("-H", f"node{host}", "echo", "well")
     assert done.code == 0 and done.out == b"well\n", done
@@ -55,7 +55,7 @@ def serves_again(agents, host):
 # ---- certificates --------------------------------------------------------------------------------
 
 def make_bad_users(credentials, clock):
-    """{name: (what the agent says, what the launcher says)}, each with a configuration of that name."""
+    """Returns {name: (the agent's message, the launcher's message)}, with a configuration for each name."""
     credentials.agent("ca", "init", "--ca", credentials.path("foreign-ca"))
     credentials.make_user("foreign", ca="foreign-ca")
     credentials.make_user("revoked")
@@ -72,7 +72,7 @@ def make_bad_users(credentials, clock):
 
 @pytest.fixture
 def own_certificates(agents):
-    """node2's, in a place where a test may change them."""
+    """Copies node2's certificates to a directory where the test may change them."""
     credentials = agents.credentials
     name = credentials.copy("node2", "node2-changing")
     yield name
@@ -81,12 +81,12 @@ def own_certificates(agents):
 
 
 def paths_of(credentials, config):
-    """Certificate and key of a configuration, as hosts see them."""
+    """Returns the paths on the hosts of a configuration's certificate and key."""
     return [credentials.path(f"{config}/ivyrun/user.{kind}") for kind in ("crt", "key")]
 
 
 def test_invalid_certificates_are_rejected(agents, own_certificates, wall_clock):  # noqa: F811
-    """The reason is in the agent's log, with the address; the launcher says what it can know."""
+    """The agent logs the address and the reason. The launcher reports as much as it knows."""
     credentials, launcher = agents.credentials, agents.launcher
     agent, = agents.prepare(2)
     agent.certificates = credentials.path(own_certificates)
@@ -95,8 +95,8 @@ def test_invalid_certificates_are_rejected(agents, own_certificates, wall_clock)
     bad = make_bad_users(credentials, wall_clock)
     with unaffected_job(agents, 2):
         agents.configure("revoked")
-        assert serves_again(agents, 2) < seconds(5), "it is good until it is revoked"
-        # A new list in the place of the old one, while the agent runs.
+        assert serves_again(agents, 2) < seconds(5), "the certificate is rejected before it is revoked"
+        # The revocation list is replaced while the agent is running.
         serial = serial_of(credentials, "revoked")
         credentials.agent("revoke", "--serial", serial, "--ca", credentials.path("ca"))
         said = len(agent.text())
@@ -116,7 +116,7 @@ def test_invalid_certificates_are_rejected(agents, own_certificates, wall_clock)
             done = agents.run("-H", "node2", "echo", "started")
             assert done.code == 120 and not done.out, (name, done)
             assert re.search(for_launcher, done.own_text()), (name, done)
-        # Who may not come in by agent comes in by ssh, and is told why.
+        # A user whom the agent rejects is connected by ssh, with a note that gives the reason.
         agents.configure("revoked")
         done = launcher.run("-H", "node2", "-v", "hostname")
         assert done.code == 0 and done.out == b"node2\n", done
@@ -134,7 +134,7 @@ def test_invalid_certificates_are_rejected(agents, own_certificates, wall_clock)
 
 
 def serial_of(credentials, config):
-    """Of a configuration's certificate, as `ivy-agent certs` writes it."""
+    """Returns the serial number of a configuration's certificate in the format of `ivy-agent certs`."""
     text = subprocess.run(["openssl", "x509", "-noout", "-serial", "-in",
                            credentials.place(f"{config}/ivyrun/user.crt")],
                           capture_output=True, text=True, check=True).stdout
@@ -142,7 +142,7 @@ def serial_of(credentials, config):
 
 
 def assert_rejected(agent, since, reason, address="10.77.0.4"):
-    """One line with who and why."""
+    """Waits for a line of the agent's log with the caller and the reason."""
     def found():
         return [line for line in agent.text()[since:].splitlines()
                 if "rejected" in line and address in line and re.search(reason, line)]
@@ -152,9 +152,9 @@ def assert_rejected(agent, since, reason, address="10.77.0.4"):
         raise AssertionError(f"{error}\n{agent.text()[since:]}") from None
 
 
-# ---- what is no TLS ------------------------------------------------------------------------------
+# ---- other protocols than TLS ----------------------------------------------------------------------
 
-# What clients sent before TLS 1.3: one cipher, no compression, no extensions.
+# The hello of a client older than TLS 1.3: one cipher, no compression, no extensions.
 HELLO_12 = bytes.fromhex("160301002f0100002b0303") + bytes(32) + bytes.fromhex("000002c02f01000000")
 
 STRANGE = {  # name: (bytes, pause between them, reason, seconds until it is closed)
@@ -179,7 +179,7 @@ def test_unauthorized_callers_are_rejected_with_a_reason(agents):
         def one():
             said = stranger(agents, "say", *TARGET, data.hex(), str(pause)).out.decode()
             took = float(re.search(r"closed after ([\d.]+) s", said)[1])
-            # A byte at a time: its end is seen when everything has been tried to be sent.
+            # If the client sends a byte at a time, it notices the closed connection only after its last byte.
             assert took < seconds(bound + 1) + len(data) * pause, took
             assert_rejected(agent, 0, reason)
         one.__name__ = reason
@@ -188,16 +188,16 @@ def test_unauthorized_callers_are_rejected_with_a_reason(agents):
         side_by_side(*(drill(*strange) for strange in STRANGE.values()))
         assert agent.is_running()
         assert serves_again(agents, 2) < seconds(5)
-    # What strangers write cannot forge a line.
+    # Clients cannot forge lines of the log.
     assert all(line.startswith("ivy-agent: ") for line in agent.text().splitlines())
 
 
-# ---- too many ------------------------------------------------------------------------------------
+# ---- too many connections --------------------------------------------------------------------------
 
 @contextlib.contextmanager
 def crowd(agents, host, count, *place, user=USER):
-    """So many connections that say nothing, from that host, until the block ends."""
-    # root: an ordinary user's limit of descriptors may be lower.
+    """Keeps so many silent connections from that host open until the block ends."""
+    # As root, because the descriptor limit of an ordinary user may be lower.
     launcher = agents.launcher.as_user("root")
     launcher.host = host
     with launcher.start_program("setpriv", "--reuid", user, "--regid", user, "--clear-groups",
@@ -222,7 +222,7 @@ def test_two_thousand_half_open_connections(agents):
         before = memory_mib(agent.pid())
         usual = serves_again(agents, 2)
         with crowd(agents, 4, 2000, *TARGET):
-            # Strangers take no place from who comes from elsewhere.
+            # Connections from one host do not use up the slots of other hosts.
             assert serves_again(agents, 2) < usual + seconds(3)
             assert agent.descriptors() < 300, agent.descriptors()
             grown = memory_mib(agent.pid()) - before
@@ -236,7 +236,7 @@ def test_two_thousand_half_open_connections(agents):
 
 
 def test_connections_up_to_the_descriptor_limit(agents):
-    """From strangers, and from this host's own user, who needs no certificate."""
+    """The connections are from another host without a certificate, then from this host's own user, who needs none."""
     agent, = agents.prepare(2)
     agent.limits = ("prlimit", "--nofile=100:100")
     agent.start()
@@ -246,17 +246,17 @@ def test_connections_up_to_the_descriptor_limit(agents):
             said = len(agent.text())
             with crowd(agents, host, 500, *place):
                 wait_until(lambda: agent.descriptors() < 100, 2, "some are kept free")
-                # Strangers do not come so far: before that there are too many of them.
+                # Connections without a certificate are limited before the descriptors run out.
                 agent.wait_for("descriptors are open" if host == 2 else "rejected", 5, said)
                 busy, started = agent.cpu_seconds(), time.monotonic()
                 time.sleep(1)
-                assert agent.cpu_seconds() - busy < 0.5 * (time.monotonic() - started), "it spins"
+                assert agent.cpu_seconds() - busy < 0.5 * (time.monotonic() - started), "the agent uses too much processor time"
             assert serves_again(agents, 2) < usual + seconds(RECOVERY)
     assert agent.is_running()
 
 
-def test_an_agent_that_may_not_serve(agents):
-    """As root; and with the certificate of a user. One line says why, and how to do it instead."""
+def test_an_agent_rejects_root_and_certificates_of_users(agents):
+    """An agent rejects to run as root or with a user's certificate. One line gives the reason and the fix."""
     program, launcher = agents.credentials.path("bin/ivy-agent"), agents.launcher
     done = launcher.run_on(2, program, "serve", "--certificates", agents.credentials.path("node2"))
     assert done.code == 2 and "cannot run as root" in done.err_text, done

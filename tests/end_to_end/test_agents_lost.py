@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts and agents that go away under a job: silence, cuts, power, slow links, and the bounds of it all.
+"""Hosts and agents that fail during a job: silence, cut connections, power loss, slow links, and the time limits for each.
 
-What waits, waits side by side: one job for each drill, on hosts of its own.
+Scenarios that have to wait run at the same time, each with its own job on its own hosts.
 """
 
 import os
@@ -26,7 +26,7 @@ ABSENCE = 60  # How long a supervisor waits for another transport when its own b
 # ---- a file system that stops answering ----------------------------------------------------------
 
 def stalling_cache(agents, number):
-    """A file system on that host, for the agent's cache, where the agent's user may only read."""
+    """Returns a file system on that host that can stall, and its mount point for the agent's cache."""
     launcher = agents.launcher
     directory = f"{launcher.directory}/stalling"
     program = f"{directory}/stalling_fs.py"
@@ -37,8 +37,8 @@ def stalling_cache(agents, number):
     return stalling, stalling.mount_point
 
 
-def test_a_stalled_cache_stops_no_other_job(agents):
-    """For three leases: another job of the agent goes on, the new one is told what it waits for and starts."""
+def test_a_stalled_cache_does_not_stop_other_jobs(agents):
+    """The cache stalls for three leases. The other job continues; the new one reports its wait and starts later."""
     stalling, cache = stalling_cache(agents, 2)
     with stalling:
         agent, = agents.prepare(2)
@@ -69,15 +69,15 @@ def lost(done, host, took, bound):
     assert done.code == 121, done
     assert re.search(rf"host {host}\b", done.own_text()), done
     assert "the state of rank 1 is unknown" in done.own_text(), done
-    assert took < seconds(bound), f"{took:.1f} s until it was over; {done}"
+    assert took < seconds(bound), f"the job took {took:.1f} s to end; {done}"
 
 
-def test_hosts_that_go(agents):
+def test_lost_hosts_are_reported_and_short_cuts_are_not(agents):
     agents.start(2, 3, 4, 5)
     bed, launcher = agents.bed, agents.launcher
 
     def job(name, lease, host, *arguments):
-        # node1 is the launcher's own host: the job has a part that stays whole.
+        # node1 is the launcher's own host, so that part of the job is not affected.
         return agents.launcher.start("--lease", lease, "-H", f"node1,{host}",
                                      *(arguments or sequence(agents, "0.1",
                                                              f"{launcher.directory}/{name}")))
@@ -91,7 +91,7 @@ def test_hosts_that_go(agents):
             assert agents.workers(2) == workers
             bed.join(2)
             seen = run.said().count(b"count")
-            wait_until(lambda: run.said().count(b"count") > seen + 60, 15, "it goes on")
+            wait_until(lambda: run.said().count(b"count") > seen + 60, 15, "the job continues")
             assert agents.workers(2) == workers
             launcher.file("healed")
             done = run.finish()
@@ -99,8 +99,8 @@ def test_hosts_that_go(agents):
         check_sequences(done, range(2))
 
     def healed_after_the_lease():
-        """One supervisor ends its workers itself while it is cut off. Another one slept over all of
-        that: its job is over when it wakes up, and nobody takes it back."""
+        """One supervisor stops its workers itself while it is cut off. Another one is stopped during that time: when it is
+        continued, its job has ended and no launcher accepts it."""
         with job("late", "4s", "node3") as run, job("asleep", "4s", "node3") as other:
             run.wait_for("count 2", count=2)
             other.wait_for("count 2", count=2)
@@ -113,14 +113,14 @@ def test_hosts_that_go(agents):
             try:
                 for each in (run, other):
                     lost(each.finish(), "node3", time.monotonic() - moment, 4 + 2 + GRACE)
-                # Still cut off: nobody could tell it.
+                # The host is still cut off, so no message can have reached it.
                 wait_until(lambda: len(agents.supervisors(3)) == 1 and len(agents.workers(3)) == 1,
-                           4 + GRACE + 2 - (time.monotonic() - moment), "it ended by itself")
+                           4 + GRACE + 2 - (time.monotonic() - moment), "the supervisor ended by itself")
                 bed.join(3)
             finally:
                 os.kill(sleeper, signal.SIGCONT)
             wait_until(lambda: not agents.supervisors(3) and not agents.workers(3), 4 + GRACE + 2,
-                       "the sleeper ends its workers too")
+                       "the stopped supervisor ends its workers too")
         said = "outcome=\"ended because the launcher was lost\""
         wait_until(lambda: agents[3].text().count(said) == 2, 5, f"twice {said}")
         again = launcher.run("-H", "node3", "hostname")
@@ -152,10 +152,10 @@ def job_places(bed, number):
 
 @pytest.mark.long
 def test_slow_agent_failures(agents):
-    """Agents and launcher killed together; an agent that never comes back; a slow link."""
+    """Agents and launcher are killed together; an agent is stopped for good; a link is slow."""
     agents.start(1, 2, 3, 4, 5)
     launcher = agents.launcher
-    # Three megabytes over the slow link would take longer than the rest: they are there already.
+    # ivy-node has three megabytes: over the slow link it would take longer than the rest, so it is installed before.
     assert launcher.run("-H", "node5", "true").code == 0
 
     def agents_and_launcher_killed():
@@ -172,7 +172,7 @@ def test_slow_agent_failures(agents):
                         if line.startswith(("node2:", "node3:"))]
         agents.wait_clean(ABSENCE + GRACE + 1 - (time.monotonic() - killed), ours)
         took = time.monotonic() - killed
-        assert took > ABSENCE - 5, f"gone after {took:.0f} s already"
+        assert took > ABSENCE - 5, f"the workers ended after only {took:.0f} s"
 
     def agent_stopped_for_good():
         with launcher.start("-H", "node1,node4", launcher.script("counter.py"), "6000",
@@ -189,7 +189,7 @@ def test_slow_agent_failures(agents):
         assert ABSENCE - 5 < took < ABSENCE + seconds(GRACE + 3), took
 
     def slow_link():
-        """A lease of 5 s, and more output than the link can carry: nobody is lost."""
+        """With a lease of 5 s and more output than the link can carry, no host is lost."""
         agents.bed.slow(5)
         script = ("i=0; while [ $i -lt 12000 ]; do i=$((i+1)); "
                   "echo line $i ....................................; "
@@ -208,14 +208,14 @@ def test_slow_agent_failures(agents):
     agents.wait_clean(GRACE)
 
 
-# ---- a launcher that announces its silence and dies ----------------------------------------------
+# ---- a suspended launcher ------------------------------------------------------------------------
 
-HEARD_WITHIN = 5  # An agent takes a launcher that was silent for longer for one that is only silent,
-HELD_OPEN = 10    # and leaves it to the job's lease for so long.
+HEARD_WITHIN = 5  # Seconds of silence after which an agent considers a launcher suspended.
+HELD_OPEN = 10    # Seconds for which the agent then keeps the connection open and leaves it to the job's lease.
 
 
 def suspend(run):
-    """Ctrl-Z, and long enough for the agents to miss the launcher."""
+    """Suspends the launcher (Ctrl-Z) for long enough that the agents notice its silence."""
     pid = run.pid()
     os.kill(pid, signal.SIGTSTP)
 
@@ -228,7 +228,7 @@ def suspend(run):
 
 
 def resume(run):
-    """What carried the launcher onto its host (nsenter) stops itself with it."""
+    """Continues the launcher and its parents: nsenter, which runs it on its host, has stopped itself, too."""
     chain, wanted = [run.process.pid], run.pid()
     while chain[-1] != wanted:
         with open(f"/proc/{chain[-1]}/task/{chain[-1]}/children") as file:
@@ -244,7 +244,7 @@ def kill_suspended(run):
 
 @pytest.mark.long
 def test_a_suspended_launcher_is_killed(agents):
-    """Whoever was told of the silence must miss the launcher all the same."""
+    """Agents that expect the launcher's silence must still detect its exit."""
     agents.start(2, 3)
     with agents.job("-H", "node[2-3]", *sequence(agents, "0.1", "nothing")) as run:
         run.wait_for("count 1", count=2)
@@ -258,7 +258,7 @@ def test_a_suspended_launcher_is_killed(agents):
 
 
 def test_a_suspended_launcher_continues(agents):
-    """Its connection is not taken for a dead one: the kernel answers for it."""
+    """Its connection is not considered dead, because the kernel answers the agents' TCP probes."""
     agents.start(2, 3)
     stop = f"{agents.launcher.directory}/stop"
     with agents.job("-H", "node[2-3]", *sequence(agents, "0.1", stop)) as run:
@@ -276,7 +276,7 @@ def test_a_suspended_launcher_continues(agents):
 
 
 def test_stop_reaches_a_job_without_a_launcher(agents):
-    """Through agents, on the host itself, and by draining: each ends the job there in order."""
+    """`ivyctl stop` by agents or on the host itself, and draining: each stops the job in order on that host."""
     agents.start(2, 3, 4)
     place = agents.credentials.place("bin/ivyctl")
     shutil.copy(os.path.join(BIN, "ivyctl"), place)
@@ -290,7 +290,7 @@ def test_stop_reaches_a_job_without_a_launcher(agents):
     listed = ctl(1, "ps", "-H", "node[2-4]")
     job, = {line.split()[1] for line in listed.out_lines[1:]}
     assert "no launcher here" in ctl(3, "ps").out.decode(), "it runs on this host"
-    # By an agent: only that host's part.
+    # The agent stops only its own host's part of the job.
     stopped = ctl(1, "stop", "-H", "node2", job)
     assert stopped.code == 0 and "has finished on node2" in stopped.err_text, stopped
     assert "own time" not in stopped.err_text, stopped
@@ -300,7 +300,7 @@ def test_stop_reaches_a_job_without_a_launcher(agents):
     agents[3].stop()
     wrong = ctl(3, "stop", "0123")
     assert wrong.code == 1 and "no running jobs" in wrong.err_text, wrong
-    # A supervisor of an older version has no such file.
+    # Supervisors of older versions do not write this file.
     for path in job_places(agents.bed, 3):
         os.unlink(os.path.join(path, "stop-grace-ms"))
     stopped = ctl(3, "stop", job, "--now")
@@ -316,7 +316,7 @@ def test_stop_reaches_a_job_without_a_launcher(agents):
 
 
 def test_stop_reaches_a_stubborn_job_with_another_grace(agents):
-    """Its workers ignore TERM, and a job's own time from TERM to KILL is 30 s."""
+    """The workers ignore TERM, and the job's own grace period from TERM to KILL is 30 s."""
     agents.start(2, 3)
     place = agents.credentials.place("bin/ivyctl")
     shutil.copy(os.path.join(BIN, "ivyctl"), place)
@@ -332,7 +332,7 @@ def test_stop_reaches_a_stubborn_job_with_another_grace(agents):
     moment = time.monotonic()
     wrong = ctl(1, "stop", "-H", "node2", "nameless")
     assert wrong.code == 1 and agents.supervisors(2), wrong
-    # By its name, which the agents know.
+    # By the job's name, which the agents know.
     stopped = ctl(1, "stop", "-H", "node2", "stubborn", "--grace", "1")
     assert stopped.code == 0 and "own time" not in stopped.err_text, stopped
     assert 1 <= time.monotonic() - moment < seconds(10)
@@ -346,10 +346,10 @@ def test_stop_reaches_a_stubborn_job_with_another_grace(agents):
     agents.wait_clean(GRACE)
 
 
-# ---- an agent in which something throws ----------------------------------------------------------
+# ---- an unexpected error in an agent --------------------------------------------------------------
 
 def test_an_agent_that_cannot_watch_a_job_reports_it_and_exits(agents):
-    """The kernel has no room for another watch: what nothing expects must not be an abort."""
+    """The kernel accepts no further epoll watch. The agent must report such an unexpected error instead of aborting."""
     full = f"{agents.launcher.directory}/full"
     agent, = agents.prepare(2)
     agent.environment = {"LD_PRELOAD": preloaded(agents, "epoll_full"), "EPOLL_FULL": full}
@@ -374,7 +374,7 @@ def test_an_agent_that_cannot_watch_a_job_reports_it_and_exits(agents):
 # ---- the wall clock jumps ------------------------------------------------------------------------
 
 def preloaded(agents, name):
-    """A shared object of this source, on the shared disk."""
+    """Compiles this source to a shared object on the shared disk."""
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler (cc)")
     path = f"{agents.launcher.directory}/{name}.so"
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", agents.launcher.outside(path),
@@ -388,11 +388,10 @@ def wall_clock(agents):
     return preloaded(agents, "wall_clock")
 
 
-def test_the_clock_jumps_by_an_hour(agents, wall_clock):
-    """Forward and back, in the agents, the launcher and one rank: nothing happens.
+def test_a_clock_jump_of_an_hour_does_not_affect_a_job(agents, wall_clock):
+    """The wall clock of the agents, the launcher and one rank jumps forward and back. The job is not affected.
 
-    The supervisor is a static program that cannot be given another clock; it reads none but the
-    monotonic one.
+    The supervisor is a static program, so its clock cannot be replaced; it only reads the monotonic clock.
     """
     launcher = agents.launcher
     odd = {"LD_PRELOAD": wall_clock, "WALL_CLOCK": launcher.file("clock", "0")}
@@ -400,7 +399,7 @@ def test_the_clock_jumps_by_an_hour(agents, wall_clock):
         agent.environment = odd
         agent.start()
     stop = f"{launcher.directory}/stop"
-    # Workers inherit the agent's environment, and its clock; one of them does not.
+    # Workers inherit the agent's environment and thus its clock. Rank 0 does not.
     worker = (f"[ $RANK = 0 ] && unset LD_PRELOAD; "
               f"exec /usr/bin/python3 -u {launcher.script('sequence.py')} 0.1 {stop}")
     with agents.job("--lease", "5s", "-H", "node[2-3]", "sh", "-c", worker, env=odd) as run:
@@ -409,10 +408,10 @@ def test_the_clock_jumps_by_an_hour(agents, wall_clock):
         for jump in ("3600", "-3600"):
             launcher.file("clock", jump)
             seen = run.said().count(b"count")
-            # Longer than the lease.
+            # For longer than the lease.
             wait_until(lambda: run.said().count(b"count") > seen + 2 * 60, 20, f"on after {jump}")
             assert (agents.workers(2), agents.workers(3)) == workers
-            # A transport that breaks in another hour is dialled again as well.
+            # A connection that breaks after the jump is also dialled again.
             agents[3].kill()
             agents[3].start()
         launcher.file("clock", "3600")
@@ -421,7 +420,7 @@ def test_the_clock_jumps_by_an_hour(agents, wall_clock):
     assert done.code == 0, done
     check_sequences(done, range(2))
     agents[2].wait_for("outcome=\"all workers succeeded\"")
-    # The last line: the first may be about a job that ended when no agent was there to say it.
+    # The last line, because an earlier line may be about a job that ended while no agent was running.
     opened, ended = re.findall(r"opened=(\S+)Z ended=(\S+)Z", agents[2].text())[-1]
     hours = [time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S")) for text in (opened, ended)]
-    assert 3590 < hours[1] - hours[0] < 3700, "the agent's clock did jump"
+    assert 3590 < hours[1] - hours[0] < 3700, "the agent's clock did not jump"

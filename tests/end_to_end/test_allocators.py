@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts of Flux, PALS and of a command (--hosts-from), with stand-ins for the schedulers' programs; and allocations of
-several hosts that cannot be used, which are refused."""
+several hosts that cannot be used, which ivyrun rejects."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ URI = "local:///tmp/flux-x/local-0"
 
 
 def hosts_of(done):
-    """The hosts of all ranks in rank order, as the workers themselves say."""
+    """Returns the hosts of all ranks in rank order, as printed by the workers."""
     assert done.code == 0, done
     rows = [text for _, _, text in done.labelled()] or done.out_lines
     return [host for _, host in sorted((int(rank), host) for rank, host in map(str.split, rows))]
@@ -29,7 +29,7 @@ def refused(done, *parts):
 
 
 def flux(launcher, script):
-    """The environment inside of `flux alloc`, where `flux` is this shell script."""
+    """Returns the environment inside `flux alloc`, with this shell script as `flux`."""
     launcher.file("flux", "#!/bin/sh\n" + script, 0o755)
     return {"FLUX_URI": URI, "PATH": f"{launcher.directory}:{PATH}"}
 
@@ -40,7 +40,7 @@ def instance(hostlist, owner=0):
 
 # ---- Flux ----------------------------------------------------------------------------------------
 
-def test_flux_hosts_are_those_of_the_instance(hosts):
+def test_flux_hosts_come_from_the_instance(hosts):
     environment = flux(hosts, instance("node[1-2]"))
     assert hosts_of(hosts.run(*WHO, env=environment)) == ["node1", "node2"]
     assert hosts_of(hosts.run("-H", "node2", *WHO, env=environment)) == ["node2"]
@@ -49,7 +49,7 @@ def test_flux_hosts_are_those_of_the_instance(hosts):
     assert b"hosts from: the Flux instance\n" in done.out, done
 
 
-def test_flux_of_another_user_is_no_allocation(local):
+def test_the_flux_instance_of_another_user_is_ignored(local):
     environment = flux(local, instance("node[1-900]", owner=os.geteuid() + 1))
     assert len(hosts_of(local.run(*WHO, env=environment))) == 1
 
@@ -60,19 +60,19 @@ def test_flux_of_another_user_is_no_allocation(local):
     ("echo\n", "flux getattr hostlist printed nothing"),
     ("echo 'n[1-'\n", 'flux getattr hostlist, column 2: "n[1-" has an unmatched bracket'),
 ])
-def test_flux_whose_hosts_are_unknown_is_refused(local, script, said):
+def test_flux_with_unknown_hosts_is_rejected(local, script, said):
     environment = flux(local, script)
     refused(local.run(*WHO, env=environment), said, "env -u FLUX_URI", "--transport local")
-    # The advised ways.
+    # The suggested fixes work.
     assert local.run("--transport", "local", *WHO, env=environment).code == 0
     assert local.run("-H", "localhost", *WHO, env=environment).code == 0
 
 
-def test_flux_without_its_command_is_refused(local):
+def test_flux_without_its_command_is_rejected(local):
     refused(local.run(*WHO, env={"FLUX_URI": URI}), "start flux: No such file or directory", "-H host1,host2")
 
 
-def test_tasks_of_flux_run(local):
+def test_tasks_of_flux_run_are_rejected(local):
     task = {**flux(local, "exit 9\n"), "FLUX_JOB_ID": "f2X", "FLUX_JOB_SIZE": "4", "FLUX_JOB_NNODES": "4"}
     refused(local.run(*WHO, env={**task, "FLUX_TASK_RANK": "0"}), "flux run started ivyrun 4 times",
             "run it inside flux alloc or flux batch, without flux run: ivyrun sh -c", "--node-rank $FLUX_TASK_RANK")
@@ -84,7 +84,7 @@ def test_tasks_of_flux_run(local):
 
 # ---- PALS and other batch systems ----------------------------------------------------------------
 
-def test_pals_hosts_are_those_of_pbs(hosts):
+def test_pals_hosts_come_from_pbs(hosts):
     pbs = {"PBS_JOBID": "7.head", "PBS_NODEFILE": hosts.file("nodes", "node2\nnode1\n")}
     script = {**pbs, "PALS_HOSTFILE": "unused"}
     assert hosts_of(hosts.run(*WHO, env=script)) == ["node2", "node1"]
@@ -92,7 +92,7 @@ def test_pals_hosts_are_those_of_pbs(hosts):
     assert hosts_of(hosts.run(*WHO, env=single)) == ["node2", "node1"]
 
 
-def test_tasks_of_pals(local):
+def test_tasks_of_pals_are_rejected(local):
     task = {"PALS_APID": "a", "PALS_NODEID": "0", "PMI_SIZE": "8"}
     refused(local.run(*WHO, env={**task, "PALS_RANKID": "0"}), "mpiexec (PALS) started ivyrun 8 times",
             "--node-rank $PALS_NODEID")
@@ -100,21 +100,21 @@ def test_tasks_of_pals(local):
     assert other.code == 2 and not other.err, other
 
 
-def test_a_scheduler_whose_hosts_cannot_be_read(local):
+def test_an_unreadable_host_list_of_a_scheduler_is_rejected(local):
     missing = {"PBS_JOBID": "7.head", "PBS_NODEFILE": "/no/such/file"}
     refused(local.run(*WHO, env=missing), "PBS_NODEFILE: cannot read /no/such/file", "env -u PBS_JOBID ivyrun")
     assert local.run("--transport", "local", *WHO, env=missing).code == 0
     assert local.run("-H", "localhost", *WHO, env=missing).code == 0
 
 
-def test_several_hosts_without_a_list(local):
+def test_several_hosts_without_a_list_are_rejected(local):
     refused(local.run(*WHO, env={"PBS_JOBID": "7.head", "PBS_NUM_NODES": "2"}),
             "PBS_NUM_NODES=2, but PBS_NODEFILE is not set", "--transport local")
 
 
 # ---- --hosts-from --------------------------------------------------------------------------------
 
-def test_hosts_that_a_command_prints(hosts):
+def test_hosts_from_uses_the_hosts_that_a_command_prints(hosts):
     assert hosts_of(hosts.run("--hosts-from", "echo node2 slots=2; echo '# none' | cat; printf 'node[1-1]'", *WHO)) == [
         "node2", "node2", "node1"]
     done = hosts.run("--dry-run", *WHO, env={"IVY_HOSTS_FROM": "echo node2; pwd >&2"})
@@ -131,13 +131,13 @@ def test_hosts_that_a_command_prints(hosts):
     ("echo 'n1;reboot'", '--hosts-from:1:1: "n1;reboot" is not a host name'),
     ("yes", "--hosts-from: the command printed more than 1048576 bytes"),
 ])
-def test_a_command_that_prints_no_hosts(local, command, said):
+def test_a_host_command_without_valid_output_is_rejected(local, command, said):
     done = local.run("--hosts-from", command, *WHO)
     refused(done, said)
     assert "fix:" in done.err_text, done
 
 
-def test_too_few_hosts_of_a_command(local):
+def test_too_few_hosts_from_a_command_are_rejected(local):
     refused(local.run("--hosts-from", "echo localhost", "--nnodes", "2:3", *WHO), "--nnodes needs 2 hosts at least, but 1 was given")
 
 
@@ -151,21 +151,21 @@ def test_an_interrupt_ends_the_command_too(local, number):
 
 
 @pytest.mark.long
-def test_a_command_that_hangs_is_given_up(local):
+def test_a_host_command_that_hangs_times_out(local):
     started = time.monotonic()
     done = local.run("--hosts-from", "sleep 600", *WHO, limit=90)
     refused(done, "--hosts-from: the command has not finished within 60 s", "try the command in a shell: sleep 600")
     assert 59 < time.monotonic() - started < 60 + seconds(20), done
 
 
-# A worker that fails in the first attempt, and says in each where it runs. Attempt 2 waits for rank 0's file "go".
+# A worker that prints its host in each attempt. In the first one, rank 0 replaces the list of hosts and fails.
 ONCE = ("sh", "-c", 'echo "attempt $TORCHELASTIC_RESTART_COUNT $(hostname) of $WORLD_SIZE"; '
                     '[ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 0 ] && { cat "$NEXT" > "$LIST"; exit 5; }; '
                     '[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exec sleep 600; exit 0')
 
 
 def restarted(hosts, first, then, *flags):
-    """A job whose list of hosts changes before its restart."""
+    """Runs a job whose list of hosts changes before its restart."""
     environment = {"LIST": hosts.file("list", first, 0o666), "NEXT": hosts.file("next", then)}
     exports = [word for name in environment for word in ("-x", name)]
     return hosts.run("--hosts-from", 'cat "$LIST"', "--max-restarts", "1", *flags, *exports, *ONCE, env=environment, limit=60)
@@ -187,7 +187,7 @@ def test_the_first_host_may_be_left_out(hosts):
     assert attempt_2(done) == [["node1", "of", "2"], ["node3", "of", "2"]], done
 
 
-def test_a_restart_names_hosts_that_it_cannot_take_or_leave(hosts):
+def test_a_restart_names_hosts_that_it_cannot_add_or_drop(hosts):
     done = restarted(hosts, "node1\nnode2\n", "node1\nnode3\n")
     assert attempt_2(done) == [["node1", "of", "2"], ["node2", "of", "2"]], done
     assert "node3 is new in the list of --hosts-from, but no host can join a running job" in done.own_text(), done

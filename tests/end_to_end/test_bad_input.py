@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people get wrong: one clear message with host and next step, the right code, in time."""
+"""Mistakes of users: one clear message with the host and the fix, the right exit code, in time."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ HELLO = ("sh", "-c", "echo started")
 
 
 def refused(done, code, *words, within=15):
-    """It ended with this code and one message that holds all words; no worker was started."""
+    """Checks that the job ended with this code and one message that contains all words, and that no worker started."""
     assert done.code == code, done
     text = done.own_text()
     assert re.search(r"^ivyrun: error", text, re.MULTILINE), done
@@ -38,7 +38,7 @@ def test_all_bad_hosts_are_named_at_once(hosts):
 
 
 def test_unreachable_host(hosts):
-    """Nobody has this address: its neighbours do not even answer who it is."""
+    """No machine has this address, so ARP requests get no reply."""
     refused(hosts.run("-H", "node2,10.77.9.9", "--start-timeout", "6s", *HELLO), 120,
             r"1 of 2 hosts", r"10\.77\.9\.9")
 
@@ -48,12 +48,12 @@ def test_silent_host(hosts):
     refused(hosts.run("-H", "node2,node3", "--start-timeout", "5s", *HELLO), 120, "node3")
 
 
-def test_no_sshd_there(hosts):
+def test_host_without_sshd(hosts):
     refused(hosts.run("-H", "node2", "--ssh-port", "2222", *HELLO), 120, "node2", "refused")
 
 
 def test_a_host_without_a_route_is_tried_again(hosts):
-    """As while it boots: there is no way to it yet, then there is."""
+    """While a host boots, there may be no route to it for some seconds."""
     route = ("ip", "route", "{}", "unreachable", "10.77.0.3/32")
     assert hosts.run_on(1, *(word.format("add") for word in route)).code == 0
     try:
@@ -67,7 +67,7 @@ def test_a_host_without_a_route_is_tried_again(hosts):
 
 
 def ssh_config(hosts, known_hosts, *more):
-    """Another configuration than the host's own; only the key is the same."""
+    """Writes an ssh configuration with the same key as the host's own configuration."""
     known = hosts.file("known_hosts", known_hosts)
     lines = ["Host *", "  IdentityFile ~/.ssh/id_ed25519", f"  UserKnownHostsFile {known}",
              "  GlobalKnownHostsFile /dev/null", "  StrictHostKeyChecking yes", *more]
@@ -75,7 +75,7 @@ def ssh_config(hosts, known_hosts, *more):
 
 
 def test_unknown_host_key(hosts):
-    """Nobody is there to ask: it fails, and the message has the command that mends it."""
+    """Without a terminal to ask on, the connection fails, and the message has the command that fixes it."""
     done = hosts.run("-H", "node2", *HELLO, env=ssh_config(hosts, ""))
     refused(done, 120, "node2", "host key", "ssh")
 
@@ -94,7 +94,7 @@ def test_changed_host_key(hosts, flags):
 
 
 def test_a_valid_configuration_in_another_directory_works(hosts):
-    """Else the two tests above would prove nothing."""
+    """Without this check the two tests above would prove nothing."""
     for flags in ((), ("--ssh-command", "ssh")):
         done = hosts.run("-H", "node2", *flags, *HELLO,
                          env=ssh_config(hosts, hosts.bed.read("known_hosts")))
@@ -117,8 +117,8 @@ def test_wrong_key(hosts):
     refused(hosts.run("-H", "node2", *HELLO, env=env), 120, "node2", r"(?i)denied|authenticat|key")
 
 
-def test_the_ssh_client_takes_over_where_libssh_cannot(hosts):
-    """The host's configuration needs what libssh ignores; the job runs and one line says so."""
+def test_the_ssh_client_is_used_if_libssh_cannot_connect(hosts):
+    """The host's configuration needs an option that libssh ignores. The job runs, and one line reports it."""
     env = ssh_config(hosts, hosts.bed.read("known_hosts").replace("node2,", "alias-of-2,")
                      .replace(",10.77.0.2,", ","), "  HostKeyAlias alias-of-2")
     done = hosts.run("-H", "node2", "-v", *HELLO, env=env)
@@ -128,7 +128,7 @@ def test_the_ssh_client_takes_over_where_libssh_cannot(hosts):
 # ---- disks ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("number", [5, 6])
-def test_noexec_or_full_home_is_no_obstacle(anyone, number):
+def test_a_job_runs_despite_a_noexec_or_full_home(anyone, number):
     done = anyone.run("-H", f"node{number}", "sh", "-c", "echo on $(hostname)")
     assert done.code == 0 and f"on node{number}" in done.out.decode(), done
 
@@ -149,8 +149,8 @@ def every_disk_full(hosts, number):
 
 
 @pytest.mark.parametrize("been_there", [False, True])
-def test_no_room_anywhere(hosts, been_there):
-    """Neither for our program on the first visit, nor for the job's directory on a later one."""
+def test_no_space_on_any_disk(hosts, been_there):
+    """There is no space for ivy-node on the first connection, nor for the job's directory on a later one."""
     hosts.run_on(6, "sh", "-c", "rm -rf /tmp/ivyrun* /dev/shm/ivyrun* /var/tmp/ivyrun*")
     if been_there:
         assert hosts.run("-H", "node6", "/bin/true").code == 0
@@ -165,7 +165,7 @@ def test_missing_program(hosts):
     refused(hosts.run("-H", "node1,node2", "/no/such/program"), 127, "/no/such/program", "node")
 
 
-def test_name_that_is_not_in_the_path(local):
+def test_name_that_is_not_on_the_path(local):
     refused(local.run("-n", "1", "nosuchprogram"), 127, "nosuchprogram")
 
 
@@ -218,7 +218,7 @@ def test_no_python(local):
     refused(done, done.code, "(?i)python|interpreter", "--python")
 
 
-def test_interpreter_that_is_not_there(hosts):
+def test_missing_interpreter(hosts):
     script = hosts.file("train.py", "print('started')\n")
     done = hosts.run("-H", "node1,node2", "--python", "/opt/none/bin/python3", script)
     assert done.code in (122, 126, 127), done
@@ -247,12 +247,12 @@ def test_directory_that_another_account_may_not_enter(hosts):
 
 
 @pytest.mark.parametrize("flags", [(), ("--ssh-command", "ssh")])
-def test_ssh_configuration_that_is_not_there(hosts, flags):
+def test_missing_ssh_configuration(hosts, flags):
     done = hosts.run("-H", "node2", *flags, *HELLO, env={"IVY_SSH_CONFIG": "/no/such/config"})
     refused(done, 120, "IVY_SSH_CONFIG", "/no/such/config", "fix:")
 
 
-def test_ranks_to_show_that_are_not_there(local):
+def test_show_ranks_rejects_ranks_that_do_not_exist(local):
     refused(local.run("--show-ranks", "9", "-n", "4", *HELLO), 2, "rank 9", "0-3")
 
 
@@ -278,7 +278,7 @@ def command_sockets(job):
 
 
 def test_junk_on_the_command_socket(local):
-    """A stranger of the same user speaks to the supervisor: the job goes on."""
+    """Another program of the same user sends garbage to the supervisor. The job continues."""
     with local.start("-n", "2", "sh", "-c", "echo job $IVY_JOB_ID; sleep 4; echo finished") as run:
         run.wait_for(r"job [0-9a-f]{32}", count=2)
         job = re.search(rb"job ([0-9a-f]{32})", run.out.bytes())[1].decode()
@@ -288,9 +288,9 @@ def test_junk_on_the_command_socket(local):
             stranger = socket.socket(socket.AF_UNIX)
             stranger.settimeout(seconds(1))
             stranger.connect(path)
-            with contextlib.suppress(OSError):  # It may hang up in the middle.
+            with contextlib.suppress(OSError):  # The supervisor may close the connection while it receives.
                 stranger.sendall(junk)
-            held.append(stranger)  # Stays open: a slow stranger must not be in the way either.
+            held.append(stranger)  # Remains open, because an idle connection must not disturb the job either.
         done = run.finish()
         for stranger in held:
             stranger.close()
@@ -299,7 +299,7 @@ def test_junk_on_the_command_socket(local):
 
 
 def test_many_long_arguments_are_passed(local):
-    """A megabyte and a half of arguments."""
+    """The arguments have 1.5 MB."""
     started = time.monotonic()
     words = [b"x" * 100_000] * 15
     done = local.run("-n", "2", "sh", "-c", 'echo $#', "sh", *words)
@@ -307,12 +307,12 @@ def test_many_long_arguments_are_passed(local):
     assert time.monotonic() - started < seconds(10)
 
 
-def test_more_workers_than_a_host_takes(local):
+def test_too_many_workers_for_a_host(local):
     refused(local.run("-n", "4097", *HELLO), 2, "4097 processes on one host", "4096", "fix:")
 
 
-def test_more_environment_than_a_message_takes(local):
-    """Nine megabytes: refused before anything is sent."""
+def test_environment_larger_than_a_message(local):
+    """Nine megabytes are rejected before anything is sent."""
     flags = []
     for file in range(9):
         lines = "".join(f"BIG_{file}_{i}={'x' * 100_000}\n" for i in range(10))
@@ -324,7 +324,7 @@ def test_more_environment_than_a_message_takes(local):
 # ---- accounts ------------------------------------------------------------------------------------
 
 def test_a_uid_without_a_name_is_named(hosts):
-    """As in a container that runs as any uid."""
+    """Containers may run with an arbitrary uid."""
     uid = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"]
     words = ["env", "HOME=/tmp", "IVY_CONFIG=none", f"{BIN}/ivyrun", "--transport", "ssh", "-H", "node2", "-n", "1",
              "true"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of tests/bench when what they measure fails: it says why, is counted, and ends nothing else."""
+"""Failed runs in tests/bench: the programs report the reason, count the failure and continue with the other runs."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ WHY = "ivyrun: error[IVY-X099]: this is why"
 
 @pytest.fixture
 def bench(tmp_path):
-    """bench(WORDS...) runs launch.py beside no peers, with an ivyrun that refuses: exit code 122."""
+    """bench(WORDS...) runs launch.py without other launchers and with an ivyrun that exits with 122."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("sh", "yes", "head", "env"):
@@ -50,12 +50,12 @@ def test_measured_starts_without_output_report_why(bench):
     done = bench("local", "--rounds", "2")
     assert f"    | {WHY}\n" in done.stderr, done.stderr
     assert "exit code 122" in done.stderr, done.stderr
-    # Of each of the two tables once.
+    # Once for each of the two tables.
     assert done.stderr.count(WHY) == 2, done.stderr
     assert all("failed (a run failed)" in row for row in rows_of(done, "ivyrun ")), done.stdout
 
 
-def test_a_part_that_breaks_off_leaves_the_others_to_be_measured():
+def test_other_parts_are_measured_after_a_part_fails():
     script = "import launch; print(launch.run_part('first', lambda options: 1 / 0, None)); print('second')"
     done = subprocess.run([sys.executable, "-B", "-c", script], env={**os.environ, "PYTHONPATH": BENCH},
                           capture_output=True, text=True, timeout=60, check=False)

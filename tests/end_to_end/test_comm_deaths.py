@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that use ivycomm die, stop, or are cut off: every survivor is told who, where, how, and in what."""
+"""Ranks that use ivycomm die, stop, or are cut off: every survivor gets the rank, its host, the cause and the operation."""
 
 import json
 import os
@@ -24,7 +24,7 @@ LIMIT = 90
 
 
 def heard(done):
-    """{rank: [what it said]}"""
+    """Returns {rank: [its lines of JSON]}."""
     return {rank: [json.loads(text) for text in lines if text.startswith("{")]
             for rank, lines in done.texts_by_rank().items()}
 
@@ -58,7 +58,7 @@ def test_a_death_is_named_to_every_survivor(local, flags, where, way):
     check_named(done, {ONE: 2, HOSTS: 3, EACH: 2}[flags], {ONE: 3, HOSTS: 4, EACH: 3}[flags], way, where)
 
 
-# What a rank is in while it waits for the victim. scatter sends sizes ahead.
+# The operation that the error names if a rank waits for the victim. scatter broadcasts the sizes first.
 WAITED_IN = {
     "all_reduce": "all_reduce", "all_reduce_large": "all_reduce", "all_reduce_coalesced": "all_reduce",
     "reduce": "reduce", "broadcast": "broadcast", "all_gather": "all_gather", "gather": "gather",
@@ -78,12 +78,13 @@ def test_a_death_is_named_in_every_operation(local, flags, way):
         assert sorted(told["where"] for told in said[rank]) == sorted(WAITED_IN), (rank, done)
         for told in said[rank]:
             check_told(told, died, victim, way, done)
-            # All tell what the first one that saw it was in: who has left reduce or gather waits in a barrier.
+            # All ranks report the operation of the rank that saw the death first. It may have left reduce or gather and wait
+            # in a barrier.
             may_be_further = told["where"] in ("reduce", "gather") and told["operation"] == "barrier"
             assert may_be_further or told["operation"] == WAITED_IN[told["where"]], (rank, told, done)
 
 
-# Far above what it takes (tests/bench/deaths.py --abort): the machine may be busy with something else.
+# Far more than the measured time (tests/bench/deaths.py --abort), because the machine may be busy.
 ABORT_SECONDS = 0.1
 
 
@@ -98,14 +99,14 @@ def test_an_abort_wakes_every_rank_immediately(local, flags):
 
 @pytest.mark.parametrize("flags", [ONE, EACH], ids=["one", "each"])
 def test_many_aborts_in_a_row_are_all_reported(local, flags):
-    # More than the supervisor passes on at once.
+    # More than the supervisor forwards in one batch.
     done = local.run(*flags, *CALM, local.script("comm_many_groups.py"), "150", limit=LIMIT)
     assert done.code == 0, done
     assert done.texts_by_rank() == {0: ["0 aborted"], 1: ["150 aborted"], 2: ["150 aborted"]}, done
 
 
 @pytest.mark.parametrize("flags", [ONE, HOSTS], ids=["one", "hosts"])
-def test_also_below_a_shell(local, flags):
+def test_a_death_below_a_shell_is_named(local, flags):
     script = os.path.join(WORKERS, "comm_deaths.py")
     done = local.run(*flags, *CALM, "sh", "-c", f"/usr/bin/python3 -B {script} all_reduce kill; exit $?",
                      limit=LIMIT)
@@ -190,7 +191,7 @@ time.sleep(120)
 """
 
 
-# A root may leave a broadcast that nobody else has entered; before the next it waits.
+# A root may leave a broadcast that no other rank has entered. It then waits in the next one.
 def test_why_shows_an_operation_that_waits_for_the_one_before(local):
     with local.start("-n", "2", *CALM, local.file("ahead.py", AHEAD)) as job:
         job.wait_for(rb"waits", limit=LIMIT)
@@ -234,7 +235,7 @@ def test_a_receive_from_any_rank_fails_once_all_have_left(local, flags):
 
 # ---- real hosts ------------------------------------------------------------------------------------
 
-# The sentence of the design: whatever a rank waits in, on whichever host.
+# The limit holds for every operation that a rank waits in, on every host.
 WAKES_MS = 10
 
 
@@ -248,7 +249,7 @@ def test_an_abort_wakes_every_rank_on_every_host_within_10_ms(hosts, operations)
     assert max(median_of_ranks(late_ms)) < seconds(WAKES_MS), (late_ms, done)
 
 
-# Three ranks; the large operation goes over several connections of each pair.
+# Three ranks. The large operation uses several connections for each pair.
 CUTS = [("all_reduce", ()), ("all_reduce_large", ("-x", "IVY_TCP_STREAMS=3"))]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker may enter a world again after one that broke: what was reported about that one concerns nobody any more."""
+"""A worker may join a new world after a broken one. Reports about the broken world do not affect the new one."""
 
 import os
 
@@ -25,7 +25,7 @@ def test_a_world_is_whole_after_others_that_broke(local, flags):
 
 
 @places
-def test_also_in_another_program_of_the_same_worker(local, flags):
+def test_another_program_of_the_same_worker_joins_a_whole_world(local, flags):
     script = os.path.join(WORKERS, "comm_lives.py")
     twice = f"/usr/bin/python3 -B {script} abort && exec /usr/bin/python3 -B {script} abort"
     check_whole(local.run(*flags, "sh", "-c", twice, limit=LIMIT))
@@ -43,7 +43,7 @@ OTHER_BUILD = os.path.join(os.path.dirname(BIN), "lib/doubles/libcomm_other_prot
 
 @places
 def test_ranks_that_load_two_builds_get_a_warning(local, flags):
-    """Under ivyrun the memory of a host is the supervisor's, which knows of no build of the library."""
+    """Under ivyrun the supervisor owns the shared memory of a host and does not know the builds of the library."""
     chosen = f'test "$IVY_RANK" = 0 || export IVY_LIBRARY={OTHER_BUILD}'
     done = local.run(*flags, "sh", "-c", f'{chosen}; exec /usr/bin/python3 -B -c "import ivycomm; ivycomm.init()"',
                      limit=LIMIT)

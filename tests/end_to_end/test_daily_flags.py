@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flags that choose hosts, what stands in front of the workers, what is shown of them and what is measured."""
+"""Flags that choose hosts, wrap the workers, filter their output and write metrics."""
 
 import contextlib
 import fcntl
@@ -57,7 +57,7 @@ def test_equal_lines_are_shown_once(local):
             seen += [(rank, text) for rank in range(int(first), int(last or first) + 1)]
     for rank in range(4):
         assert [text for number, text in seen if number == rank] == ["same", f"mine {rank}"], done
-    # The files have it all.
+    # The log files contain all lines.
     folder = os.path.join(local.directory, "logs", "latest", "0")
     for rank in range(4):
         with open(os.path.join(folder, f"rank{rank:05d}.out")) as file:
@@ -116,7 +116,7 @@ def test_every_rank_reads_the_input(local):
     assert {text for _, _, text in done.labelled()} == {known}, done
 
 
-def test_metrics_are_a_file(local):
+def test_metrics_are_written_to_a_file(local):
     with local.start("--metrics-file", "job.prom", "--name", "bert", "-n", "2", "sleep", "600") as run:
         text = wait_until(lambda: local.exists("job.prom") and local.read("job.prom").decode(), 20,
                           "the file is there")
@@ -134,7 +134,7 @@ def test_an_unwritable_metrics_file_is_reported(local, seconds):
     assert done.code == 3 and done.err_text.count("warning: --metrics-file /dev/full/job: Not a directory") == 1, done
 
 
-def test_a_full_disk_leaves_the_figures_of_before(local, tmp_path):
+def test_a_full_disk_keeps_the_previous_metrics(local, tmp_path):
     folder = tmp_path / "small"
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "ivy-test", str(folder)], capture_output=True).returncode:
@@ -161,12 +161,13 @@ def test_a_plan_that_cannot_be_written_is_a_failure(local):
         assert done.code == 125 and "standard output: No space left on device" in done.own_text(), done
 
 
-# What sets the clipboard or the title, in every writing of a control; the last word shows that the text has arrived.
+# Sequences that set the clipboard or the title, in every encoding of a control character. The last word shows that the
+# text has arrived.
 EVIL = b"\x1b]52;c;QUFB\a \xc2\x9d0;t\xc2\x9c \x9d0;t\x9c \x1bPq\x1b\\ \x05\b\b\r\nEVIL"
 
 
 def field(number, value):
-    """A field of a message of protobuf: a number or bytes."""
+    """Encodes a protobuf field: a number or bytes."""
     def varint(rest):
         return bytes([rest]) if rest < 128 else bytes([rest & 127 | 128]) + varint(rest >> 7)
     if isinstance(value, int):
@@ -176,7 +177,7 @@ def field(number, value):
 
 @contextlib.contextmanager
 def launcher_that_says(job, reply):
-    """The job socket of a launcher that answers every question with this message."""
+    """Serves the job socket of a launcher that answers every request with this message."""
     place = f"/tmp/ivyrun-{os.getuid()}/{job}"
     os.makedirs(place, 0o700)
     lock = os.open(place, os.O_RDONLY)
@@ -245,7 +246,7 @@ def test_top_shows_the_activity_of_each_rank(local):
 
 
 def message_of_two_ranks(job, state=b"exit 3"):
-    """What a launcher says of two ranks; of rank 1 the state that is given."""
+    """Returns a launcher's response about two ranks; rank 1 has the given state."""
     description = field(1, job.encode()) + field(2, os.getpid()) + field(3, b"running") + field(5, 2) + field(6, 1)
     description += field(10, b"/home/somebody/a/long/path/of/a/project") + field(9, b"train.py") + field(9, b"--lr=3e-4" * 9)
     rows = [field(1, rank) + field(2, b"node%02d" % rank) + field(3, 4000 + rank) + field(4, state if rank else b"running") +
@@ -255,7 +256,7 @@ def message_of_two_ranks(job, state=b"exit 3"):
 
 
 def picture(local, *words, columns=80, env=None):
-    """What a terminal of that many columns shows until the cursor goes home again, line by line."""
+    """Returns the lines that a terminal of that width shows before the first redraw."""
     with local.on_terminal(IVYCTL, *words, size=(24, columns), env=env) as run:
         run.wait_for(rb"(?s)RANK.*\x1b\[H")
         run.type(b"q")
@@ -308,7 +309,7 @@ def test_top_shows_where_silent_python_ranks_are(local):
         def shown():
             return local.run_program(IVYCTL, "top", "silent", "--once").out_lines[2:]
         wait_until(lambda: len([line for line in shown() if re.search(place, line)]) == 2, 20, "where the ranks are")
-        # A rank that prints proves that the job goes on: nobody is interrupted to be asked.
+        # A rank that prints is active, so ivyctl does not interrupt it to read its stack.
         lines = local.run_program(IVYCTL, "top", "alive", "--once").out_lines[2:]
         assert len(lines) == 2 and all(line.split()[-1] == "-" for line in lines), lines
 
@@ -332,7 +333,7 @@ def test_help_fits_a_narrow_terminal(local):
     for words in ([local.ivyrun()], [local.ivyrun(), "--help"], [IVYCTL], [IVYCTL, "top", "--help"]):
         with local.on_terminal(*words, size=(24, 40)) as run:
             lines = run.finish().out.decode().replace("\r", "").splitlines()
-        # What is to be typed stays whole, so that it can be copied.
+        # Command lines are not wrapped, so that they can be copied.
         wide = [line for line in lines if len(line) > 40 and not re.match("(usage:)?  ?(ivyrun|ivyctl) ", line)]
         assert len(lines) > 10 and not wide, wide
 
@@ -364,7 +365,7 @@ def test_the_doctor_names_hosts_that_do_not_answer(hosts):
     assert re.search(r"^node2 +ssh", text, re.M), done
 
 
-def test_the_doctor_writes_down_the_healthy_hosts(local):
+def test_the_doctor_writes_a_hostfile_of_healthy_hosts(local):
     hosts = local.file("all", "localhost slots=2\nnosuchhost.invalid slots=2\n")
     words = ("--start-timeout", "10", "--healthy-hostfile", "good")
     done = local.run_program(IVYCTL, "doctor", "--hostfile", hosts, *words)
@@ -372,11 +373,11 @@ def test_the_doctor_writes_down_the_healthy_hosts(local):
     done = local.run("--hostfile", "good", "echo", "here")
     assert done.code == 0 and len(done.labelled()) == 2, done
     done = local.run("--doctor", "-H", "nosuchhost.invalid", *words)
-    assert done.code == 120 and local.read("good") == b"", "no older list is left"
+    assert done.code == 120 and local.read("good") == b"", "an older list remains"
     for name in ("all", "./all"):
         done = local.run("--doctor", "--hostfile", "all", "--healthy-hostfile", name)
         assert done.code == 2 and "would overwrite all" in done.err_text, done
-    assert local.read("all").startswith(b"localhost"), "the list that was read is kept"
+    assert local.read("all").startswith(b"localhost"), "the list of hosts was overwritten"
     os.symlink("good", os.path.join(local.directory, "link"))
     done = local.run("--doctor", "--healthy-hostfile", "link", "-n", "1", "true")
     assert done.code == 0 and os.path.islink(os.path.join(local.directory, "link")), done
@@ -393,6 +394,6 @@ def test_the_doctor_writes_down_the_healthy_hosts(local):
     (("--check-module", "torch"), "--doctor"),
     (("--env", "none", "--activate", "x"), "--python PATH"),
     (("--show-ranks", "failed", "--detach"), "--log-dir DIR")])
-def test_flags_that_do_not_go_together(local, words, fix):
+def test_conflicting_flags_are_rejected(local, words, fix):
     done = local.run(*words, "true")
     assert done.code == 2 and fix in done.err_text, done

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The abort epoch: what becomes of a rank stands in every other rank's status page at once."""
+"""The abort epoch: the state of a rank is immediately visible in every other rank's status page."""
 
 import os
 import re
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not os.access(WORKER, os.X_OK),
 
 
 def attached(job, count):
-    """{rank: pid} of all that are attached."""
+    """Returns {rank: pid} of all attached processes."""
     job.wait_for(rb"attached slot=", count=count)
     found = {}
     for line in job.said().split(b"\n"):
@@ -29,7 +29,7 @@ def attached(job, count):
 
 
 def deaths(finished, dead):
-    """{rank that saw it: (line, at_ns)}"""
+    """Returns {rank that saw the death: (line, at_ns)}."""
     seen = {}
     for rank, _, text in finished.labelled():
         match = re.match(rf"(dead rank={dead} .*) at_ns=(\d+)", text)
@@ -72,7 +72,7 @@ def test_term_arrives_after_the_epoch_or_immediately_without_support(local):
     assert told >= 1 and told - untold >= 0.5, (told, untold)
 
 
-def test_an_end_without_a_leave_is_a_death_and_with_one_it_is_none(local):
+def test_only_an_exit_without_leave_is_a_death(local):
     with local.start("-n", "3", WORKER, "attach", "0:leave", "0:exit:0",
                      "1:wait-left:0", "1:exit:0", "2:wait-dead:1") as job:
         finished = job.finish()
@@ -105,7 +105,7 @@ def test_a_report_reaches_every_rank_of_the_job(local):
         assert line in finished.texts_by_rank()[rank], finished
 
 
-def test_another_generation_has_another_page(local):
+def test_each_generation_has_a_new_status_page(local):
     script = (f'[ "$IVY_GENERATION" = 0 ] && exec {WORKER} attach 1:exit:7 wait-dead:1 sleep:60000; '
               f'exec {WORKER} attach segment:w,65536,2 leave')
     with local.start("--max-restarts", "1", "-n", "2", "bash", "-c", script,
@@ -167,7 +167,7 @@ def test_a_kill_on_another_host_is_seen_within_a_second(hosts, worker_on_hosts):
         assert at_ns - killed_at < seconds(1) * 1e9, (rank, (at_ns - killed_at) / 1e6, "ms")
 
 
-def test_a_host_that_is_cut_off_is_lost_to_the_ranks_of_the_others(hosts, worker_on_hosts):
+def test_ranks_of_other_hosts_see_that_a_cut_off_host_is_lost(hosts, worker_on_hosts):
     with hosts.start("-H", "node1,node2,node3", "--lease", "3", worker_on_hosts, "attach",
                      "1:sleep:60000", "wait-dead:1") as job:
         attached(job, 3)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's packages in a copy of this system that a mount makes (overlayfs): installed, used, upgraded under a running
-job, purged."""
+"""Installs, uses, upgrades during a job, and purges the Debian packages in a copy of this system (overlayfs)."""
 
 import contextlib
 import os
@@ -47,14 +46,14 @@ class Root:
                     "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", *command, **options)
 
     def written(self):
-        """The files of ours that the copy has and this system has not."""
+        """Returns ivyrun's files that exist in the copy but not in this system."""
         names = call("find", ".", "-type", "f", "-o", "-type", "l", cwd=self.changes).splitlines()
         return {name for name in names if "ivy" in name and not name.startswith(("./debs", "./root/.cache"))}
 
 
 @pytest.fixture(scope="module")
 def root(packages):
-    # On a file system of its own: the copy's own upper part may not lie in an overlay.
+    # On a separate file system, because the upper directory of an overlay may not be in an overlay.
     place = tempfile.mkdtemp(prefix="ivyroot.", dir="/dev/shm")
     path = f"{place}/root"
     for name in ("root", "upper", "work"):
@@ -77,7 +76,7 @@ def root(packages):
 
 
 def install(root):
-    """Installs all packages in a network of their own, which other programs of this machine do not listen in."""
+    """Installs all packages in a separate network namespace, where no other program of this machine listens."""
     return call("unshare", "--net", "sh", "-c", 'chroot "$0" sh -c "dpkg --install /debs/*.deb" > /dev/null && ss -Hltn',
                 root.path)
 
@@ -92,7 +91,7 @@ def processes_in(root):
     return found
 
 
-def test_they_are_whole(packages):
+def test_packages_have_no_state_and_no_service_scripts(packages):
     assert {name.split("_")[0] for name in os.listdir(packages)} == NAMES
     for package in packages.glob("*.deb"):
         listed = call("dpkg-deb", "--contents", str(package))
@@ -110,11 +109,11 @@ def test_lintian_finds_no_error(packages):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_from_installing_to_purging(root):
+def test_packages_are_installed_used_upgraded_and_purged(root):
     before = root.written()
     assert install(root) == ""
     assert processes_in(root) == []
-    # Neither enabled nor started: no link to an instance.
+    # The service is neither enabled nor started, so there is no link to an instance.
     assert not any(name.startswith("./etc/") for name in root.written()), root.written()
     said = root.run("ivyrun", "-n", "2", "/usr/bin/python3", "-B", "-c", WORLD)
     assert said.count("[0, 1] /usr/lib/ivyrun/python/ivycomm") == 2, said
@@ -127,7 +126,7 @@ def test_from_installing_to_purging(root):
 
 
 def upgrade_under_a_job(root):
-    """A job that is running while all packages are unpacked anew goes on to its end."""
+    """Reinstalls all packages during a job, which continues to its end."""
     mark = f"{root.path}/tmp/go"
     program = "while [ ! -e /tmp/go ]; do sleep 0.1; done; echo rank $RANK went on"
     job = subprocess.Popen(["chroot", root.path, "/usr/bin/env", "HOME=/root", "ivyrun", "-n", "2", "/bin/sh", "-c",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives on memory of devices under ivyrun, with the stand-ins of CUDA and NCCL: no GPU is needed."""
+"""Collectives on device memory under ivyrun, with stand-ins for CUDA and NCCL, so that no GPU is needed."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def test_memory_of_the_library_is_shared_with_nccl(local):
 
 
 @PLACES
-def test_arrays_that_only_speak_dlpack_are_lent_and_given_back(local, flags):
+def test_arrays_with_only_dlpack_are_used_and_released(local, flags):
     pytest.importorskip("numpy")
     done = run(local, flags, "lent")
     words = said(done)
@@ -62,17 +62,17 @@ def test_a_killed_rank_is_named_and_frees_the_device(local):
 
 
 @PLACES
-def test_survivors_go_on_with_nccl_in_a_smaller_world(local, flags):
+def test_survivors_continue_with_nccl_in_a_smaller_world(local, flags):
     done = run(local, ("--on-failure", "shrink", *flags), "shrunk")
     words = said(done)
     assert len(words) == (2 if "-n" in flags else 3), done
     assert all(word["says"] == "all equal" for word in words.values()), done
 
 
-# Where a broken NCCL is kept for a world of survivors, a world that grows cannot use it.
+# A communicator of NCCL that broke and was kept for a world of survivors cannot be used by a world that grows.
 @pytest.mark.parametrize("is_kept", ["0", "1"], ids=["new", "kept"])
 @PLACES
-def test_a_rank_that_was_started_again_computes_by_nccl_with_the_others(local, flags, is_kept):
+def test_a_restarted_rank_uses_nccl_with_the_others(local, flags, is_kept):
     done = run(local, ("--on-failure", "replace", "-x", f"IVY_NCCL_SHRINK={is_kept}", *flags), "grown")
     words, last = said(done), 2 if "-n" in flags else 3
     assert len(words) == last + 1, done
@@ -128,7 +128,7 @@ def test_a_problem_after_the_barrier_is_reported_on_all_ranks(local, flags):
         assert "make the unique id: unhandled system error" in word["says"], done
 
 
-def test_nccl_is_found_where_pip_has_put_it(local):
+def test_nccl_that_pip_installed_is_found(local):
     folder = os.path.join(local.directory, "packages", "nvidia", "nccl", "lib")
     os.makedirs(folder)
     library = os.path.join(folder, "libnccl.so.2")
@@ -144,19 +144,19 @@ TORCH = os.environ.get("IVY_TORCH_PYTHON") or os.path.join(REPOSITORY, "build/to
 
 @pytest.mark.long
 @pytest.mark.skipif(not os.path.exists(TORCH), reason="no torch 2.14 or newer: scripts/setup torch")
-def test_messages_that_torch_starts_together_are_one_group_of_nccls(local):
+def test_messages_that_torch_batches_are_one_nccl_group(local):
     done = local.run("-n", "3", *WITH_DOUBLES, "--python", TORCH, local.script("torch_device_messages.py"), limit=LIMIT)
     assert done.code == 0 and {lines[-1] for lines in done.texts_by_rank().values()} == {"all equal"}, done
 
 
 def test_ranks_that_hang_in_the_init_of_nccl_are_shown(local):
-    # What it leaves when it is killed goes with the test's folder.
+    # The files that a killed stand-in leaves are removed with the test's directory.
     folder = ("-x", f"NCCL_DOUBLE_DIR={local.directory}")
     with local.start("--stall-timeout", "1", "-n", "2", *WITH_DOUBLES, "-x", "NCCL_DOUBLE=hang_init", *folder, PYTHON,
                      local.script("comm_device.py"), "hangs") as job:
         job_id = job_of(job, 2)
         job.wait_for(rb"takes longer than --stall-timeout", limit=20)
-        # Both wait in short turns, so that one may be seen between two.
+        # Both ranks poll in short turns, so one of them may be seen between two turns.
         one = re.compile(r"ranks 0-1: NCCL says: the stand-in hangs\nNCCL's health service says: #0-0 .* Rank \d has status INIT .*\n"
                          r"ranks 0-1 \(host \S+\): main thread: .*\n"
                          r"(    .*\n)*    prepare_device \(")
@@ -172,7 +172,7 @@ def test_ranks_that_have_not_called_a_device_operation_are_named(local):
     late = (PYTHON, local.script("comm_device.py"), "late")
     with local.start("--stall-timeout", "2", "-n", "3", *WITH_DOUBLES, *late) as job:
         job_id = job_of(job, 3)
-        wait_until(lambda: re.search(absent, local.run_program(IVYCTL, "why", job_id).out.decode()), 20, "why says so")
+        wait_until(lambda: re.search(absent, local.run_program(IVYCTL, "why", job_id).out.decode()), 20, "ivyctl why names the rank")
         job.wait_for(rb"rank 2 did not enter all_reduce #3", limit=20)
         end(job)
 
@@ -187,12 +187,12 @@ def test_an_nccl_timeout_includes_its_health_service(local, flags):
         assert word["code"] == "DeadlineExceeded" and word["seconds"] < 2 + 3 * SLOW, done
         assert re.search(r"init timed out: not finished after .*; NCCL says: the stand-in hangs; also not finished: rank .*; NCCL's health "
                          r"service says: #0-0 \(\w+\) MISMATCH: .* has status INIT", word["says"]), done
-    # Asked once for all ranks, at the address that the launcher chose.
+    # The service is queried once for all ranks, at the address that the launcher chose.
     assert done.err_text.count("NCCL's health service (RAS) says:\n") + \
         done.out.decode().count("NCCL's health service (RAS) says:\n") == 1, done
 
 
-# Each host's other interface, to which there is no way from outside.
+# Each host's other interface, which the other hosts cannot reach.
 OTHER = "prb0"
 
 
@@ -210,10 +210,10 @@ def prepare_on_hosts(hosts, *flags):
 
 @pytest.mark.parametrize("route, why", [
     ((), "Network is unreachable"),
-    # A neighbour that nobody is: silence, as behind a firewall.
+    # The gateway does not exist, so there is no answer, as behind a firewall.
     (("via", "10.77.0.99"), "no answer within 2500 ms"),
 ], ids=["no_way", "silence"])
-def test_an_interface_that_others_do_not_reach_is_named(hosts, route, why):
+def test_an_unreachable_interface_is_named(hosts, route, why):
     try:
         for host in (2, 3):
             assert hosts.run_on(host, "ip", "link", "add", OTHER, "type", "veth", "peer", "name", "prb1").code == 0
@@ -235,7 +235,7 @@ def test_an_interface_that_others_do_not_reach_is_named(hosts, route, why):
                 hosts.run_on(host, "ip", "route", "del", f"10.99.{5 - host}.0/24")
 
 
-def test_interfaces_that_are_reached_are_no_hindrance(hosts):
+def test_reachable_interfaces_are_accepted(hosts):
     done, words = prepare_on_hosts(hosts)
-    # As far as NCCL's own init, which the stand-in cannot do without shared memory.
+    # The job gets as far as NCCL's own init, which the stand-in does not support without shared memory.
     assert all(": init: " in word["says"] and "cannot reach" not in word["says"] for word in words.values()), done

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accelerators: what is found, who sees what, what is refused. This machine has none: trees of files and a test double
-of NVML stand for hosts that do (device_trees.py). Workers are real, and say what they were given."""
+"""Accelerators: discovery, visibility for each worker, and rejected requests.
+
+This machine has no accelerators. Directory trees and a test double of NVML replace hosts that have some
+(device_trees.py). The workers are real and print their variables.
+"""
 
 import json
 import os
@@ -21,19 +24,19 @@ def tree(tmp_path):
 
 
 def variables(done):
-    """{rank: {name: value}} as the workers themselves say."""
+    """Returns {rank: {name: value}} as printed by the workers."""
     assert done.code == 0, done
     rows = done.texts_by_rank() or {0: done.out_lines}
     return {rank: dict(word.split("=", 1) for word in lines[0].split()) for rank, lines in rows.items()}
 
 
 def of_all(done, name):
-    """[value of rank 0, of rank 1, ...]; None where it is not set."""
+    """Returns the values of the variable in rank order, with None for ranks where it is not set."""
     ranks = variables(done)
     return [ranks[rank].get(name) for rank in sorted(ranks)]
 
 
-# ---- What is found ---------------------------------------------------------------------------------
+# ---- Discovery -------------------------------------------------------------------------------------
 
 def test_one_worker_for_each_of_eight(local, tree):
     host = trees.eight_gpus(tree)
@@ -43,7 +46,7 @@ def test_one_worker_for_each_of_eight(local, tree):
     assert of_all(done, "IVY_DEVICE_UUID") == trees.UUIDS
     assert of_all(done, "IVY_DEVICE_BDF") == [address for address, _, _ in trees.A100]
     assert of_all(done, "JAX_LOCAL_DEVICE_IDS") == [str(n) for n in range(8)]
-    assert of_all(done, "CUDA_VISIBLE_DEVICES") == [None] * 8, "torch's scripts see all"
+    assert of_all(done, "CUDA_VISIBLE_DEVICES") == [None] * 8, "torch's scripts do not see all devices"
     assert of_all(done, "CUDA_DEVICE_ORDER") == ["PCI_BUS_ID"] * 8
 
 
@@ -67,7 +70,7 @@ def test_device_files_are_enough_without_nvml(local, tree):
 
 @pytest.mark.parametrize("double, reason", [("crash", "ivy-probe exited before its answer was complete"),
                                             ("refuse", "nvmlInit: Driver/library version mismatch")])
-def test_a_broken_nvml_leaves_the_files(local, tree, double, reason):
+def test_devices_are_found_by_files_if_nvml_fails(local, tree, double, reason):
     environment = trees.eight_gpus(tree).environment()
     done = local.run("--dry-run", "/bin/true", env={**environment, "NVML_DOUBLE": double})
     assert done.code == 0 and b"1 host x 8 = 8 ranks" in done.out, done
@@ -91,7 +94,7 @@ def test_ctrl_c_does_not_wait_for_a_hanging_nvml(local, tree):
     assert done.code in (-signal.SIGINT, 130) and "interrupted by SIGINT" in done.own_text(), done
 
 
-def test_instances_are_seen_one_by_one(local, tree):
+def test_each_worker_sees_one_mig_instance(local, tree):
     host = trees.with_instances(tree)
     done = local.run(*SHOW, env=host.environment())
     uuids = ["MIG-1a2b3c4d-0000-5555-8888-000000000001", "MIG-1a2b3c4d-0000-5555-8888-000000000002",
@@ -102,22 +105,22 @@ def test_instances_are_seen_one_by_one(local, tree):
     assert "each sees its own MIG instance" in done.own_text(), done
 
 
-def test_amd(local, tree):
+def test_amd_devices_are_found(local, tree):
     host = trees.four_amd(tree)
     done = local.run("-B", "numpy", *SHOW, env=host.environment(nvml=False))
     assert of_all(done, "HIP_VISIBLE_DEVICES") == ["0", "1", "2", "3"]
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == [None] * 4
     assert of_all(done, "IVY_DEVICE_UUID")[1] == "GPU-1d2c3b4a59680001"
-    # Numbers of HIP count what ROCr leaves.
+    # HIP counts the devices that ROCr leaves visible.
     done = local.run("-B", "numpy", *SHOW, env=host.environment(nvml=False, ROCR_VISIBLE_DEVICES="3,1"))
     assert of_all(done, "HIP_VISIBLE_DEVICES") == ["0", "1"]
     assert of_all(done, "IVY_DEVICE_BDF") == ["0000:d0:00.0", "0000:c6:00.0"]
 
 
-def test_files_that_do_not_open(local, tree):
+def test_devices_that_cannot_be_opened_are_skipped(local, tree):
     host = trees.eight_gpus(tree, forbidden=(0, 1, 2, 6))
     done = local.run("-B", "numpy", *SHOW, env=host.environment())
-    # CUDA counts what it can open.
+    # CUDA counts only the devices that it can open.
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == ["0", "1", "2", "3"]
     assert of_all(done, "IVY_DEVICE_UUID") == [trees.UUIDS[n] for n in (3, 4, 5, 7)]
 
@@ -138,7 +141,7 @@ def test_devices_in_use_are_named(local, tree):
 
 
 def test_a_device_of_many_processes_is_in_use(local, tree):
-    """More than NVML is asked for at first."""
+    """The device has more processes than ivyrun's first NVML query makes room for."""
     host = trees.eight_gpus(tree)
     host.nvml[4:4] = [f"user {pid} {1 << 30}" for pid in range(4711, 4731)]
     done = local.run("/bin/true", env=host.environment())
@@ -146,8 +149,8 @@ def test_a_device_of_many_processes_is_in_use(local, tree):
 
 
 @pytest.mark.parametrize("file", ["nvidia0", "dxg"])
-def test_devices_are_found_by_dev_only(local, tree, file):
-    """A sandbox that hides /proc and /sys; WSL."""
+def test_devices_are_found_with_dev_only(local, tree, file):
+    """A sandbox may hide /proc and /sys, and WSL has no GPU there."""
     host = trees.Tree(tree)
     host.write(f"dev/{file}")
     host.nvml = [f"gpu {trees.A100[0][0]} {trees.UUIDS[0]} 0 0 NVIDIA A100-SXM4-40GB"]
@@ -174,7 +177,7 @@ def test_an_inherited_mask_is_mapped_through(local, tree, mask, uuids, own):
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == own.split()
     assert ("IVY-P017" in done.own_text()) == ("9" in mask.split(",")), done
     done = local.run("--label", "rank", *SHOW, env=environment)
-    assert of_all(done, "CUDA_VISIBLE_DEVICES") == [mask] * len(uuids), "torch's workers keep it"
+    assert of_all(done, "CUDA_VISIBLE_DEVICES") == [mask] * len(uuids), "torch's workers do not keep the mask"
     assert of_all(done, "IVY_DEVICE_ORDINAL") == [str(n) for n in range(len(uuids))]
 
 
@@ -198,12 +201,12 @@ def test_a_mask_by_x_counts_as_one_of_the_host(local, tree):
     assert of_all(done, "LOCAL_RANK") == ["0", "0"]
 
 
-def test_the_heads_mask_stays_here(hosts):
+def test_the_launchers_mask_is_not_sent_to_other_hosts(hosts):
     done = hosts.run("-H", "node2", "sh", "-c", 'echo "mask=$CUDA_VISIBLE_DEVICES"', env={"CUDA_VISIBLE_DEVICES": "3"})
     assert done.code == 0 and b"mask=\n" in done.out, done
 
 
-# ---- Who sees what ---------------------------------------------------------------------------------
+# ---- Visible devices -------------------------------------------------------------------------------
 
 def test_own_is_torchruns_virtual_local_rank(local, tree):
     done = local.run("-n", "4", "--virtual-local-rank", *SHOW, env=trees.eight_gpus(tree).environment())
@@ -215,13 +218,13 @@ def test_own_is_torchruns_virtual_local_rank(local, tree):
 
 @pytest.mark.parametrize("profile, sees_own", [("torch", False), ("jax", False), ("tensorflow", True), ("numpy", True),
                                                ("cupy", True), ("mpi", True)])
-def test_profiles(local, tree, profile, sees_own):
-    # Those that are not served yet are refused without it.
+def test_the_profile_decides_whether_workers_see_one_device(local, tree, profile, sees_own):
+    # Without --allow-singletons, profiles that are not supported yet are rejected.
     done = local.run("-n", "2", "-B", profile, "--allow-singletons", *SHOW, env=trees.eight_gpus(tree).environment())
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == (["0", "1"] if sees_own else [None, None])
 
 
-def test_several_for_each(local, tree):
+def test_each_worker_gets_several_devices(local, tree):
     environment = trees.eight_gpus(tree).environment()
     done = local.run("--gpus_per_proc", "2", *SHOW, env=environment)
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == ["0,1", "2,3", "4,5", "6,7"]
@@ -237,13 +240,13 @@ def test_own_numbers_do_not_depend_on_cudas_order(local, tree):
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == trees.UUIDS[:2]
 
 
-def test_another_vendors_variable(local):
+def test_device_env_sets_the_variable_of_another_vendor(local):
     done = local.run("-n", "2", "--gpus_per_proc", "2", "--oversubscribe", "--device-env", "ASCEND_RT_VISIBLE_DEVICES",
                      *SHOW)
     assert of_all(done, "ASCEND_RT_VISIBLE_DEVICES") == ["0,1", "2,3"]
 
 
-def test_pretended_hosts_divide_and_share(local, tree):
+def test_simulated_hosts_divide_or_share_devices(local, tree):
     environment = trees.eight_gpus(tree).environment()
     done = local.run("--fake-hosts", "2", *SHOW, env=environment)
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == ["0,1,2,3"] * 4 + ["4,5,6,7"] * 4
@@ -298,7 +301,7 @@ AFFINITY = ("/usr/bin/python3", "-c",
 def test_workers_are_bound_to_their_share(local):
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:
-        pytest.skip("this machine lets us use one processor")
+        pytest.skip("only one processor may be used on this machine")
     done = local.run("-n", "2", "--bind-to", "core", "--report-bindings", *AFFINITY)
     shares = [json.loads(lines[0]) for _, lines in sorted(done.texts_by_rank().items())]
     assert shares[0][0] + shares[1][0] == allowed and shares[0][0] and shares[1][0], done
@@ -308,7 +311,7 @@ def test_workers_are_bound_to_their_share(local):
     assert [json.loads(lines[0])[0] for lines in done.texts_by_rank().values()] == [allowed] * 2
 
 
-def test_the_probe_travels_with_the_node(hosts):
+def test_the_probe_is_sent_with_ivy_node(hosts):
     done = hosts.run("-H", "node2", "--nproc_per_node", "2", "--bind-to", "core", *AFFINITY)
     assert done.code == 0, done
     shares = [json.loads(lines[0])[0] for _, lines in sorted(done.texts_by_rank().items())]
@@ -329,7 +332,7 @@ def test_workers_are_bound_near_the_accelerators_by_default(local, tree):
     assert b"bound to the cores near their accelerators" in done.out, done
     rows = {line.split()[0]: line for line in done.out.decode().splitlines() if "0000:" in line}
     assert "48-63,176-191  3" in rows["0"] and "16-31,144-159  1" in rows["3"], done
-    assert "  any  " in rows["5"], "what is near to it may not be used"
+    assert "  any  " in rows["5"], "the processors near this accelerator may not be used, so any are"
     done = local.run("--dry-run", "--bind-to", "none", "/bin/true", env=host.environment())
     assert b"bound to" not in done.out and b"48-63" not in done.out, done
 
@@ -345,7 +348,7 @@ def test_explain_env(local, tree):
     assert rows["MODE"].split()[-1] == "-x", done
     assert "accelerators" in rows["CUDA_VISIBLE_DEVICES"], done
     assert b"removed from every worker: " in done.out and b"PMI_RANK" in done.out, done
-    # What the host's supervisor sets for MPI programs.
+    # The host's supervisor sets these for MPI programs.
     assert "PMI-1" in rows["PMI_RANK"] and "PMI_SIZE=2" in rows["PMI_SIZE"] and "PMIx" in rows["PMIX_RANK"], done
     alone = local.run("--explain-env", "-n", "2", "--allow-singletons", "true")
     assert alone.code == 0 and b"PMI_SIZE" not in alone.out, alone

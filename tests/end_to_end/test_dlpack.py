@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ivycomm.dlpack: what other frameworks lend is read where it lies and given back once; wrong capsules are refused."""
+"""ivycomm.dlpack: memory of other frameworks is used without a copy and released once; invalid capsules are rejected."""
 
 import ctypes
 import gc
@@ -21,7 +21,7 @@ FLOAT, INT, BOOL = 2, 0, 6
 
 
 class Producer:
-    """Lends an array by a capsule of its own making and counts how often it is given back."""
+    """Exports an array in a capsule that it makes itself and counts how often the capsule is released."""
 
     def __init__(self, array, version=(1, 0), flags=0, type_=(FLOAT, 32, 1), device=(1, 0), strides=True, offset=0):
         self.array, self.version, self.device, self.given_back, self.asked = array, version, device, 0, []
@@ -60,14 +60,14 @@ GRID = numpy.arange(12, dtype="f4").reshape(3, 4)
 @pytest.mark.parametrize("array", [GRID, GRID.T, GRID[::-1, ::2], GRID[1:2], numpy.asarray(GRID[2, 1]), GRID[:0]],
                          ids=["dense", "transposed", "reversed", "a row", "0-d", "empty"])
 @pytest.mark.parametrize("version", [None, (1, 0), (1, 9)], ids=["old", "1.0", "1.9"])
-def test_a_view_is_given_back_once_after_its_last_view(array, version):
+def test_memory_is_released_once_after_the_last_view(array, version):
     producer = Producer(array, version)
     got, writable = dlpack.view(producer)
     assert numpy.array_equal(got, array) and got.dtype == "f4" and got.shape == array.shape
     assert writable == (version is not None) and got.flags.writeable == writable
     if array.size:
         part = got[..., None]
-        assert part.__array_interface__["data"][0] == array.__array_interface__["data"][0], "it is no copy"
+        assert part.__array_interface__["data"][0] == array.__array_interface__["data"][0], "the view is a copy"
         del got
         gc.collect()
         assert producer.given_back == 0
@@ -77,7 +77,7 @@ def test_a_view_is_given_back_once_after_its_last_view(array, version):
     assert producer.asked == ([{"max_version": (1, 1)}, {}] if version is None else [{"max_version": (1, 1)}])
 
 
-def test_memory_that_may_not_be_written():
+def test_read_only_memory_is_not_writable():
     got, writable = dlpack.view(Producer(GRID, flags=1))
     assert not writable and not got.flags.writeable
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README and docs/: what they tell people to type is what the programs take."""
+"""README and docs/: the programs accept the documented commands and flags."""
 
 import concurrent.futures
 import glob
@@ -14,7 +14,7 @@ from launching import BIN, REPOSITORY, seconds
 
 PROGRAMS = ("ivyrun", "ivyctl", "ivy-agent", "ivy-rendezvous")
 PAGES = [os.path.join(REPOSITORY, "README.md"), *sorted(glob.glob(os.path.join(REPOSITORY, "docs/**/*.md"), recursive=True))]
-# Made from the tables themselves, or about what is no flag of ours.
+# Pages that are generated from the tables or describe flags of other programs.
 MADE = ("flags.md", "coming-from.md", "when-it-fails.md", "CHANGELOG.md")
 BROKEN = """import os
 if os.environ["RANK"] == "3":
@@ -25,7 +25,7 @@ time.sleep(60)
 
 
 def typed(page):
-    """The command lines of a page, in indented blocks (with or without a prompt) and between backquotes."""
+    """Yields the command lines of a page, in indented blocks (with or without a prompt) and between backquotes."""
     with open(page, encoding="utf-8") as file:
         text = re.sub(r"\\\\\n\s*", " ", file.read())
     for line in text.splitlines():
@@ -36,12 +36,12 @@ def typed(page):
         yield command
 
 
-# It takes the flags of ivyrun too.
+# It accepts the flags of ivyrun, too.
 DOCTOR = "ivyctl doctor"
 
 
 def own_flags(line):
-    """The flags before the program that is launched."""
+    """Returns the name of the program and its flags up to the program that it launches."""
     try:
         words = shlex.split(line, comments=True)
     except ValueError:
@@ -52,7 +52,7 @@ def own_flags(line):
             break
         if word.startswith("--"):
             flags.append(re.split(r"[=\[]", word)[0].replace("_", "-"))
-        # What follows is the app's.
+        # The following arguments belong to the app.
         if word == "--app":
             break
     return DOCTOR if " ".join(words[:2]) == DOCTOR else words[0], flags
@@ -66,7 +66,7 @@ def known():
                               timeout=seconds(20))
         assert said.returncode == 0, said
         flags[program] = set(re.findall(r"--[a-z][a-z0-9-]*", said.stdout)) | {"--help", "--version", "--generate", "--resume"}
-    # A script of its own; its help lists all verbs.
+    # `ivy-agent cert` has its own help, which lists all of its commands.
     certificates = subprocess.run([os.path.join(BIN, "ivy-agent"), "cert", "--help"], capture_output=True, text=True,
                                   timeout=seconds(20))
     flags["ivy-agent"] |= set(re.findall(r"--[a-z][a-z0-9-]*", certificates.stdout))
@@ -82,14 +82,14 @@ def test_documented_flags_are_accepted(page, known):
     assert wrong == [], "\n".join(wrong)
 
 
-# What stands for something of the reader's, for any number of words, or for what a command prints.
+# Placeholders for the reader's own values, for any number of arguments, or for the output of a command.
 PLACEHOLDER = re.compile(r"^\$\(|^[A-Z][A-Z0-9_]*$|\.\.\.|…|\[flags\]|/[A-Z]+/|^-B/")
-# Where a descriptor has to be open, or a shell goes on in the next line.
+# Lines that need an open descriptor or continue in the next line.
 NOT_BY_ITSELF = ("fd:3", "\\")
 
 
 def whole_commands():
-    """The words behind `ivyrun` of each line that can be typed as it stands, up to what a shell does with it."""
+    """Returns the arguments of each `ivyrun` line that can be typed unchanged, up to the first shell operator."""
     found = {}
     for page in PAGES:
         if os.path.basename(page) in MADE:
@@ -100,7 +100,7 @@ def whole_commands():
             words = shlex.split(line, comments=True)[1:]
             if any(PLACEHOLDER.search(word) or word in NOT_BY_ITSELF for word in words):
                 continue
-            if len(words) == 1 and words[0].startswith("-"):  # A flag that is spoken of.
+            if len(words) == 1 and words[0].startswith("-"):  # The text only mentions a flag.
                 continue
             end = next((at for at, word in enumerate(words) if re.match(r"\d*>|\||&&|;", word)), len(words))
             found.setdefault(tuple(words[:end]), os.path.basename(page))
@@ -108,7 +108,7 @@ def whole_commands():
 
 
 def test_documented_commands_work_unchanged(local):
-    """Each is run where its hosts and tools are missing: what it says of them is not that it was typed wrongly."""
+    """Runs each command without its hosts and tools. It may fail because of them, but not with a usage error."""
     for name in ("train.py", "analyse.py", "ask.py", "main.py", "train_mpi4py.py"):
         local.file(name, "print('ran')\n")
     local.file("run.sh", "#!/bin/sh\necho ran\n", 0o755)
@@ -130,7 +130,7 @@ def test_the_readme_is_short():
     assert len(lines) <= 90 and max(map(len, lines)) <= 120
 
 
-def test_the_failure_of_the_readme(local):
+def test_the_failure_in_the_readme_is_reported(local):
     local.file("train.py", BROKEN)
     done = local.run("--fake-hosts", "3", "--nproc_per_node", "2", "train.py")
     assert done.code == 1, done
@@ -140,7 +140,7 @@ def test_the_failure_of_the_readme(local):
         assert re.search(line, done.err_text), line
 
 
-def test_the_daily_lines_of_the_readme(local):
+def test_the_everyday_commands_in_the_readme_work(local):
     local.file("train.py", "import os; print('rank', os.environ['RANK'])")
     done = local.run("--nproc_per_node", "8", "train.py")
     assert done.code == 0 and done.out.count(b"rank ") == 8, done
@@ -152,7 +152,7 @@ def test_the_daily_lines_of_the_readme(local):
     assert done.code == 0 and "fake3" in done.err_text + done.out.decode(), done
 
 
-def test_tests_that_pages_name_are_there():
+def test_tests_that_pages_name_exist():
     """Files, or functions in them; also in the READMEs of the tests."""
     programs = glob.glob(os.path.join(REPOSITORY, "tests/**/*.py"), recursive=True)
     there = {os.path.basename(path)[:-len(".py")] for path in programs}
@@ -174,7 +174,7 @@ def test_exit_codes_are_documented():
         return {int(code) for text in lists for code in text.split(", ")}
 
     with open(os.path.join(REPOSITORY, "proto/contract/exit_code.h"), encoding="utf-8") as file:
-        own = codes(re.findall(r"int kExit\w+ = (\d+);", file.read())) - {1}  # 1: ivyrun's other programs.
+        own = codes(re.findall(r"int kExit\w+ = (\d+);", file.read())) - {1}  # Only ivyrun's other programs use 1.
     with open(os.path.join(REPOSITORY, "docs/endings-and-exit-codes.md"), encoding="utf-8") as file:
         page = codes(re.findall(r"^\| (\d+(?:, \d+)*) \|", file.read(), re.MULTILINE))
     said = subprocess.run([os.path.join(BIN, "ivyrun"), "--help", "all"], capture_output=True, text=True,
@@ -184,7 +184,7 @@ def test_exit_codes_are_documented():
     assert codes(re.findall(r"(?:\n|  )(\d+(?:, \d+)*) ", listed)) == page, listed
 
 
-# A shell may expand what stands in brackets: zsh ends with an error where no file has such a name.
+# A shell may expand brackets: zsh fails if no file has a matching name.
 BARE_BRACKETS = re.compile(r"""(?:-H|--hosts?|--include|--exclude)[ =](?![\[<])[^\s'"\]]*\w\[[0-9]""")
 
 
@@ -197,9 +197,9 @@ def test_host_ranges_are_quoted():
     assert [line for line in lines if BARE_BRACKETS.search(line)] == []
 
 
-# What it says, and how it is said here: "You have no running jobs on this host."
+# Phrases that are not plain English. Instead of "no job of yours", for example: "You have no running jobs on this host."
 FOREIGN = re.compile(r"\bno [a-z]+ of yours\b|\b(?:store|agent|job|port)s? of ivyrun's\b|jobs are found on")
-# "X is not a transport", in all that people who launch jobs and run agents read; "there is no such host" is English.
+# Messages to users of ivyrun and to administrators of agents: "X is not a transport". "There is no such host" is English.
 IS_NO = re.compile(r"(?<!there )\bis no (?!longer\b)[a-z]+", re.I)
 READ_BY_USERS = ("launcher/", "agent/daemon/", "agent/node/")
 

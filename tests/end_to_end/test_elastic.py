@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--nnodes MIN:MAX: a job that starts without hosts that do not come up, and goes on without those that it
-loses; the first one included."""
+"""--nnodes MIN:MAX: a job starts without hosts that do not start in time, and continues without hosts that it loses,
+even the first one."""
 
 import os
 import re
@@ -13,14 +13,14 @@ from launching import wait_until
 needs_torch = pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packages/torch"),
                                  reason="python3-torch is not installed")
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
-# A lost host's workers are given its lease and their grace before the others go on.
+# Before the job continues, the workers of a lost host have the lease and their grace period to end.
 SHORT = ("--lease", "3s", "--shutdown-timeout", "1")
 LINE = re.compile(r"attempt (\d+) \((\d+)\): rank (\d+) of (\d+), local (\d+), node (\d+) of (\d+), met (\d+) "
                   r"at (\S+)")
 
 
 def people(done_or_text):
-    """{(attempt, rank): (world, local, node, nodes, met, address)} of everything that was said."""
+    """Returns {(attempt, rank): (world, local, node, nodes, met, address)} for all lines of the output."""
     text = done_or_text if isinstance(done_or_text, str) else done_or_text.out.decode()
     found = {}
     for attempt, generation, rank, *rest in LINE.findall(text):
@@ -31,7 +31,7 @@ def people(done_or_text):
 
 
 def hosts_of(done, attempt):
-    """Which host each rank of an attempt was on."""
+    """Returns the host of each rank of an attempt."""
     return {rank: host for rank, host, text in labelled(done) if text.startswith(f"attempt {attempt} ")}
 
 
@@ -46,15 +46,15 @@ def kill_supervisor(launcher, host):
 
 
 def fake_supervisors(local):
-    """Supervisors of pretended hosts, in the order of their numbers."""
+    """Returns the supervisors of simulated hosts, ordered by the number of the host."""
     found = [process for process in local.processes() if process.name.startswith(b"ivy-supervis")]
     return sorted(found, key=lambda process: process.pid)
 
 
-# ---- Who comes up -----------------------------------------------------------------------------------
+# ---- The start --------------------------------------------------------------------------------------
 
-def test_a_host_never_comes_up(anyone):
-    """It is off: the job starts with the others within --start-timeout, and says who is missing and why."""
+def test_a_job_starts_without_a_missing_host(anyone):
+    """The host is off. The job starts with the others within --start-timeout and reports the missing host and the reason."""
     anyone.bed.power_off(3)
     go = anyone.file("go")
     done = anyone.run("-H", "node2,node3,node4", "--nnodes", "2:3", "--nproc_per_node", "2", "--start-timeout",
@@ -70,7 +70,7 @@ def test_a_host_never_comes_up(anyone):
 
 
 def test_an_unreachable_first_host_is_reported(hosts):
-    """A port that refuses is known at once: nobody waits for --start-timeout, and node3 has the store."""
+    """A refused connection is known immediately, so the job does not wait for --start-timeout. node3 runs the store."""
     go = hosts.file("go")
     done = hosts.run("-H", "node2:port=2299,node3,node4", "--nnodes", "2:3", "--start-timeout", "60s",
                      hosts.script("meet_peers.py"), go, limit=25)
@@ -80,7 +80,7 @@ def test_an_unreachable_first_host_is_reported(hosts):
     assert sorted(met) == [(0, 0), (0, 1)] and {entry[5] for entry in met.values()} == {"10.77.0.3"}, done
 
 
-def test_too_few_come_up(hosts):
+def test_too_few_hosts_start(hosts):
     hosts.bed.power_off(3)
     done = hosts.run("-H", "node2,node3,node4:port=2299", "--nnodes", "2:3", "--start-timeout", "4s", "true",
                      limit=40)
@@ -95,7 +95,7 @@ def test_one_number_needs_every_host(hosts):
     assert "--nnodes" not in done.err_text, done
 
 
-# ---- Who is lost ------------------------------------------------------------------------------------
+# ---- Lost hosts -------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("how", ["cut", "power_off"])
 def test_a_host_is_lost(hosts, how):
@@ -105,7 +105,7 @@ def test_a_host_is_lost(hosts, how):
         run.wait_for(r"attempt 0 ", count=6)
         getattr(hosts.bed, how)(3)
         run.wait_for(r"attempt 1 \(1\): rank", 40, count=4)
-        # The lost host has ended its workers itself: nobody could tell it.
+        # The lost host must stop its workers itself, because no message can reach it.
         if how != "power_off":
             assert not hosts.processes(3, "ivy-supervisor") and not hosts.processes(3, "python3")
         hosts.file("go")
@@ -122,7 +122,7 @@ def test_a_host_is_lost(hosts, how):
 
 
 def test_a_host_that_shuts_down_in_order(hosts):
-    """As when its agent drains or systemd ends what runs there: its supervisor is asked to end."""
+    """The supervisor gets TERM, as when its agent drains or systemd stops the host's services."""
     script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
     with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", script, go, env=QUICKLY) as run:
         run.wait_for(r"attempt 0 ", count=3)
@@ -152,7 +152,7 @@ def test_a_lost_host_that_returns_is_ignored(hosts):
 
 
 def test_the_first_host_is_lost(anyone):
-    """Store and MASTER_ADDR move to the next one, which becomes the host of rank 0."""
+    """The store and MASTER_ADDR move to the next host, which becomes the host of rank 0."""
     script, go = anyone.script("meet_peers.py"), f"{anyone.directory}/go"
     with anyone.start(*SHORT, "-H", "node3,node2,node4", "--nnodes", "2:3", script, go, env=QUICKLY) as run:
         run.wait_for(r"attempt 0 ", count=3)
@@ -168,7 +168,7 @@ def test_the_first_host_is_lost(anyone):
     assert {met[1, rank] for rank in range(2)} == {(2, 0, 0, 2, 2, "10.77.0.2"), (2, 0, 1, 2, 2, "10.77.0.2")}
 
 
-def test_one_after_the_other_until_too_few_are_left(hosts):
+def test_hosts_are_lost_until_too_few_are_left(hosts):
     script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
     with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", script, go, env=QUICKLY) as run:
         run.wait_for(r"attempt 0 ", count=3)
@@ -178,7 +178,7 @@ def test_one_after_the_other_until_too_few_are_left(hosts):
         done = run.finish(40)
     assert done.code == 121, done
     assert "error[IVY-R006]: host node3 was lost" in done.err_text, done
-    # Hosts with the same reason are said as one range.
+    # Hosts with the same reason are printed as one range.
     without = r"(node3 \(.*\), node4 \(.*\)|node\[3-4\] \(.*\))"
     assert re.search(rf"1 of 3 hosts \(--nnodes 2:3\), without {without}: too few", done.err_text), done
     assert re.search(r"  attempt 1 of 2: host node4 was lost", done.err_text), done
@@ -186,7 +186,7 @@ def test_one_after_the_other_until_too_few_are_left(hosts):
 
 
 def test_two_nodes_lost_together_cost_one_restart(hosts):
-    """Both are missed in the same attempt, and one restart is enough."""
+    """Both hosts are lost in the same attempt, so one restart is enough."""
     script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
     with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "1:3", script, go, env=QUICKLY) as run:
         run.wait_for(r"attempt 0 ", count=3)
@@ -202,7 +202,7 @@ def test_two_nodes_lost_together_cost_one_restart(hosts):
 
 
 def test_a_host_is_lost_between_two_attempts(hosts):
-    """While the store of the next generation waits for its time, its host goes: it is planned anew."""
+    """The host that should run the next generation's store is lost during the pause. The generation is planned again."""
     script = hosts.file("work.sh", "[ $IVY_GENERATION = 2 ] && exit 0\n"
                         "[ $IVY_GENERATION$RANK = 01 ] && sleep 1 && exit 3; echo up $IVY_GENERATION $WORLD_SIZE; "
                         "[ $IVY_GENERATION = 1 ] && exit 0; sleep 600\n")
@@ -218,7 +218,7 @@ def test_a_host_is_lost_between_two_attempts(hosts):
 
 
 def test_a_worker_that_fails_counts_and_a_lost_host_does_not(hosts):
-    """One restart is allowed: the loss does not use it up, the first failure does, the second is the end."""
+    """One restart is allowed. The lost host does not use it up, the first failure does, and the second failure ends the job."""
     script = hosts.file("work.sh", "echo up $IVY_GENERATION; [ $IVY_GENERATION = 0 ] && sleep 600\n"
                         "while ! test -e " + hosts.directory + "/fail$IVY_GENERATION; do sleep 0.05; done\n"
                         "[ $RANK = 0 ] && exit $((40 + IVY_GENERATION)); sleep 600\n")
@@ -236,8 +236,8 @@ def test_a_worker_that_fails_counts_and_a_lost_host_does_not(hosts):
     assert "from rank 0 at attempt 3 of 3" in done.err_text, done
 
 
-def test_workers_that_die_of_the_lost_host_are_not_the_cause(hosts):
-    """The supervisor's end takes its worker along; its peer sees the connection break, and fails."""
+def test_workers_that_fail_because_of_a_lost_host_are_not_the_cause(hosts):
+    """The supervisor is killed and its worker with it. The other worker loses its connection and fails."""
     script = hosts.file("peer.py", (
         "import os, socket, sys, time\n"
         "rank, world, attempt = (int(os.environ[n]) for n in ('RANK', 'WORLD_SIZE', 'IVY_GENERATION'))\n"
@@ -258,7 +258,7 @@ def test_workers_that_die_of_the_lost_host_are_not_the_cause(hosts):
     assert "attempt 1 of 2 failed: the supervisor on host node3 was lost" in done.err_text, done
 
 
-def test_ctrl_c_while_a_lost_host_is_waited_for(hosts):
+def test_ctrl_c_during_the_wait_for_a_lost_host(hosts):
     script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
     with hosts.start("--lease", "3s", "--shutdown-timeout", "20", "-H", "node2,node3", "--nnodes", "1:2", script,
                      go) as run:
@@ -275,7 +275,7 @@ def test_ctrl_c_while_a_lost_host_is_waited_for(hosts):
 
 @needs_torch
 def test_torch_continues_from_its_checkpoint_on_fewer_hosts(hosts):
-    """The host of rank 0, which held torch's store, is lost."""
+    """The host of rank 0, which ran torch's store, is lost."""
     user = hosts.as_user("ivyuser")
     with user.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", user.script("elastic.py"),
                     f"{user.directory}/checkpoint", "6", "wait", env=QUICKLY) as run:
@@ -292,8 +292,8 @@ def test_torch_continues_from_its_checkpoint_on_fewer_hosts(hosts):
 
 # ---- On one machine, and by agents ------------------------------------------------------------------
 
-def test_pretended_hosts(local):
-    """The supervisor of the first one is killed: the others go on, and the store with them."""
+def test_simulated_hosts(local):
+    """The supervisor of the first host is killed. The other hosts continue, and the store runs on one of them."""
     script, go = local.script("meet_peers.py"), os.path.join(local.directory, "go")
     with local.start("--fake-hosts", "3", "--nnodes", "1:3", "--nproc_per_node", "2", "--log-dir", "logs", script,
                      go, env=QUICKLY) as run:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a job ends: the truth about the first cause, within its bounds, with nothing left anywhere.
+"""How a job ends: the first cause is reported correctly, in time, and nothing is left on any host.
 
-`anyone` runs a test twice: as root, whose workers live in a cgroup, and as an ordinary user, whose
-workers do not.
+`anyone` runs a test twice: as root, with the workers in a cgroup, and as an ordinary user, without a cgroup.
 """
 
 import contextlib
@@ -45,7 +44,7 @@ def test_exit_code_and_cause(anyone):
     text = done.own_text()
     assert re.search(r"rank 1 failed first .*node2.*pid \d+.*exit 7", text), done
     assert "IVY-R001" in text, done
-    assert "reason" in text, "the last lines of its standard error stand in the summary"
+    assert "reason" in text, "the summary lacks the last lines of the rank's standard error"
     assert done.took < seconds(5), done.took
 
 
@@ -63,7 +62,7 @@ def test_the_traceback_needs_no_decorator(local):
     assert re.search(r"rank 2 failed first", summary), done
     assert "Traceback (most recent call last)" in summary, done
     assert "in compute" in summary and "ValueError: the answer is not 41" in summary, done
-    assert re.search(r"\b3 (other|others)\b", summary), "the others are folded into one line"
+    assert re.search(r"\b3 (other|others)\b", summary), "the other ranks are not in one line"
 
 
 def test_a_traceback_that_was_just_printed_is_not_repeated(local):
@@ -75,7 +74,7 @@ def test_a_traceback_that_was_just_printed_is_not_repeated(local):
 
 
 def test_a_victim_is_not_the_cause(local):
-    """Rank 0 dies of our own TERM with a code of its own, later; rank 1 was the first."""
+    """Rank 1 fails first. Rank 0 exits later with another code, because of ivyrun's TERM."""
     done = local.run("-n", "2", "sh", "-c", "if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; "
                      "trap 'exit 9' TERM; while :; do sleep 0.1; done")
     assert done.code == 3, done
@@ -88,7 +87,7 @@ def test_a_rank_that_had_finished_before_is_named(local):
     assert re.search(r"before: rank 1 had exited with code 0, 0\.\d s earlier", done.err_text), done
 
 
-def test_ranks_that_outlast_one_that_exited_well_are_named_once(local):
+def test_ranks_that_outlast_a_successful_rank_are_named_once(local):
     hurry = {"IVY_TEST_REMAINING_PATIENCE": "1s"}
     with local.start("-n", "3", "sh", "-c", "[ $RANK = 0 ] && exit 0; exec sleep 9999", env=hurry) as job:
         job.wait_for(r"ivyrun: note: rank 0 exited with code 0, ranks 1-2 still run, and no rank has exited for 1 s. "
@@ -115,7 +114,7 @@ def test_ranks_that_exit_soon_after_another_are_not_named(local):
     assert (done.code, done.err) == (0, b""), done
 
 
-def test_a_job_whose_last_rank_waits_for_an_exited_one_can_be_ended(local):
+def test_a_job_whose_last_rank_waits_for_an_exited_rank_can_be_stopped(local):
     done = local.run("--stall-timeout", "1", "--on-stall", "stop", "-n", "2", "sh", "-c",
                      "[ $RANK = 0 ] && exit 0; exec sleep 9999", limit=60)
     assert done.code == 123, done
@@ -123,9 +122,9 @@ def test_a_job_whose_last_rank_waits_for_an_exited_one_can_be_ended(local):
 
 
 def test_other_candidates_are_shown(local):
-    """Two ranks fail by themselves: the first is the cause, the second is named too.
+    """Two ranks fail independently: the first one is the cause, and the second one is also named.
 
-    ivyrun is stopped meanwhile, so that its stop order cannot come between the two.
+    ivyrun is stopped during both failures, so that it cannot stop the second rank after the first failure.
     """
     with local.start("-n", "3", "sh", "-c", "echo begun; sleep 1; [ $RANK = 0 ] && exit 5; "
                      "sleep 0.5; [ $RANK = 2 ] && exit 6; sleep 60") as run:
@@ -139,8 +138,8 @@ def test_other_candidates_are_shown(local):
     assert re.search(r"rank 2 .*exit 6", done.own_text()), done
 
 
-def test_workers_that_ignore_everything(anyone):
-    """TERM, then KILL after the grace: daemons, sessions and pipes held open do not help them."""
+def test_workers_that_ignore_term_are_killed(anyone):
+    """Workers get TERM, then KILL after the grace period. Daemons, new sessions and open pipes do not protect them."""
     worker = ("sh", "-c", f"[ $RANK = 2 ] || exec /usr/bin/python3 {anyone.script('stubborn.py')}; "
               "sleep 1.5; exit 4")
     done = anyone.run(*THREE, *worker)
@@ -149,16 +148,16 @@ def test_workers_that_ignore_everything(anyone):
     anyone.wait_clean(1)
 
 
-def test_a_worker_ends_though_its_daemon_holds_the_pipes(anyone):
-    """The end of the worker is the end of its process, not of its output."""
+def test_a_worker_ends_although_its_daemon_holds_the_pipes(anyone):
+    """A worker ends when its process exits, even if its output is still open."""
     done = anyone.run("-H", "node1,node2", anyone.script("stubborn.py"), "leave")
     assert done.code == 0, done
     assert done.took < seconds(2 + GRACE + 3), done.took
     anyone.wait_clean(1)
 
 
-def test_a_worker_whose_main_thread_has_left(anyone):
-    """The kernel calls such a process a zombie; it lives, and is ended as every other."""
+def test_a_worker_without_its_main_thread_is_stopped(anyone):
+    """The kernel shows such a process as a zombie. It still runs and must be stopped like any other process."""
     worker = ("sh", "-c", "[ $RANK = 1 ] || exec /usr/bin/python3 "
               f"{anyone.script('leave_main_thread.py')}; sleep 1.5; exit 4")
     done = anyone.run("-H", "node1,node2", *worker)
@@ -168,14 +167,14 @@ def test_a_worker_whose_main_thread_has_left(anyone):
     anyone.wait_clean(1)
 
 
-def test_an_orphan_whose_main_thread_has_left(anyone):
+def test_an_orphan_without_its_main_thread_is_stopped(anyone):
     done = anyone.run("-H", "node1,node2", anyone.script("leave_main_thread.py"), "grandchild")
     assert done.code == 0, done
     anyone.wait_clean(1)
 
 
 def test_out_of_memory(anyone):
-    """The kernel ends rank 1; the summary says why, not only SIGKILL."""
+    """The kernel kills rank 1. The summary gives the reason and not only SIGKILL."""
     if anyone.bed.memory_v1 is None:
         pytest.skip("this machine has no v1 memory cgroup to limit a host with")
     limit = os.path.join(anyone.bed.memory_v1, anyone.bed.prefix, "node2/memory.limit_in_bytes")
@@ -191,7 +190,7 @@ def test_out_of_memory(anyone):
     assert re.search(r"out of memory|out-of-memory|OOM", done.own_text()), done
 
 
-def test_a_helper_that_was_killed_for_memory_explains_no_later_kill(hosts):
+def test_a_helper_killed_for_memory_does_not_explain_a_later_kill(hosts):
     if hosts.bed.memory_v1 is None:
         pytest.skip("this machine has no v1 memory cgroup to limit a host with")
     limit = os.path.join(hosts.bed.memory_v1, hosts.bed.prefix, "node2/memory.limit_in_bytes")
@@ -207,7 +206,7 @@ def test_a_helper_that_was_killed_for_memory_explains_no_later_kill(hosts):
     assert not re.search(r"out of memory|out-of-memory|OOM", done.own_text()), done
 
 
-# ---- one of ours ends ----------------------------------------------------------------------------
+# ---- a program of ivyrun is killed ----------------------------------------------------------------
 
 def test_launcher_killed(anyone):
     with stubborn(anyone, *THREE) as run:
@@ -253,14 +252,14 @@ def test_supervisor_or_warden_killed(anyone, role, host):
 
 
 def session_sshd(hosts, number):
-    """The processes of sshd that carry connections of ours, not the listening one."""
+    """Returns the processes of sshd that carry ivyrun's connections, without the listening process."""
     init = hosts.bed.init_pid(number)
     return [process.pid for process in leftovers.processes_of(init)
             if process.words().startswith("sshd: root")]
 
 
-def test_the_connection_is_lost_and_dialled_again(hosts):
-    """The carrying sshd is killed: no line is lost or doubled, and the job does not notice."""
+def test_a_lost_connection_is_dialled_again(hosts):
+    """The sshd that carries the connection is killed. No line is lost or repeated, and the job continues."""
     with hosts.start("-H", "node1,node2", hosts.script("counter.py"), "50", "0.1") as run:
         run.wait_for("count 5", count=2)
         for pid in session_sshd(hosts, 2):
@@ -281,7 +280,7 @@ def test_a_short_cut_loses_nothing(hosts):
     assert done.texts_by_rank()[1] == [f"count {number}" for number in range(60)], done
 
 
-# ---- somebody asks -------------------------------------------------------------------------------
+# ---- the user stops the job ----------------------------------------------------------------------
 
 def test_ctrl_c_once_is_graceful(anyone):
     with anyone.on_terminal(anyone.ivyrun(), "--dedup=false", *THREE, anyone.script("signals.py")) as run:
@@ -289,7 +288,7 @@ def test_ctrl_c_once_is_graceful(anyone):
         run.type(b"\x03")
         done = run.finish()
     assert done.code in (-signal.SIGINT, 130), done
-    # INT first, and TERM to those that go on.
+    # INT first, then TERM to the ranks that still run.
     assert len(re.findall(rb"got SIGINT 1.*?got SIGTERM 1", done.out, re.DOTALL)) >= 1, done
     assert len(re.findall(rb"got SIGINT 1", done.out)) == 3, done
     assert len(re.findall(rb"got SIGTERM 1", done.out)) == 3, done
@@ -311,8 +310,8 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("wrapper, code", [((), 0), ((), 3),
                                            (("bash", "-c", '"$@"; echo went on; exit 4', "-"), 0),
                                            (("bash", "-c", '"$@"; true', "-"), 130)])
-def test_ctrl_c_is_a_keyboard_interrupt_here_and_there(hosts, wrapper, code):
-    """Whatever the ranks and the shells around them make of it: the user has stopped the job."""
+def test_ctrl_c_is_a_keyboard_interrupt_on_every_host(hosts, wrapper, code):
+    """However the ranks and the shells around them exit, the summary reports that the user stopped the job."""
     script = hosts.file("saves.py", SAVES)
     with hosts.start("-H", "node1,node2", *wrapper, "/usr/bin/python3", script, str(code)) as run:
         wait_for_ranks(run, "ready", 2)
@@ -324,7 +323,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_here_and_there(hosts, wrapper, code):
     assert "Traceback" not in done.err_text, done
 
 
-def test_a_term_and_ivyctl_stop_are_no_keyboard_interrupt(local):
+def test_term_and_ivyctl_stop_are_not_a_keyboard_interrupt(local):
     script = local.file("saves.py", SAVES)
     for stop in ("TERM", "ivyctl"):
         with local.start("-n", "2", "sh", "-c", "echo job $IVY_JOB_ID; exec python3 $0 0", script) as run:
@@ -333,7 +332,7 @@ def test_a_term_and_ivyctl_stop_are_no_keyboard_interrupt(local):
                 run.signal(signal.SIGTERM)
             else:
                 job = re.search(rb"job ([0-9a-f]{32})", run.said())[1].decode()
-                # A job has its socket a moment after its start.
+                # The job's socket exists a moment after the start.
                 wait_until(lambda: local.run_program(os.path.join(BIN, "ivyctl"), "stop", job).code == 0, 10,
                            "ivyctl stops it")
             done = run.finish()
@@ -343,7 +342,7 @@ def test_a_term_and_ivyctl_stop_are_no_keyboard_interrupt(local):
 
 @pytest.mark.parametrize("name", ["INT", "TERM"])
 def test_a_duplicate_request_counts_once(local, name):
-    """timeout(1) signals ivyrun, and then the process group that ivyrun is in."""
+    """timeout(1) signals ivyrun and then its whole process group."""
     script = local.file("slow_end.sh", "trap 'sleep 0.3; echo saved $RANK; exit 0' INT TERM\n"
                                        "echo ready $RANK\nwhile :; do sleep 0.1; done\n")
     done = local.run_program("timeout", "-s", name, "3", local.ivyrun(), "-n", "2", "sh", script)
@@ -357,7 +356,7 @@ def test_ctrl_c_prints_the_remaining_time_and_twice_kills(anyone):
         run.type(b"\x03")
         run.wait_for(r"ivyrun: [^\n]*\d+ s", 3)
         time.sleep(0.5)
-        assert run.process.poll() is None, "stubborn workers have a grace"
+        assert run.process.poll() is None, "the job ended before the grace period"
         killed = time.monotonic()
         run.type(b"\x03")
         done = run.finish()
@@ -367,7 +366,7 @@ def test_ctrl_c_prints_the_remaining_time_and_twice_kills(anyone):
 
 
 def test_ctrl_c_three_times_exits_immediately(anyone):
-    """One host does not answer any more: the third Ctrl-C does not wait for it; its lease does."""
+    """One host does not respond. The third Ctrl-C does not wait for it; the host stops its workers after its lease."""
     with anyone.on_terminal(anyone.ivyrun(), "--lease", "3s", *THREE,
                             anyone.script("stubborn.py")) as run:
         wait_for_ranks(run, "is ready", 3)
@@ -398,7 +397,7 @@ def test_nohup_survives_the_terminal(hosts):
     assert len(re.findall(rb"count \d+\n", hosts.read("out"))) == 80, hosts.read("out")
 
 
-def test_term_and_its_code(hosts):
+def test_term_stops_the_job_and_sets_its_code(hosts):
     with hosts.start("-H", "node1,node2", hosts.script("signals.py")) as run:
         wait_for_ranks(run, "ready", 2)
         run.signal(signal.SIGTERM)
@@ -437,7 +436,7 @@ def test_shutdown_timeout_shortens_the_grace(hosts):
 
 
 def test_stopped_and_continued(hosts):
-    """Ctrl-Z for longer than the lease, then fg: the job is still there and ends well."""
+    """Ctrl-Z for longer than the lease, then fg: the job is still running and succeeds."""
     with hosts.on_terminal("bash", "--norc", "-i") as shell:
         job = f"{hosts.ivyrun()} --dedup=false --lease 3s -H node1,node2 {hosts.script('counter.py')} 80 0.1\n"
         shell.type(job.encode())
@@ -447,7 +446,7 @@ def test_stopped_and_continued(hosts):
         time.sleep(5)
         shell.type(b"fg\n")
         shell.wait_for("count 79", 20, count=2)
-        # Until the prompt is back, what is typed belongs to rank 0.
+        # Until the prompt is back, typed text is rank 0's input.
         shell.wait_for(r"count 79(?s:.)*bash-\S*# ", 10)
         shell.type(b"echo code=$?\n")
         shell.wait_for(r"code=0\b", 5)
@@ -455,10 +454,10 @@ def test_stopped_and_continued(hosts):
         shell.finish()
 
 
-# ---- a host goes ---------------------------------------------------------------------------------
+# ---- a host is lost ------------------------------------------------------------------------------
 
 def stamping(hosts):
-    """A worker that writes when it was told to end, into the directory that all hosts share."""
+    """Returns a worker that writes the time of its TERM into the directory that all hosts share."""
     return ("sh", "-c", f"trap 'date +%s.%N > {hosts.directory}/told.$RANK; exit 0' TERM; "
             "echo ready; while :; do sleep 0.1; done")
 
@@ -476,7 +475,7 @@ def check_lost(hosts, done, host, moment, bound):
 
 
 def test_host_cut_off_silently(anyone):
-    """On a terminal, with the default lease: named and the others told within 12 s."""
+    """On a terminal, with the default lease, the host is named and the other ranks get TERM within 12 s."""
     with anyone.on_terminal(anyone.ivyrun(), "--dedup=false", *THREE, *stamping(anyone)) as run:
         wait_for_ranks(run, "ready", 3)
         moment = time.time()
@@ -484,7 +483,7 @@ def test_host_cut_off_silently(anyone):
         run.wait_for(r"node3[^\n]*lost|lost[^\n]*node3", HOST_LOST)
         done = run.finish()
     check_lost(anyone, done, 3, moment, HOST_LOST)
-    # Nobody can tell the cut host anything: its workers end by themselves.
+    # No message can reach the host that is cut off: its supervisor must stop the workers.
     anyone.wait_clean_of_ours(HOST_LOST + GRACE)
 
 
@@ -518,7 +517,7 @@ def test_host_of_rank_zero_lost(anyone):
 
 @contextlib.contextmanager
 def frozen(pids):
-    """Stops these processes until the block ends: they live and do nothing."""
+    """Stops these processes with SIGSTOP until the block ends."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -536,7 +535,7 @@ def frozen_supervisors(hosts, *numbers):
 
 
 def supervisor_below(pid):
-    """The supervisor of this machine that an ivyrun has started."""
+    """Returns the pid of the supervisor on this machine that an ivyrun has started."""
     pending = [pid]
     while pending:
         pid = pending.pop()
@@ -562,7 +561,7 @@ def test_a_silent_host_is_named_before_its_lease_is_over(hosts):
 
 
 def test_a_stopped_supervisor_on_this_host_is_named(local):
-    """Nothing else shows it, because its workers run on; nothing ends because of it."""
+    """Without the message the stopped supervisor would not be noticed, because its workers continue. The job does not end."""
     script = f"echo up; while ! test -e {local.directory}/end; do sleep 0.1; done"
     with local.start("-n", "2", "sh", "-c", script) as run:
         run.wait_for("up", count=2)
@@ -574,7 +573,7 @@ def test_a_stopped_supervisor_on_this_host_is_named(local):
     assert done.code == 0, done
 
 
-# The rank ends; what it leaves ignores TERM, so that its supervisor needs 2 s to end that.
+# The rank exits and leaves a process that ignores TERM, so that the supervisor needs 2 s to stop it.
 LEAVES = "setsid sh -c 'trap \"\" TERM; echo bye; while :; do sleep 0.2; done' & sleep 0.3; exit 0"
 
 
@@ -589,7 +588,7 @@ def test_a_host_that_does_not_confirm_the_end_is_named(local):
 
 
 @pytest.mark.long
-def test_a_supervisor_on_this_host_that_never_confirms_the_end_is_given_up(local):
+def test_a_supervisor_on_this_host_that_never_confirms_the_end_times_out(local):
     with local.start("-n", "1", "sh", "-c", LEAVES) as run:
         run.wait_for("bye")
         time.sleep(1.2)
@@ -600,20 +599,20 @@ def test_a_supervisor_on_this_host_that_never_confirms_the_end_is_given_up(local
 
 
 def test_frozen_supervisor_is_a_lost_host(hosts):
-    """Its host answers and lets new connections in; only the supervisor says nothing any more."""
+    """The host still responds and accepts connections, but its supervisor is silent."""
     with hosts.start("--lease", "3s", *THREE, *stamping(hosts)) as run:
         wait_for_ranks(run, "ready", 3)
         moment = time.time()
         with frozen_supervisors(hosts, 3):
             done = run.finish()
     check_lost(hosts, done, 3, moment, 3 + 2)
-    # What it finds when it goes on tells it that nobody wants it any more.
+    # When the supervisor continues, it finds that its launcher is gone, and stops.
     hosts.wait_clean(LAUNCHER_KILLED)
 
 
 @pytest.mark.long
-def test_a_stop_that_gets_stuck_ends_nevertheless(hosts):
-    """Supervisors freeze before the stop order: after the grace and 45 s more they are given up."""
+def test_a_stop_with_frozen_supervisors_times_out(hosts):
+    """The supervisors are stopped before the job's end. ivyrun gives up on them 45 s after the grace period."""
     with hosts.start("--shutdown-timeout", "1s", "-H", "node1,node2", "sh", "-c",
                      "echo ready; exec sleep 600") as run:
         wait_for_ranks(run, "ready", 2)
@@ -629,7 +628,7 @@ def test_a_stop_that_gets_stuck_ends_nevertheless(hosts):
     hosts.wait_clean(LAUNCHER_KILLED)
 
 
-# ---- again and again -----------------------------------------------------------------------------
+# ---- many times ----------------------------------------------------------------------------------
 
 @pytest.mark.long
 def test_launcher_killed_fifty_times(anyone):
@@ -647,7 +646,7 @@ def test_launcher_killed_fifty_times(anyone):
 
 
 @pytest.mark.parametrize("count, said", [(1, "stopping 1 worker,"), (2, "stopping 2 workers,")])
-def test_one_worker_is_no_workers(local, count, said):
+def test_messages_use_singular_and_plural(local, count, said):
     with local.start("-n", str(count), "sh", "-c", "echo ready; exec sleep 60") as run:
         run.wait_for("ready", count=count)
         run.signal(signal.SIGTERM)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker is given: variables, arguments byte for byte; the secret only where it belongs."""
+"""The environment and arguments of a worker, byte for byte, and the protection of the job's token."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from launching import BIN, Finished
 
-# Every byte that argv can hold somewhere, and everything that a shell would spoil.
+# Every byte that an argument can contain, and everything that a shell would change.
 ODD_WORDS = [b"", b" ", b"a b", b"line\nbreak", b"tab\there", b"'", b'"', b"\\", b"$(touch /tmp/x)",
              b"`id`", b"$HOME", b"*", b"~", b"!!", b"#", b";", b"&&", b"--flag=1", b"-n",
              "größe".encode(), b"\xff\xfe\x80", bytes(range(1, 256))]
@@ -66,7 +66,7 @@ def test_exports_and_env_file(local):
     assert variables["FROM_FILE"] == "one two"
     assert variables["GIVEN"] == "a=b"
     assert variables["TAKEN"] == "from the caller"
-    assert variables["BOTH"] == "flag", "-x is written nearer to the program than a file"
+    assert variables["BOTH"] == "flag", "-x does not override --env-file"
     assert variables["EMPTY"] == ""
 
 
@@ -77,7 +77,7 @@ def test_wrong_export_is_a_usage_error(local):
     assert done.code == 2 and "vars:2" in done.own_text(), done
 
 
-def test_other_hosts_get_what_frameworks_read_and_nothing_else(hosts):
+def test_other_hosts_get_only_the_variables_of_frameworks(hosts):
     given = {"HF_HOME": "/data/hf", "NCCL_DEBUG": "INFO", "XLA_FLAGS": "--a",
              "WANDB_MODE": "offline", "MY_PASSWORD": "swordfish", "CUDA_VISIBLE_DEVICES": "3",
              "EXTRA": "asked for"}
@@ -86,9 +86,9 @@ def test_other_hosts_get_what_frameworks_read_and_nothing_else(hosts):
     for name in ("HF_HOME", "NCCL_DEBUG", "XLA_FLAGS", "WANDB_MODE", "EXTRA"):
         assert there.get(name) == given[name], name
     assert "MY_PASSWORD" not in there and "CUDA_VISIBLE_DEVICES" not in there
-    assert here["MY_PASSWORD"] == "swordfish", "on its own host the worker has what the caller has"
-    assert "MY_PASSWORD" in done.own_text(), "one line names what was not passed"
-    assert "swordfish" not in done.own_text(), "but not its value"
+    assert here["MY_PASSWORD"] == "swordfish", "a worker on the launcher's host lacks a variable of the caller"
+    assert "MY_PASSWORD" in done.own_text(), "the variable that is not passed is not named"
+    assert "swordfish" not in done.own_text(), "the value of a variable was printed"
 
 
 def test_explain_env_lists_every_variable_of_a_worker(local):
@@ -158,7 +158,7 @@ def test_arguments_and_variables_are_passed_byte_for_byte_here(local):
 
 
 def test_arguments_and_variables_are_passed_byte_for_byte_everywhere(hosts):
-    """Over SSH, through bash, csh and a noisy login."""
+    """Over SSH, with bash, csh and a shell whose startup file prints."""
     odd = {f"ODD{index}": word for index, word in enumerate(ODD_WORDS)}
     flags = [part for name, word in odd.items() for part in ("-x", name.encode() + b"=" + word)]
     run_dump(hosts, ("-H", "node2,node3,node4", *flags), ODD_WORDS)
@@ -199,7 +199,7 @@ def test_pwd_is_the_working_directory_on_every_host(hosts):
 
 
 def test_a_symlinked_working_directory_keeps_its_name(hosts):
-    """The physical path is missing on the other host, as with an automounter."""
+    """The physical path does not exist on the other host, as with an automounter."""
     hosts.file("show.py", SHOW_DIRECTORIES)
     link = f"/srv/work-{os.path.basename(hosts.directory)}"
     for host in (1, 2):
@@ -232,7 +232,7 @@ def test_module_and_plain_program(local):
 
 
 def scan_for(needles):
-    """Where `ps` could show these bytes, on this machine and so on all of the hosts."""
+    """Returns the files below /proc that contain these bytes and that `ps` could show, on this machine and all test hosts."""
     found = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         for name in ("cmdline", "environ"):
@@ -245,8 +245,8 @@ def scan_for(needles):
     return found
 
 
-def test_the_token_is_nowhere_to_be_seen(anyone):
-    """It is in a 0400 file; never in an argument, a variable, or what is printed."""
+def test_the_token_is_not_visible(anyone):
+    """The token is in a file with mode 0400, and never in an argument, a variable or the output."""
     show = 'stat -c "mode %a" "$IVY_TOKEN_FILE"; od -An -v -tx1 "$IVY_TOKEN_FILE"; sleep 3'
     with anyone.start("-vv", "-H", "node1,node2", "sh", "-c", show) as run:
         run.wait_for("mode 400", count=2)
@@ -257,7 +257,7 @@ def test_the_token_is_nowhere_to_be_seen(anyone):
         token = bytes.fromhex(digits)
         assert len(token) >= 32, digits
         needles = [token, token.hex().encode()]
-        if len(token) >= 64:  # The file holds digits: look for what they stand for, too.
+        if len(token) >= 64:  # The file contains hex digits: search for the decoded bytes, too.
             needles.append(bytes.fromhex(token.decode().strip()))
         assert scan_for(needles) == []
         done = run.finish()
@@ -275,7 +275,7 @@ def test_another_user_cannot_enter_the_job_directory(hosts):
 
 
 def test_a_user_namespace_coexists_with_roots_directories(hosts):
-    """As in rootless podman with the host's /tmp: the directories that are named after uid 0 are the real root's."""
+    """As in rootless podman with the host's /tmp, the directories that are named after uid 0 belong to the real root."""
     places = ("/tmp/ivyrun-0", "/dev/shm/ivyrun-0")
     assert hosts.run_on(1, "mkdir", "-p", "-m", "700", *places).code == 0
     done = hosts.run_on(1, "env", "HOME=/home/ivyuser", "unshare", "--user", "--map-root-user", hosts.ivyrun(), "-n", "2",
@@ -285,7 +285,7 @@ def test_a_user_namespace_coexists_with_roots_directories(hosts):
     assert all(f"rank {rank}: /tmp/ivyrun-0-of-2001/".encode() in done.out for rank in range(2)), done
 
 
-def test_standard_input_is_rank_zeros(local):
+def test_only_rank_0_gets_standard_input(local):
     data = os.urandom(1 << 20)
     path = local.file("data", data)
     with subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as cat:
@@ -293,7 +293,7 @@ def test_standard_input_is_rank_zeros(local):
                          '[ $RANK = 0 ] && md5sum || wc -c', stdin=cat.stdout)
     assert done.code == 0, done
     assert hashlib.md5(data).hexdigest() in done.out.decode(), done
-    assert "0" in done.out.decode().split(), "rank 1 reads /dev/null"
+    assert "0" in done.out.decode().split(), "rank 1 does not read /dev/null"
 
 
 def test_standard_input_crosses_hosts(hosts):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that are reached by a command: `ip netns exec`, nsenter, podman, and a stand-in for kubectl that fails."""
+"""Hosts behind a command: `ip netns exec`, nsenter, podman, and a stand-in for kubectl that can fail."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from launching import seconds, wait_until
 
 NETNS = "ip netns exec {host}"
 LEASE = 4     # --lease of jobs that lose a host.
-ABSENCE = 60  # How long a supervisor waits for another connection when its own broke.
+ABSENCE = 60  # Seconds that a supervisor waits for another connection after its own broke.
 GRACE = 5     # TERM to KILL.
 WAIT_FOR_END = 'for i in $(seq 1 600); do test -e {0}/end && exit 0; echo tick $RANK $$; sleep 0.1; done; exit 9'
 
@@ -52,7 +52,7 @@ def pair():
 
 @pytest.fixture(scope="module")
 def cache():
-    """ivy-node is sent once for the file, and not into the caller's home."""
+    """A cache for ivy-node, so that this file's tests upload it only once and not into the caller's home."""
     with tempfile.TemporaryDirectory(prefix="ivytest-cache-") as directory:
         yield directory
 
@@ -76,7 +76,7 @@ class Jobs:
                                  env={**self.environment, **(env or {})})
 
     def waiting(self):
-        """A program that prints its pid until end() was called."""
+        """Returns a program that prints its pid until end() is called."""
         return ("bash", "-c", WAIT_FOR_END.format(self.launcher.directory))
 
     def end(self):
@@ -95,14 +95,14 @@ def refused(done, code, *words):
 
 
 def processes_called(local, name):
-    """The test's processes whose program or role has this name: `podman exec ...`, `ivy-node relay`. Not the wardens, which
-    have `--transport relay` among their arguments."""
+    """Returns the pids of the test's processes whose program or role has this name: `podman exec ...`, `ivy-node relay`.
+    Wardens, whose arguments contain `--transport relay`, are not included."""
     return [process.pid for process in local.processes() if name.encode() in process.command.split(b"\0")[:2]]
 
 
 # ---- a job ---------------------------------------------------------------------------------------
 
-def test_ranks_run_on_the_hosts_and_meet_there(jobs):
+def test_ranks_run_on_the_hosts_and_connect(jobs):
     program = ("echo $RANK of $WORLD_SIZE on $(ip -o -4 addr show eth0 | grep -o '10.78.0.[0-9]*' | head -1); "
                "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT && echo reached $MASTER_ADDR")
     done = jobs.run("bash", "-c", program)
@@ -121,7 +121,7 @@ def test_input_arguments_and_output_pass_unchanged(jobs):
     expected = call("cksum", f"{jobs.launcher.directory}/input").split()
     assert done.code == 0 and f"{expected[0]} {expected[1]}" in done.texts_by_rank()[0], done
     for rank in (0, 1):
-        # The console splits a line of this length; log files do not.
+        # The console splits such a long line; log files do not.
         log = jobs.launcher.read(f"logs/latest/0/rank0000{rank}.out")
         assert log.endswith(b"\n" + b"x" * 300000 + b"\n"), log[:200]
 
@@ -165,22 +165,22 @@ def test_doctor_reports_a_host_that_the_command_does_not_reach(jobs, pair):
     assert "echo echo started | ip netns exec nosuchns /bin/sh" in text, done
 
 
-def test_a_command_has_a_name_in_a_config_file(jobs, pair):
+def test_a_config_file_can_name_a_command(jobs, pair):
     config = jobs.launcher.file("config.toml", f'[transports]\nspaces = "{NETNS}"\n')
     done = jobs.launcher.run("--config", config, "--transport", "spaces", "-H", ",".join(pair), "sh", "-c", "echo on $RANK",
                              env=jobs.environment)
     assert done.code == 0 and done.texts_by_rank() == {0: ["on 0"], 1: ["on 1"]}, done
 
 
-def test_a_terminal_carries_the_bytes(jobs):
-    """As with `machinectl shell`."""
+def test_a_command_may_allocate_a_terminal(jobs):
+    """The command allocates a terminal, as `machinectl shell` does."""
     done = jobs.run("sh", "-c", "echo rank $RANK", command="sh -c 'exec script -qec \"$*\" /dev/null' sh ip netns exec {host}")
     assert done.code == 0 and done.texts_by_rank() == {0: ["rank 0"], 1: ["rank 1"]}, done
 
 
 # ---- wrong input ---------------------------------------------------------------------------------
 
-def test_a_command_without_a_host_is_refused(jobs):
+def test_a_command_without_a_host_is_rejected(jobs):
     refused(jobs.run("true", command="docker exec -i c1"), 2, '--exec: "docker exec -i c1" does not contain {host}', "fix:")
     refused(jobs.launcher.run("--transport", "docker", "true"), 2, "no hosts are given", "-H NAME,NAME")
     refused(jobs.launcher.run("--transport", "docker", "-H", "me@c1", "true"), 2, "me@c1", "{user}")
@@ -201,7 +201,7 @@ def test_a_command_that_does_not_exist_is_named_once(jobs):
 
 
 def test_a_host_without_a_shell_is_named(jobs, pair):
-    """The last word of the command line is what the host cannot run."""
+    """The host cannot execute the last word of the command line."""
     done = jobs.run("true", command="ip netns exec {host} /nonexistent", hosts=pair[:1])
     refused(done, 120, pair[0], 'exec of "/nonexistent" failed: No such file or directory', "fix:")
 
@@ -224,12 +224,12 @@ def test_a_command_that_waits_is_named_with_its_output(jobs):
 # ---- broken connections --------------------------------------------------------------------------
 
 def pids(done):
-    """The pids that each rank has printed: one if its worker was never started again."""
+    """Returns the pids that each rank has printed: one, unless its worker was started again."""
     return {rank: {text.split()[2] for text in texts if text.startswith("tick")} for rank, texts in done.texts_by_rank().items()}
 
 
 def kept_running(run, jobs, after):
-    """Two more lines of each rank arrive after this moment; then ends the job."""
+    """Waits for two more lines of each rank, then ends the job."""
     for rank in (0, 1):
         count = len(re.findall(rb"tick %d " % rank, after))
         run.wait_for(rf"tick {rank} ", count=count + 3)
@@ -289,7 +289,7 @@ def test_a_silent_stream_is_replaced(jobs, kubectl):
     with jobs.start("--lease", f"{seconds(6):g}s", *jobs.waiting(), command="kubectl") as run:
         run.wait_for("tick [01]", count=6)
         path = kubectl("stall")
-        time.sleep(1)  # The stand-in stops within its polling interval; then the next one must not.
+        time.sleep(1)  # The stand-in stalls within its polling interval. Without the file, the next one does not stall.
         os.unlink(path)
         kept_running(run, jobs, run.said())
 
@@ -313,7 +313,7 @@ def test_a_host_that_is_not_reached_again_is_lost(jobs, local, kubectl, pair, fa
 # ---- nsenter -------------------------------------------------------------------------------------
 
 def test_nsenter_reaches_hosts_by_their_process_ids(jobs, hosts):
-    """This machine has no route to them, either."""
+    """This machine has no route to these hosts, either."""
     numbers = {str(hosts.bed.init_pid(number)): f"node{number}" for number in (2, 3)}
     done = jobs.run("--wdir", "/", "sh", "-c", "echo $(hostname) $MASTER_ADDR", command="nsenter -t {host} -m -u -i -n -p --",
                     hosts=list(numbers), env={"XDG_CACHE_HOME": ""})
@@ -347,7 +347,7 @@ def containers(pair):
             said = []
             for name in pair:
                 for runtime in filter(shutil.which, ("crun", "runc")):
-                    # --replace: a runtime that fails leaves a container with this name.
+                    # --replace, because a runtime that fails leaves a container with this name.
                     started = podman("--runtime", runtime, "run", "-d", "--replace", "--name", name, "--hostname", name,
                                      "--network", f"ns:/run/netns/{name}", "--ulimit", "nofile=1000:1000", "--ulimit",
                                      "nproc=10000:10000", "--rootfs", f"{root}:O", "sleep", "100000")
@@ -387,7 +387,7 @@ def test_a_killed_podman_is_run_again(jobs, containers, local):
     assert done.code == 0 and all(len(own) == 1 for own in pids(done).values()), done
 
 
-def test_a_container_that_is_gone_is_a_lost_host(jobs, containers):
+def test_a_removed_container_is_a_lost_host(jobs, containers):
     with jobs.start("--wdir", "/tmp", "--lease", "4s", "sh", "-c", "echo up; exec sleep 600", command="podman",
                     hosts=containers) as run:
         run.wait_for("up", count=2)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of devices, in the report beside the rank that failed; device memory that must be free before the next attempt;
-Intel's GPUs; rank order by topology. Trees of files and a test double of NVML (tests/children/nvml_double.c) stand for
-hosts with devices. What is called "real" runs where NVIDIA's driver is: `pytest test_gpu_health.py -k real`.
+"""Device faults in the report about the failed rank, the wait for free device memory before the next attempt, Intel's GPUs,
+and rank order by topology.
+
+Directory trees and a test double of NVML (tests/children/nvml_double.c) replace hosts with devices. The tests with "real"
+in their names need NVIDIA's driver: `pytest test_gpu_health.py -k real`.
 """
 
 import json
@@ -18,7 +20,7 @@ from launching import wait_until
 from test_devices import of_all
 from test_ivyctl import IVYCTL
 
-# Says that it is up, lives until the file "go" is there, and then fails in the first attempt.
+# Prints "up", waits in the first attempt until the file "go" exists, and then fails.
 FAIL_ON_ORDER = ("sh", "-c", "echo up; [ $IVY_GENERATION = 0 ] || exit 0; [ $RANK = 3 ] || exec sleep 600; "
                  "while ! test -e go; do sleep 0.05; done; exit 7")
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
@@ -30,13 +32,13 @@ def tree(tmp_path):
 
 
 class Health:
-    """Changes what NVML and the kernel say, while a job runs."""
+    """Changes the output of NVML and the kernel's log during a job."""
 
     def __init__(self, tree):
         self.tree = tree
 
     def nvml(self, lines):
-        """Lines for single devices, by their place among the others: {3: ["ecc 2"]}."""
+        """Adds lines for single devices by their index: {3: ["ecc 2"]}."""
         text = ""
         for index, line in enumerate(self.tree.nvml):
             text += "\n".join([line, *lines.get(index, [])]) + "\n"
@@ -46,7 +48,7 @@ class Health:
     def xid(self, bdf, number):
         with open(self.tree.path + "/nvml.xid", "a") as file:
             file.write(f"{bdf} {number}\n")
-        time.sleep(0.3)  # NVML's double looks every 20 ms.
+        time.sleep(0.3)  # NVML's double polls every 20 ms.
 
     def log(self, line):
         with open(self.tree.path + "/dev/kmsg", "a") as file:
@@ -54,7 +56,7 @@ class Health:
 
 
 def watches(job):
-    """The supervisor's ivy-probe has been started, and its first reading is over."""
+    """Waits until the supervisor's ivy-probe has started and taken its first reading."""
     def waits():
         found = subprocess.run(["pgrep", "-f", "ivy-probe watch"], capture_output=True, text=True).stdout.split()
         return [pid for pid in found if is_of(pid, job) and "pipe" in syscall_of(pid)]
@@ -70,7 +72,7 @@ def is_of(pid, job):
 
 
 def syscall_of(pid):
-    """It has said that it is ready, and reads from its pipe."""
+    """Returns "pipe" if the process is waiting for input from its pipe, so that it is ready."""
     try:
         with open(f"/proc/{pid}/syscall") as file:
             return "pipe" if file.read().split()[:2] == ["0", "0x0"] else ""
@@ -79,7 +81,7 @@ def syscall_of(pid):
 
 
 def fail_after(local, host, change, *flags, **environment):
-    """A job of four ranks, whose rank 3 fails after `change` has been done to its devices."""
+    """Runs a job of four ranks whose rank 3 fails after `change` has modified its devices."""
     job = local.start("-n", "4", *flags, *FAIL_ON_ORDER, env=host.environment(**environment))
     watches(host.path)
     change(Health(host))
@@ -106,7 +108,7 @@ def test_an_xid_is_shown_with_the_rank(local, tree):
     assert "GPU 1 on localhost (rank 1): 2 uncorrected ECC errors\n" in summary, done
     assert "GPU 2 on localhost (rank 2): needs a reset" in summary, done
     assert "mlx5_0 port 1 on localhost: went from ACTIVE to DOWN\n" in summary, done
-    assert "NVLink" not in summary, "what a device did not tell before is not compared"
+    assert "NVLink" not in summary, "a counter without an earlier reading was compared"
 
 
 def test_nothing_is_reported_without_an_event(local, tree):
@@ -114,8 +116,8 @@ def test_nothing_is_reported_without_an_event(local, tree):
     assert done.code == 7 and "device:" not in done.err_text, done
 
 
-def test_a_driver_that_hangs_holds_nothing_up(local, tree):
-    """Hello's own question is not answered either: files tell of the devices."""
+def test_a_driver_that_hangs_does_not_delay_a_job(local, tree):
+    """The device query at the start is not answered either, so the devices are found by files."""
     host = trees.eight_gpus(tree)
     done = local.run("-n", "2", "sh", "-c", "sleep 1.5; exit 3", env={**host.environment(), "NVML_DOUBLE": "hang"})
     assert done.code == 3, done
@@ -127,7 +129,7 @@ def test_a_host_without_devices_has_no_watch(local):
     assert done.code == 0 and len(done.out_lines) == 1, done
 
 
-# ---- What ranks use --------------------------------------------------------------------------------
+# ---- Device usage of ranks -------------------------------------------------------------------------
 
 def test_top_shows_what_ranks_use_of_gpus(local, tree):
     host = trees.eight_gpus(tree)
@@ -152,7 +154,7 @@ def test_top_shows_what_ranks_use_of_gpus(local, tree):
 
 
 def test_a_failure_during_the_device_query_is_reported_with_its_causes(local, tree):
-    """What is asked for ivyctl top and what is asked after a failure do not get in each other's way."""
+    """Queries for `ivyctl top` and the query after a failure do not interfere."""
     host = trees.eight_gpus(tree)
     host.write("dev/kmsg", "")
     job = local.start("--name", "asked", "-n", "4", *FAIL_ON_ORDER, env=host.environment())
@@ -196,7 +198,7 @@ def test_the_next_attempt_waits_for_device_memory(local, tree):
 
 
 def test_an_attempt_after_a_quick_failure_waits_too(local, tree):
-    """The workers have failed before the watch has begun."""
+    """The workers fail before ivy-probe has taken its first reading."""
     host = trees.eight_gpus(tree)
     for index in range(8):
         host.nvml[index] += "\nmemory 1000000000"
@@ -215,7 +217,7 @@ def test_an_attempt_after_a_quick_failure_waits_too(local, tree):
     assert done.out.count(b"up") == 4, done
 
 
-def test_the_wait_for_device_memory_ends(local, tree):
+def test_the_wait_for_device_memory_times_out(local, tree):
     done, _ = attempt_with_held_memory(local, tree, [f"memory {40 << 30}"], IVY_TEST_DEVICE_MEMORY_WAIT_MS="300")
     assert "the next attempt starts although GPU 2 holds 40960 MiB, and NVML names no process" in done.err_text, done
     assert done.out.count(b"up") == 8, done
@@ -232,7 +234,7 @@ def test_the_wait_can_be_interrupted(local, tree):
     job.wait_for("waits for the memory of the devices")
     job.signal(signal.SIGINT)
     done = job.finish(20)
-    assert done.out.count(b"up") == 4, "no worker has been started again"
+    assert done.out.count(b"up") == 4, "a worker was started again"
     assert "IVY-R001" not in done.err_text or "SIGINT" in done.err_text or done.code != 0, done
 
 
@@ -242,7 +244,7 @@ INTEL = ("sh", "-c", 'echo "LOCAL_RANK=$LOCAL_RANK MASK=${ZE_AFFINITY_MASK-none}
          'BDF=$IVY_DEVICE_BDF CUDA=${CUDA_VISIBLE_DEVICES-none}"')
 
 
-def test_intels_tiles(local, tree):
+def test_each_worker_gets_a_tile_of_an_intel_gpu(local, tree):
     host = trees.two_intel(tree)
     done = local.run(*INTEL, env=host.environment(nvml=False))
     assert of_all(done, "BDF") == ["0000:1a:00.0"] * 2 + ["0000:9a:00.0"] * 2, done
@@ -256,8 +258,8 @@ def test_intels_tiles(local, tree):
 
 # ---- Rank order by topology ------------------------------------------------------------------------
 
-def test_accelerators_of_a_pci_switch_follow_each_other(local, tree):
-    """The mask has them in turn; the binding follows."""
+def test_map_by_switch_groups_ranks_by_pci_switch(local, tree):
+    """The mask lists the devices of both switches alternately. Ranks and bindings are grouped by switch."""
     host = trees.eight_gpus(tree).processors("0-255")
     environment = host.environment(CUDA_VISIBLE_DEVICES="0,2,1,3")
     done = local.run("--dry-run", "--map-by", "switch", "/bin/true", env=environment)
@@ -302,6 +304,6 @@ def test_real_watch():
 
 @needs_a_gpu
 def test_real_job_that_fails(local):
-    """Beside a healthy GPU nothing is said, and nothing is held up."""
+    """With a healthy GPU there is no message and no delay."""
     done = local.run("-n", "1", "sh", "-c", "sleep 3; exit 5")
     assert done.code == 5 and "NVML has not answered" not in done.err_text, done

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts, how many workers on each, in which order; what is said before anything starts."""
+"""The choice of hosts, the number of workers on each, the order of ranks, and messages before the start."""
 
 import ipaddress
 import re
@@ -11,7 +11,7 @@ WHO = ("sh", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $(hostname)"')
 
 
 def placement(done):
-    """[(rank, local rank, world size, host)] in rank order, as the workers themselves say."""
+    """Returns (rank, local rank, world size, host) in rank order, as printed by the workers."""
     assert done.code == 0, done
     rows = [text.split() for _, _, text in done.labelled()]
     rows = rows or [line.split() for line in done.out_lines]
@@ -26,13 +26,13 @@ def test_rank_order_is_host_order(hosts):
         (0, "node3"), (1, "node1"), (2, "node2")}
 
 
-def test_written_slots(hosts):
+def test_slots_in_the_host_list(hosts):
     done = hosts.run("-H", "node2:2,node1", *WHO)
     assert placement(done) == [(0, 0, 3, "node2"), (1, 1, 3, "node2"), (2, 0, 3, "node1")]
 
 
-def test_hosts_of_a_list_are_so_many_nodes(hosts):
-    """In the original, -H a,b was one node."""
+def test_each_host_of_a_list_is_a_node(hosts):
+    """Each host of a list counts as a node."""
     done = hosts.run("-H", "node1,node2", "sh", "-c", 'echo "$IVY_NUM_NODES $GROUP_WORLD_SIZE $IVY_NODE_RANK $GROUP_RANK"')
     assert done.code == 0 and done.texts_by_rank() == {0: ["2 2 0 0"], 1: ["2 2 1 1"]}, done
 
@@ -65,7 +65,7 @@ def test_one_machine_under_two_names_is_rejected(hosts):
 
 
 def test_an_address_that_every_host_has_is_rejected_immediately(hosts):
-    """As docker0's: each host would reach itself there."""
+    """Like the address of docker0: each host would connect to itself."""
     for number in (1, 2):
         added = hosts.run_on(number, "ip", "addr", "add", "192.168.99.1/24", "dev", "lo")
         assert added.code == 0, added
@@ -78,8 +78,8 @@ def test_an_address_that_every_host_has_is_rejected_immediately(hosts):
     assert "192.168.99.1, which node2 also has" in done.err_text, done
 
 
-def test_hosts_of_another_schedulers_job(hosts):
-    """Slots of such a list count processors; workers are counted as everywhere."""
+def test_hosts_of_another_scheduler_are_used(hosts):
+    """Slots of such a list are processors; the number of workers is the default of other hosts."""
     pbs = {"PBS_JOBID": "7.head", "PBS_NODEFILE": hosts.file("nodes", "node1\nnode1\nnode2\n")}
     assert [row[3] for row in placement(hosts.run(*WHO, env=pbs))] == ["node1", "node2"]
     assert [row[3] for row in placement(hosts.run("-H", "node2", *WHO, env=pbs))] == ["node2"]
@@ -138,7 +138,7 @@ def test_dry_run_starts_nothing_and_shows_everything(hosts):
         assert name in text, done
     for rank in range(4):
         assert re.search(rf"\b{rank}\b", text), done
-    assert "10.77.0.1" in text, "the address that workers are given"
+    assert "10.77.0.1" in text, "the workers' MASTER_ADDR is missing"
     assert "remote command" not in text, text
     done = hosts.run("--dry-run", "-v", "-H", "node2", "touch", flag)
     assert "remote command: " in done.out.decode(), done
@@ -159,7 +159,7 @@ def test_broken_hostfile_names_the_line(local, content, place):
     assert f"hostfile{place}" in done.own_text(), done
 
 
-def test_missing_or_empty_hostfile_is_no_silent_localhost(local):
+def test_a_missing_or_empty_hostfile_is_an_error(local):
     for path in ("/nonexistent/hostfile", local.file("empty", "# nobody\n")):
         done = local.run("--hostfile", path, "sh", "-c", "echo started")
         assert done.code == 2, done
@@ -174,8 +174,8 @@ def test_ipv6_host(hosts):
 
 
 @pytest.mark.parametrize("first, address", [("node1", "10.77.0.1"), ("node4", "10.77.0.4")])
-def test_workers_get_an_address_that_others_reach(hosts, first, address):
-    """Never a loopback address, not even where the host's own name says 127.0.1.1."""
+def test_workers_get_a_reachable_address(hosts, first, address):
+    """The address is never a loopback address, even if the host's own name resolves to 127.0.1.1."""
     done = hosts.run("-H", f"{first},node2", "sh", "-c", "echo $MASTER_ADDR")
     assert done.code == 0, done
     assert {text for _, _, text in done.labelled()} == {address}
@@ -186,7 +186,7 @@ MASTER = ("sh", "-c", 'echo "$MASTER_ADDR"')
 
 @pytest.mark.parametrize("name", ["localhost", socket.gethostname(), "127.0.0.1"])
 def test_master_addr_by_name_on_this_machine(local, name):
-    """The line that every torchrun user copies."""
+    """Many torchrun users copy this line."""
     for flags, env in [(("--master_addr", name), {}), ((), {"PET_MASTER_ADDR": name})]:
         done = local.run("--nproc_per_node", "2", *flags, *MASTER, env=env)
         assert done.code == 0, done
@@ -196,7 +196,7 @@ def test_master_addr_by_name_on_this_machine(local, name):
 
 
 def test_master_addr_by_name_of_the_first_host(hosts):
-    """node4's own name is 127.0.1.1 there; node3-v6 is a second name of node3."""
+    """On node4 its own name resolves to 127.0.1.1; node3-v6 is a second name of node3."""
     for flag, name, listed, address in [("--master-addr", "node1", "node1,node2", "10.77.0.1"),
                                         ("--master_addr", "node4", "node4,node2", "10.77.0.4"),
                                         ("--master_addr", "node3-v6", "node3,node1", "fd77::3")]:
@@ -228,7 +228,7 @@ def test_pretended_hosts_may_use_loopback(local):
 
 
 def test_firewall_is_named_before_workers_start(hosts):
-    """node3 is reached by the launcher, but does not reach node2, where rank 0 will be."""
+    """The launcher reaches node3, but node3 does not reach node2, the host of rank 0."""
     block = ("ip", "route", "add", "blackhole", "10.77.0.2/32")
     assert hosts.run_on(3, *block).code == 0
     try:
@@ -251,7 +251,7 @@ def test_wrong_flag_shows_the_nearest_right_one(local, typed, meant):
     assert meant in done.own_text().replace("_", "-"), done
 
 
-def test_one_dash_before_a_long_name_is_no_letter(local):
+def test_one_dash_before_a_long_name_is_accepted(local):
     done = local.run("-nproc_per_node", "2", "sh", "-c", "echo started")
     assert done.code == 0 and done.out.count(b"started") == 2, done
 

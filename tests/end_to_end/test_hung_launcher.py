@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's loop hangs, as one does whose program lies on a file system that stopped answering: a thread of its
-own goes on telling every host that it lives, by whatever carries its bytes, and no worker ends."""
+"""The launcher's loop hangs, for example because its program is on a file system that does not respond. A separate thread
+continues to send heartbeats to every host over every transport, and no worker ends."""
 
 import contextlib
 import ctypes
@@ -20,7 +20,7 @@ PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH, WALL = 0x4206, 0x4207, 17, 0x4000
 
 @contextlib.contextmanager
 def stopped_thread(pid):
-    """Stops a process's first thread, which runs its loop. Its other threads run."""
+    """Stops a process's first thread, which runs its loop. The other threads continue."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 
@@ -40,7 +40,7 @@ def outlast_the_lease(launcher, directory, ranks):
     """Runs a job of two ranks with `launcher` and hangs its loop for three leases."""
     with launcher as job:
         job.wait_for("up", count=ranks)
-        time.sleep(1)  # The first tick of the sessions.
+        time.sleep(1)  # Wait for the first tick of the sessions.
         with stopped_thread(job.pid()):
             time.sleep(3 * LEASE_S)
         with open(os.path.join(directory, "end"), "w", encoding="ascii"):
@@ -54,25 +54,25 @@ def words(hosts):
     return ("--lease", f"{LEASE_S:g}s", *(word.replace("{0}", hosts.directory) for word in WORKER))
 
 
-def test_this_hosts_workers_go_on(local):
+def test_workers_on_this_host_continue(local):
     outlast_the_lease(local.start("-n", "2", *words(local)), local.directory, 2)
 
 
 @pytest.mark.parametrize("transport", [("--transport", "ssh"), ("--transport", "ssh", "--ssh-command", "ssh")],
                          ids=["libssh", "client"])
-def test_hosts_by_ssh_go_on(hosts, transport):
+def test_hosts_reached_by_ssh_continue(hosts, transport):
     job = hosts.start(*transport, "-H", "node2,node3", "-n", "2", *words(hosts))
     outlast_the_lease(job, hosts.outside(hosts.directory), 2)
 
 
-def test_hosts_of_agents_go_on(agents):
+def test_hosts_reached_by_agents_continue(agents):
     agents.start(2, 3)
     user = agents.launcher
     outlast_the_lease(user.start("--transport", "agent", "-H", "node2,node3", "-n", "2", *words(user)),
                       user.outside(user.directory), 2)
 
 
-def test_hosts_that_dial_back_go_on(local):
+def test_hosts_that_dial_back_continue(local):
     nodes = Nodes(local, 2, "--nproc_per_node", "1")
     with nodes.start(1, *words(local)) as other:
         outlast_the_lease(nodes.start(0, *words(local)), local.directory, 1)

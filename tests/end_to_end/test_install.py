@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cmake --install`: a tree that may lie anywhere, used by C++ programs, by workers and by pip."""
+"""`cmake --install`: the installed tree can be moved, and C++ programs, workers and pip can use it."""
 
 import importlib.util
 import os
@@ -27,7 +27,7 @@ def prefix(tmp_path_factory):
         pytest.skip("IVY_BIN is not in a build tree")
     first = tmp_path_factory.mktemp("install") / "first"
     call("cmake", "--install", BUILD, "--prefix", str(first), cwd=BUILD)
-    moved = first.parent / "moved"  # Nothing may remember the first place.
+    moved = first.parent / "moved"  # The installation must not depend on its first path.
     os.rename(first, moved)
     yield str(moved)
     shutil.rmtree(first.parent, ignore_errors=True)
@@ -51,7 +51,7 @@ def test_man_pages_and_completions_are_installed(prefix):
                 assert program in stream.read().replace("\\-", "-"), place
 
 
-def test_the_probe_is_there_too(local, prefix):
+def test_the_probe_is_installed(local, prefix):
     assert os.access(os.path.join(prefix, "bin/ivy-probe"), os.X_OK)
     assert os.access(os.path.join(prefix, "bin/ivy-pmix"), os.X_OK)
     done = run_installed(local, prefix, "-n", "2", "--bind-to", "core", "--report-bindings", "/bin/true")
@@ -95,7 +95,7 @@ def test_the_wheel_holds_the_library(local, prefix):
     if not all(importlib.util.find_spec(name) for name in ("pip", "setuptools", "wheel")):
         pytest.skip("python3-pip, python3-setuptools and python3-wheel are not installed")
     source = os.path.join(local.directory, "comm/python")
-    shutil.copy(os.path.join(REPOSITORY, "CMakeLists.txt"), local.directory)  # It keeps the version.
+    shutil.copy(os.path.join(REPOSITORY, "CMakeLists.txt"), local.directory)  # The version is defined there.
     shutil.copytree(os.path.join(REPOSITORY, "comm/python"), source,
                     ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
     call("/usr/bin/python3", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "--quiet",
@@ -114,7 +114,7 @@ def test_the_wheel_holds_the_library(local, prefix):
                              env={"PYTHONPATH": place})
     assert done.out_lines == [os.path.join(place, "ivycomm/libivycomm.so.1")], done
     assert not [name for name in os.listdir(place) if name.endswith(".pth")]
-    # Rank 0 starts the store that came with it.
+    # Rank 0 starts the store that is in the wheel.
     words = ("/usr/bin/python3", "-B", "-c", "import sys, ivycomm as ic\n"
              f"ic.init('file://{local.directory}/meet', rank=int(sys.argv[1]), world_size=2, timeout=60)\n"
              "print(ic.all_gather_object(ic.rank()))")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python package ivycomm inside workers: found without installation, right results, named failures."""
+"""The Python package ivycomm in workers: found without installation, with correct results and clear errors."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ needs_torch = pytest.mark.skipif(not (has_torch and has_numpy), reason="python3-
 ONE_HOST = {"alone": ("-n", "1"), "two": ("-n", "2"), "four": ("-n", "4")}
 TWO_HOSTS = {"hosts": ("--fake-hosts", "2", "--nproc_per_node", "2")}
 CALM = ("-x", "OMP_NUM_THREADS=1")
-# Importing NumPy and torch takes seconds where many workers share few cores.
+# Importing NumPy and torch takes seconds if many workers share few cores.
 LIMIT = 90
 
 places = pytest.mark.parametrize("flags", [*ONE_HOST.values(), *TWO_HOSTS.values()],
@@ -40,7 +40,7 @@ def check_all_equal(done, ranks):
         assert lines[-1].endswith("all equal"), done
 
 
-def test_element_types_and_reductions_are_those_of_the_table():
+def test_element_types_and_reductions_match_the_table():
     spec = importlib.util.spec_from_file_location(
         "element_types", os.path.join(REPOSITORY, "comm", "python", "ivycomm", "element_types.py"))
     ours = importlib.util.module_from_spec(spec)
@@ -67,7 +67,7 @@ def test_collectives_on_numpy_arrays(local, flags):
 
 @needs_numpy
 @places
-def test_the_originals_names(local, flags):
+def test_names_of_the_originals(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_i_dist.py"), limit=LIMIT), ranks_of(flags))
 
 
@@ -96,7 +96,7 @@ def test_a_world_of_one_without_a_launcher(local):
 
 @needs_numpy
 @pytest.mark.parametrize("flags", [("-n", "3"), ("--fake-hosts", "2", "-n", "3")], ids=["one", "hosts"])
-def test_groups_are_made_by_their_members_only(local, flags):
+def test_only_the_members_create_a_group(local, flags):
     done = local.run(*flags, *CALM, local.script("comm_members.py"), limit=LIMIT)
     assert {rank: lines[-1] for rank, lines in done.texts_by_rank().items()} == dict.fromkeys(range(3), "all equal"), done
 
@@ -116,7 +116,7 @@ def test_gelu_example(local):
     assert done.code == 0 and b"on 4 ranks: gather and pmap agree" in done.out, done
 
 
-# ---- where the package comes from ------------------------------------------------------------------
+# ---- finding the package ---------------------------------------------------------------------------
 
 WHERE = "import ivycomm, sys; from ivycomm import library; print(ivycomm.__file__, library.load()._name)"
 
@@ -151,7 +151,7 @@ except ivycomm.NotInitialized:
 
 @pytest.mark.parametrize("place", ["python", "ivycomm.zip"], ids=["folder", "archive"])
 def test_the_import_takes_30_ms(local, place):
-    """Also from the archive that other hosts get, where Python keeps nothing that it has compiled."""
+    """This includes the archive on other hosts, for which Python does not cache compiled files."""
     path = os.path.join(os.path.dirname(BIN), "lib", "ivyrun", place)
     if not os.path.exists(path):
         pytest.skip(f"not built: {path}")
@@ -163,7 +163,7 @@ def test_the_import_takes_30_ms(local, place):
     least = min(float(run.out.decode().split()[0]) for run in runs)
     _, file, compiled = runs[-1].out.decode().split(maxsplit=2)
     assert least < 0.03 * SLOW and file.startswith(path) and compiled.strip() == "[]", runs[-1]
-    assert "raise NotInitialized(" in runs[-1].err_text, "tracebacks show the source"
+    assert "raise NotInitialized(" in runs[-1].err_text, "the traceback does not show the source"
 
 
 def test_a_library_that_cannot_be_loaded_is_named(local):
@@ -174,7 +174,7 @@ def test_a_library_that_cannot_be_loaded_is_named(local):
 
 @needs_numpy
 def test_on_hosts_without_this_build(hosts):
-    """The package and its library travel with ivy-node; node2 to node4 see nothing of the checkout."""
+    """The package and its library are sent with ivy-node; node2 to node4 do not see the checkout."""
     done = hosts.run("-H", "node2,node3,node4", "--nproc_per_node", "1", "/usr/bin/python3", "-c", WHERE,
                      limit=LIMIT)
     assert done.code == 0, done
@@ -190,7 +190,7 @@ def test_on_hosts_without_this_build(hosts):
 # ---- failures ---------------------------------------------------------------------------------------
 
 def told(done, ranks):
-    """{rank: what it was told}"""
+    """Returns {rank: its last error}."""
     said = {rank: [json.loads(text) for text in lines if text.startswith("{")]
             for rank, lines in done.texts_by_rank().items()}
     assert {rank for rank, errors in said.items() if errors} >= set(ranks), done
@@ -287,7 +287,7 @@ def test_ctrl_c_wakes_a_waiting_call(local, scenario):
         assert error["kind"] == "Aborted" and error["rank"] == 0, done
 
 
-def test_ctrl_c_at_the_end_of_a_call_leaves_nothing(local):
+def test_ctrl_c_at_the_end_of_a_call_does_not_affect_the_next_call(local):
     done = fail(local, "interrupted_at_the_end")
     assert done.code == 0, done
     assert done.texts_by_rank() == {rank: ["interrupted", "went on"] for rank in range(3)}, done
@@ -311,7 +311,7 @@ def test_a_timeout_names_missing_ranks(local):
         assert error["kind"] == "Timeout" and error["rank"] == 2 and "rank 2" in error["text"], done
 
 
-def test_the_end_of_a_wait_is_not_that_of_the_operation(local):
+def test_the_operation_continues_after_a_wait_times_out(local):
     done = fail(local, "still_running")
     assert done.code == 0, done
     assert done.texts_by_rank() == {0: ["still running", "went on"], 1: ["went on"], 2: ["went on"]}, done
@@ -328,7 +328,7 @@ EACH = ("--fake-hosts", "2", "--nproc_per_node", "1")
 
 @needs_numpy
 @pytest.mark.parametrize("flags", [("-n", "2"), EACH], ids=["one", "hosts"])
-def test_a_message_that_does_not_come_is_a_timeout(local, flags):
+def test_a_missing_message_times_out(local, flags):
     done = fail(local, "message_timeouts", *flags, *CALM)
     assert done.code == 0, done
     for lines in done.texts_by_rank().values():
@@ -348,20 +348,20 @@ def test_a_failed_message_is_reported_on_every_rank(local, flags):
 
 
 @needs_numpy
-def test_a_rank_that_left_breaks_no_message_of_others(local):
+def test_a_rank_that_left_does_not_break_messages_of_others(local):
     done = fail(local, "message_beside_left", "--fake-hosts", "3", "--nproc_per_node", "1", *CALM)
     assert done.code == 0, done
     assert done.texts_by_rank() == {0: ["went on"], 1: ["went on"]}, done
 
 
 @needs_numpy
-def test_works_may_be_thrown_away(local):
+def test_works_may_be_discarded(local):
     done = fail(local, "thrown_away")
     assert done.code == 0, done
     assert done.texts_by_rank() == {rank: ["went on"] for rank in range(3)}, done
 
 
-def test_the_interpreter_may_end_while_a_thread_waits(local):
+def test_the_interpreter_may_exit_while_a_thread_waits(local):
     done = fail(local, "daemon_thread")
     assert done.code == 0, done
     assert done.texts_by_rank() == {rank: ["went on"] for rank in range(3)}, done

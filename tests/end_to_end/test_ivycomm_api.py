@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python package's interface: works, groups, the store, its properties, its lifetimes, its types and its page."""
+"""The Python package's interface: works, groups, the store, properties, lifetimes, types and its page in the docs."""
 
 import ast
 import ctypes
@@ -28,7 +28,7 @@ def test_works_groups_and_store(local, flags):
 
 
 @needs_numpy
-def test_callbacks_that_raise_and_small_pipes_lose_no_end_of_a_work(local):
+def test_callbacks_that_raise_and_small_pipes_lose_no_completion(local):
     check_all_equal(local.run("-n", "2", *CALM, local.script("comm_callbacks.py"), limit=LIMIT), 2)
 
 
@@ -59,7 +59,7 @@ print("all equal")
 
 
 @needs_numpy
-def test_keys_of_trees_have_one_order_on_all_ranks(local):
+def test_keys_of_trees_have_the_same_order_on_all_ranks(local):
     done = local.run("-n", "2", *CALM, "-x", "PYTHONHASHSEED=random", sys.executable, "-c", KEYS, limit=LIMIT)
     check_all_equal(done, 2)
 
@@ -109,14 +109,14 @@ def test_properties_of_collectives_at_length(local, flags):
 
 @needs_numpy
 @pytest.mark.parametrize("flags", [ONE_HOST["alone"], ("-n", "3")], ids=["alone", "three"])
-def test_nothing_is_left_of_ended_jobs(local, flags):
+def test_ended_objects_leave_nothing(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_lifetimes.py"), limit=LIMIT), ranks_of(flags))
 
 
 @long
 @needs_numpy
 @pytest.mark.parametrize("flags", [("-n", "4"), TWO_HOSTS["hosts"]], ids=["four", "hosts"])
-def test_nothing_is_left_of_thousands(local, flags):
+def test_thousands_of_objects_leave_nothing(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_lifetimes.py"), "3000", "10000", limit=20 * LIMIT), 4)
 
 
@@ -126,7 +126,7 @@ ASAN_LIBRARY = os.path.join(REPOSITORY, "build-asan/lib/libivycomm.so.1")
 
 
 def sanitizer():
-    """The compiler's AddressSanitizer, which has to be loaded before Python is."""
+    """Returns the path of the compiler's AddressSanitizer, which must be loaded before Python."""
     found = subprocess.run(["c++", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
     return found if os.path.isabs(found) else None
 
@@ -136,8 +136,8 @@ def sanitizer():
 @pytest.mark.skipif(not os.path.exists(ASAN_LIBRARY), reason="build-asan is not there: scripts/test --asan")
 @pytest.mark.parametrize("words", [("comm_works.py",), ("comm_properties.py",), ("comm_lifetimes.py", "1000", "2000"),
                                    ("comm_interrupts.py", "100")], ids=lambda words: words[0])
-def test_no_memory_is_used_after_its_end(local, words):
-    """Python itself leaks by design; what is looked for is use after free and writing beyond an end."""
+def test_no_memory_is_used_after_free(local, words):
+    """Python leaks by design, so this test only detects use after free and writes out of bounds."""
     settings = {"LD_PRELOAD": sanitizer(), "IVY_LIBRARY": ASAN_LIBRARY, "PYTHONMALLOC": "malloc",
                 "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1"}
     flags = [word for name, value in settings.items() for word in ("-x", f"{name}={value}")]
@@ -196,7 +196,7 @@ print(longest)
 
 
 def test_an_exception_of_a_handler_ends_a_wait_and_is_raised_unchanged():
-    """Whatever step of starting a thread and waiting for it the handler interrupts."""
+    """The handler may interrupt any step of starting a thread and waiting for it."""
     said = subprocess.run([sys.executable, "-c", SLICES, PACKAGE], capture_output=True, text=True, timeout=LIMIT)
     assert said.returncode == 0 and not said.stderr and float(said.stdout) < seconds(2), said
 
@@ -217,19 +217,19 @@ def test_the_code_of_the_page_prints_what_its_comments_say(local):
     assert done.code == 0 and done.texts_by_rank()[0] == wanted, done
 
 
-def test_the_page_and_the_package_name_the_same():
+def test_the_page_and_the_package_list_the_same_names():
     with open(os.path.join(REPOSITORY, "docs/python.md"), encoding="utf-8") as page:
         words = set(re.findall(r"\w+", page.read()))
     in_place = {name for name in exported() if name.endswith("_") and name[:-1] in words}
     assert not exported() - words - in_place - {"Mesh", "Message", "Timing", "ReduceOp", "Store"}
 
 
-# What takes milliseconds to import, and is wanted by few programs.
+# Modules that take milliseconds to import and that few programs need.
 SLOW = {"numpy", "torch", "jax", "asyncio", "concurrent.futures", "multiprocessing", "inspect", "dataclasses", "logging",
         "importlib.abc", "importlib.metadata", "socket", "subprocess", "json", "ssl", "tempfile", "pathlib", "difflib"}
 
 
-def test_importing_it_imports_nothing_that_is_slow():
+def test_import_does_not_load_slow_modules():
     said = subprocess.run([sys.executable, "-I", "-S", "-B", "-c", "import sys; sys.path.insert(0, sys.argv[1]); before = "
                            "set(sys.modules); import ivycomm; print(*(set(sys.modules) - before))", PACKAGE],
                           capture_output=True, text=True, timeout=LIMIT, check=True)
@@ -263,7 +263,8 @@ def exported():
 
 
 def shape_of_stub(function):
-    """[(name, has a default)] of a function in the stub; `async_op` and `with_message` have one in some overloads."""
+    """Returns (name, has a default) for each parameter of a function in the stub. `async_op` and `with_message` have a default
+    only in some overloads."""
     given = function.args
     positional = given.posonlyargs + given.args
     defaults = [None] * (len(positional) - len(given.defaults)) + given.defaults
@@ -289,12 +290,12 @@ def keywords_of_code(function):
 def compare_function(name, declared, found):
     for each in declared:
         assert shape_of_stub(each) == shape_of_code(found), f"{name}: the stub and the code differ"
-    # An overload for one value of a flag may want it by name.
-    assert keywords_of_stub(declared[0]) == keywords_of_code(found), f"{name}: what goes by name alone differs"
+    # An overload for one value of a flag may require it as a keyword.
+    assert keywords_of_stub(declared[0]) == keywords_of_code(found), f"{name}: the keyword-only parameters differ"
 
 
 def functions_of(body):
-    """The functions that a stub declares, by name, each with its overloads."""
+    """Returns the functions that a stub declares, by name, each with its overloads."""
     functions = {}
     for node in body:
         if isinstance(node, ast.FunctionDef):
@@ -311,7 +312,7 @@ def test_the_stub_of_collectives_matches_the_code():
 
 TORCH = os.environ.get("IVY_TORCH_PYTHON") or os.path.join(REPOSITORY, "build/torch/bin/python3")
 JAX = os.path.join(os.environ.get("IVY_FRAMEWORKS") or os.path.join(REPOSITORY, "build/frameworks"), "jax/bin/python3")
-# Says of each function of the module, in its own interpreter: [name, has a default, goes by name alone].
+# Prints [name, has a default, is keyword-only] for each parameter of the module's functions, in another interpreter.
 DESCRIBE = """
 import importlib, inspect, json, sys
 module = importlib.import_module(sys.argv[1])
@@ -331,7 +332,7 @@ for name in ivycomm.jax.__all__:
 """
 
 
-def test_the_types_of_jax_functions_can_be_looked_up():
+def test_type_hints_of_jax_functions_resolve():
     if not os.path.exists(JAX):
         pytest.skip(f"{JAX} is not there: scripts/setup")
     said = subprocess.run([JAX, "-B", "-c", TYPE_OF], capture_output=True, timeout=LIMIT, text=True,
@@ -340,7 +341,7 @@ def test_the_types_of_jax_functions_can_be_looked_up():
     assert said.returncode == 0, said.stderr
 
 
-def test_the_stub_of_torchs_module_matches_it():
+def test_the_stub_of_torchs_module_matches_the_code():
     if not os.path.exists(TORCH):
         pytest.skip(f"{TORCH} is not there: scripts/setup")
     said = subprocess.run([TORCH, "-B", "-c", DESCRIBE, "ivycomm.torch"], capture_output=True, timeout=LIMIT, text=True,
@@ -348,12 +349,12 @@ def test_the_stub_of_torchs_module_matches_it():
                                "IVY_LIBRARY": os.path.join(os.path.dirname(BIN), "lib/libivycomm.so.1")})
     assert said.returncode == 0, said.stderr
     found, declared = json.loads(said.stdout), functions_of(stub_of_torch())
-    # Those that have the package's types.
+    # Functions that the module re-exports from the package, with the package's types.
     same = {each.name for node in stub_of_torch() if isinstance(node, ast.ImportFrom) and node.level == 2
             for each in node.names if each.asname is not None}
     assert set(declared) | same == set(found)
     for function, parameters in found.items():
-        # What reconfigure hands on has names in the stub only.
+        # The parameters that reconfigure passes on have names only in the stub.
         shape = [(each, has_default) for each, has_default, _ in parameters]
         by_name = {each for each, _, is_by_name in parameters if is_by_name}
         if function in same:
@@ -373,7 +374,7 @@ def public_members(kind):
     return found
 
 
-def test_type_checkers_see_what_is_imported_later():
+def test_type_checkers_see_names_that_are_imported_later():
     """__getattr__ of the package imports these names; an `if TYPE_CHECKING` shows them to type checkers."""
     with open(module().__file__, encoding="utf-8") as file:
         body = ast.parse(file.read()).body
@@ -395,7 +396,7 @@ def test_everything_exported_has_a_docstring():
 
 
 def test_the_docstring_of_a_call_lists_units_and_errors():
-    """What help() of one call shows, without that of its module."""
+    """help() of one function does not show its module's docstring."""
     package = module()
     calls = [name for name in exported() if getattr(getattr(package, name), "__module__", "") in (
         "ivycomm.collectives", "ivycomm.messages", "ivycomm.objects") and inspect.isfunction(getattr(package, name))]
@@ -407,7 +408,7 @@ def test_the_docstring_of_a_call_lists_units_and_errors():
         assert ("async_op=True: returns a Work" in text) == ("async_op" in parameters), name
 
 
-NEEDS_A_FRAMEWORK = {"DataParallel", "SyncBatchNorm", "compat", "i_dist", "rpc", "sim"}  # torch's, and modules.
+NEEDS_A_FRAMEWORK = {"DataParallel", "SyncBatchNorm", "compat", "i_dist", "rpc", "sim"}  # Classes of torch, and modules.
 TYPES_IMPORTED_LATER = {"Work.future"}  # concurrent.futures takes milliseconds to import.
 
 
@@ -425,7 +426,7 @@ def public_functions():
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="X | None is no type before Python 3.10")
-def test_the_types_of_public_functions_can_be_looked_up():
+def test_type_hints_of_public_functions_resolve():
     for name, function in public_functions():
         if name not in TYPES_IMPORTED_LATER:
             typed = typing.get_type_hints(function)
@@ -494,7 +495,7 @@ WRONG = ['ict.all_reduce(x, grad="mean")', "icj.all_gather(x, axis=None)",
 
 
 def mypy():
-    """The interpreter that has mypy; scripts/setup lint installs it."""
+    """Returns the interpreter that has mypy, which `scripts/setup lint` installs."""
     for python in (os.path.join(REPOSITORY, "build/lint/bin/python3"), sys.executable):
         if os.path.exists(python) and not subprocess.run([python, "-c", "import mypy, numpy"],
                                                          capture_output=True).returncode:
@@ -503,11 +504,11 @@ def mypy():
 
 
 @long
-def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path):
+def test_mypy_reports_exactly_the_wrong_lines(tmp_path):
     python = mypy()
     if python is None:
         pytest.skip("mypy is not there: scripts/setup lint")
-    # As in a wheel.
+    # Laid out as in a wheel.
     shutil.copytree(os.path.join(PACKAGE, "ivycomm"), tmp_path / "package/ivycomm")
     subprocess.run([sys.executable, os.path.join(PACKAGE, "make_stub.py"), tmp_path / "package/ivycomm"], check=True)
     file = tmp_path / "typed.py"
@@ -519,8 +520,8 @@ def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path):
     assert found == set(range(begin, begin + len(WRONG))), done.stdout + done.stderr
 
 
-def test_codes_names_and_exceptions_are_those_of_the_page():
-    """C's constants and numbers from the header, the library's names, Python's exceptions: one table."""
+def test_codes_names_and_exceptions_match_the_page():
+    """The table in the docs matches C's constants and numbers, the library's names and Python's exceptions."""
     def read(path):
         with open(os.path.join(REPOSITORY, path), encoding="utf-8") as file:
             return file.read()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derivatives of ivycomm's operations on torch tensors: Debian's torch, one of today, and inside torch.compile."""
+"""Derivatives of ivycomm's operations on torch tensors: with Debian's torch, a current torch, and torch.compile."""
 
 import os
 
@@ -21,7 +21,7 @@ def run(local, python, ranks, *arguments):
 
 
 @needs_debians
-def test_adjoints_are_those_of_one_process(local):
+def test_adjoints_match_those_of_one_process(local):
     run(local, DEBIAN, 2)
 
 
@@ -34,5 +34,5 @@ def test_compiled_without_a_break(local):
 @needs_todays
 @pytest.mark.parametrize("ranks,arguments", [(2, ()), (3, ()), (3, ("compile", "aot_eager")), (2, ("compile", "inductor"))],
                          ids=["two", "three", "three compiled", "by inductor"])
-def test_with_torch_of_today(local, ranks, arguments):
+def test_adjoints_with_a_current_torch(local, ranks, arguments):
     run(local, TODAY, ranks, *arguments)

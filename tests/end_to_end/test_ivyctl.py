@@ -23,7 +23,7 @@ COUNTING = ["sh", "-c", "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.05; 
 
 
 def places():
-    """Directories of launchers (not of supervisors) of this user."""
+    """Returns the job directories of this user's launchers, without those of supervisors."""
     parent = f"/tmp/ivyrun-{os.getuid()}"
     with contextlib.suppress(OSError):
         return {name for name in os.listdir(parent) if re.fullmatch("[0-9a-f]{32}", name)}
@@ -35,7 +35,7 @@ def remembered_ends():
 
 
 class Ctl:
-    """ivyctl, and this test's jobs among all that run on this machine."""
+    """Runs ivyctl and finds the test's own jobs on this machine."""
 
     def __init__(self, local):
         self.local = local
@@ -47,12 +47,12 @@ class Ctl:
         return self.local.start_program(IVYCTL, *arguments, **options)
 
     def jobs(self):
-        """This test's jobs: those that were started in its directory."""
+        """Returns the jobs that were started in this test's directory."""
         listed = json.loads(self.run("ps", "--json").out)
         return [job for job in listed if job.get("working_directory") == self.local.directory]
 
     def job(self, limit=10):
-        """The only one, once it has a socket and all its workers run."""
+        """Waits until the test's only job has a socket and all its workers run, and returns it."""
         def running():
             found = [job for job in self.jobs() if job["state"] == "running"]
             return found[0] if found else None
@@ -78,7 +78,7 @@ def ctl(local):
 
 
 def detach(local, *arguments, **options):
-    """Starts a job in the background; (its short id, its folder)."""
+    """Starts a job in the background and returns its short id and its directory."""
     done = local.run("--detach", *arguments, **options)
     assert done.code == 0, done
     job = re.search(r"job ([0-9a-f]{12}) runs in the background, pid (\d+)", done.out.decode())
@@ -99,17 +99,17 @@ def test_ps_marks_a_job_whose_parent_has_exited(local, ctl):
     with local.start_program("sh", "-c", f"{words} > /dev/null & echo started; wait") as shell:
         assert not ctl.job()["orphan"]
         shell.process.kill()
-        wait_until(lambda: ctl.job()["orphan"], 10, "the parent is gone")
+        wait_until(lambda: ctl.job()["orphan"], 10, "the job is listed as an orphan")
         assert "running (orphan)" in ctl.run("ps").out.decode()
 
 
 def test_ps_names_an_ivyrun_with_another_tmp(local, ctl):
-    # The programs may lie in /tmp themselves.
+    # The programs may be in /tmp themselves.
     inside = (f"mount --bind {os.path.dirname(BIN)} /mnt && mount -t tmpfs tmpfs /tmp && "
               "exec /mnt/bin/ivyrun --wdir / -n 1 sleep 600")
     with local.start_program("unshare", "--mount", "sh", "-c", inside, env={"XDG_RUNTIME_DIR": ""}) as job:
         pid = job.process.pid
-        wait_until(lambda: f"nsenter -t {pid} -m ivyctl ps" in ctl.run("ps").err_text, 20, "it is named")
+        wait_until(lambda: f"nsenter -t {pid} -m ivyctl ps" in ctl.run("ps").err_text, 20, "ivyctl ps names the other /tmp")
         assert not ctl.jobs()
         job.process.terminate()
         job.finish()
@@ -141,7 +141,7 @@ def test_a_job_is_named_by_any_unique_prefix(local, ctl):
         run.finish()
 
 
-def test_mistakes_cost_exit_code_2(local, ctl):
+def test_usage_errors_exit_with_2(local, ctl):
     for arguments, hint in ((["stpo"], "ivyctl stop"), (["logs", "--folow"], "--follow"),
                             (["signal", "x", "NOSUCH"], "NOSUCH"), ([], "ivyctl VERB")):
         done = ctl.run(*arguments)
@@ -162,7 +162,7 @@ def test_a_signal_reaches_each_rank_once(local, ctl):
 
 
 def test_a_signal_reaches_only_the_ranks_that_are_named(local, ctl):
-    """Of two hosts one rank each; the third host has none of them."""
+    """The signal is for one rank of each of two hosts, and for no rank of the third host."""
     script = "trap 'echo rank $RANK got it' USR1; echo ready; while :; do sleep 0.05; done"
     with local.start("--fake-hosts", "3", "--nproc-per-node", "2", "sh", "-c", script) as run:
         run.wait_for("ready", count=6)
@@ -196,7 +196,7 @@ def test_stop_now_kills_processes_that_ignore_term(local, ctl):
         started = time.monotonic()
         done = ctl.run("stop", ctl.job()["job"], "--now")
         assert done.code == 0, done
-        assert time.monotonic() - started < seconds(4), "the grace of 30 s was waited for"
+        assert time.monotonic() - started < seconds(4), "ivyctl waited for the grace period of 30 s"
         run.finish()
 
 
@@ -217,7 +217,7 @@ def test_stop_reports_what_it_waits_for_and_gives_up_on_a_stopped_launcher(local
         run.finish()
 
 
-def test_a_shorter_grace_counts(local, ctl):
+def test_stop_can_shorten_the_grace_period(local, ctl):
     with local.start("-n", "1", "sh", "-c", "trap '' TERM; echo ready; "
                      "while :; do sleep 0.05; done") as run:
         run.wait_for("ready")
@@ -227,7 +227,7 @@ def test_a_shorter_grace_counts(local, ctl):
         run.finish()
 
 
-def test_logs_without_files_follow_from_now_on(local, ctl):
+def test_logs_without_files_show_only_new_output(local, ctl):
     with local.start("-n", "2", *COUNTING) as run:
         run.wait_for("line 3", count=2)
         job = ctl.job()["job"]
@@ -256,18 +256,18 @@ def test_logs_show_files_with_labels_and_choose_ranks(local, ctl):
         assert all(texts[:5] == [f"line {i}" for i in range(1, 6)]
                    for texts in shown.texts_by_rank().values()), shown
         with ctl.start("logs", "-f", job, "--rank", "1") as logs:
-            logs.wait_for("line 5")  # It has found the job before that ends.
+            logs.wait_for("line 5")  # ivyctl must find the job before it ends.
             run.wait_for("line 20", count=3)
             run.signal(signal.SIGTERM)
             finished = run.finish()
             followed = logs.finish()
         assert followed.code == 0, followed
-        # One rank has no labels; not a byte more or less than in ivyrun's own terminal.
+        # The lines of one rank have no labels and are the same as on ivyrun's terminal.
         assert followed.out_lines == [text for text in finished.texts_by_rank()[1]], followed
 
 
-def test_a_follower_that_does_not_read_holds_nothing_up(local, ctl):
-    """What it misses is counted, to the line; the job is done printing long before it reads."""
+def test_a_follower_that_does_not_read_does_not_delay_the_job(local, ctl):
+    """ivyctl counts every line that it misses. The job has finished printing long before the follower reads."""
     count = 400000
     flood = (f"import os, sys, time\ntime.sleep(1)\nfor i in range({count}): print('x' * 90, i)\n"
              "sys.stdout.flush()\nopen('printed', 'w').close()\n"
@@ -290,16 +290,16 @@ def test_a_follower_that_does_not_read_holds_nothing_up(local, ctl):
     assert done.code == 0, done
     gaps = [int(n) for n in re.findall(r"\.\.\. (\d+) lines of rank 0 not shown", done.err_text)]
     whole = [line for line in lines if re.fullmatch(rb"x{90} \d+\n", line)]
-    # A gap may begin inside a line: what was shown of it is ended, and it counts as lost.
+    # A gap may start within a line: the printed part gets a newline, and the line counts as lost.
     assert len(lines) - len(whole) <= len(gaps), [line for line in lines if line not in whole][:3]
-    # A gap may have eaten a few of "last", too.
+    # Some of the "last" lines may be in a gap, too.
     assert gaps and count <= len(whole) + sum(gaps) < count + 100, (len(whole), gaps)
 
 
 # ---- The background -------------------------------------------------------------------------------
 
 def test_detach_returns_when_all_workers_run(local, ctl):
-    """The job goes on in a session of its own; messages, output and summary are in its folder."""
+    """The job continues in its own session; messages, output and summary are in its directory."""
     job, folder = detach(local, "-n", "2", "sh", "-c", "echo to out; echo to err >&2; sleep 1.5; "
                          "cat; [ $RANK = 1 ] && exit 7; exit 0")
     assert folder == f"{local.directory}/ivyrun-{job}"
@@ -317,7 +317,7 @@ def test_detach_returns_when_all_workers_run(local, ctl):
             assert (out.read(), err.read()) == ("to out\n", "to err\n")
 
 
-def test_attach_follows_to_the_end_and_exits_as_the_job(local, ctl):
+def test_attach_follows_to_the_end_and_exits_like_the_job(local, ctl):
     script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; sleep 0.2; done; exit $((RANK * 3))"
     job, _ = detach(local, "-n", "2", "sh", "-c", script)
     done = ctl.run("attach", job, "--tail", "100")
@@ -341,7 +341,7 @@ def test_ctrl_c_in_attach_does_not_stop_the_job(local, ctl):
 
 
 def test_detach_fails_in_the_foreground(local, ctl):
-    """Nothing is left in the background by a job that does not come up."""
+    """A job that fails to start leaves nothing in the background."""
     missing = local.run("--detach", "-n", "1", "no-such-program-here")
     assert missing.code == 127 and "no-such-program-here" in missing.err_text, missing
     unwritable = local.run("--detach", "--log-dir", "/proc/nowhere", "-n", "1", "true")
@@ -363,8 +363,8 @@ def test_detach_keeps_the_output_of_two_jobs_in_one_folder_apart(local, ctl):
     assert local.read("logs/ivyrun.log").count(b"launcher pid") == 2
 
 
-def test_a_detached_launcher_that_is_killed_takes_its_workers_along(local, ctl):
-    """Without --lease the job does not outlive its launcher."""
+def test_workers_end_when_a_detached_launcher_is_killed(local, ctl):
+    """Without --lease the job ends when its launcher is killed."""
     job, _ = detach(local, "-n", "2", *COUNTING)
     os.kill(ctl.job()["pid"], signal.SIGKILL)
     local.wait_clean(7)
@@ -383,7 +383,7 @@ def test_a_hangup_of_the_terminal_does_not_reach_a_detached_job(local, ctl):
 
 
 def test_ctrl_c_before_the_workers_run_stops_everything(local, ctl):
-    """A host that does not answer: the foreground's Ctrl-C reaches the launcher through the terminal."""
+    """A host does not answer. Ctrl-C in the foreground reaches the launcher through the terminal."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:port={silent.getsockname()[1]}"
         with local.on_terminal(local.ivyrun(), "--detach", "-H", host, "-n", "1", "true") as run:
@@ -409,7 +409,7 @@ def leads_a_group(pid):
 
 
 def workers_of(local):
-    """The ranks' own processes: a shell that has forked and not yet executed is none."""
+    """Returns the pids of the ranks' own processes, without a shell's children that have not executed a program yet."""
     return {process.pid for process in local.processes() if process.name == b"sh" and
             b"RANK=" in process.environment and leads_a_group(process.pid)}
 
@@ -419,7 +419,7 @@ def kill_launcher(ctl, job):
     os.kill(pid, signal.SIGKILL)
 
     def is_dead():
-        # Whoever inherits it may take its time to reap it.
+        # The process that inherits it may reap it late.
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] in "ZX"
         return True
@@ -443,7 +443,7 @@ def test_another_launcher_takes_over_with_the_same_workers_and_every_byte(local,
     for _ in range(3):
         kill_launcher(ctl, job)
         assert workers_of(local) == before
-        assert ctl.run("signal", job, "USR1").code == 1, "nobody is there to pass it on"
+        assert ctl.run("signal", job, "USR1").code == 1, "ivyctl signal succeeded without a launcher"
         with ctl.start("attach", job) as attached:
             attached.wait_for(r"line \d+")
             assert workers_of(local) == before
@@ -459,10 +459,10 @@ def test_another_launcher_takes_over_with_the_same_workers_and_every_byte(local,
 
 
 def test_two_concurrent_attaches_follow_the_same_new_launcher(local, ctl):
-    """Whoever is slower starts none of his own, and sees and exits as the other."""
+    """The slower one starts no launcher. It shows the same output and exits with the same code."""
     job, folder = detach(local, "--lease", "60", "-n", "2", *counting(100, code=3))
     pid = ctl.job()["pid"]
-    os.kill(pid, signal.SIGKILL)  # It may hold its lock for a moment longer.
+    os.kill(pid, signal.SIGKILL)  # Its lock may be held for another moment.
     with ctl.start("attach", job) as first, ctl.start("attach", job) as second:
         ends = [attached.finish() for attached in (first, second)]
     assert [done.code for done in ends] == [3, 3], ends
@@ -472,7 +472,7 @@ def test_two_concurrent_attaches_follow_the_same_new_launcher(local, ctl):
 
 
 def test_a_flood_without_a_launcher_waits_and_loses_nothing(local, ctl):
-    """More than the credit of a host: the workers wait for a launcher, then go on."""
+    """The output exceeds the host's credit, so the workers wait for a launcher and then continue."""
     flood = local.file("flood.py", "import time\nfor i in range(1, 200001):\n    print('line', i)\n"
                        "    if i == 1000: time.sleep(1)\n")
     job, folder = detach(local, "--lease", "60", "-n", "2", sys.executable, flood)
@@ -495,7 +495,7 @@ def test_without_another_launcher_the_job_ends_with_its_lease(local, ctl):
     job, _ = detach(local, "--lease", "3", "-n", "2", *COUNTING)
     kill_launcher(ctl, job)
     time.sleep(1.5)
-    assert len(workers_of(local)) == 2, "the lease has not ended"
+    assert len(workers_of(local)) == 2, "the lease has not expired"
     local.wait_clean(3 + 6)
     lost = ctl.run("attach", job)
     assert lost.code in (1, 121), lost
@@ -607,14 +607,15 @@ def test_a_job_does_not_wait_for_a_stopped_follower(local, ctl):
                 done = run.finish()
             finally:
                 os.kill(following.process.pid, signal.SIGCONT)
-            # The verdict may be lost to it as well; it ends and says so.
+            # The follower may also miss the verdict. It then exits with a message.
             late = following.finish()
     assert done.code == 0 and done.out.endswith(b"2000000\n"), done.code
     assert late.code == 0 or (late.code == 121 and "closed the connection" in late.err_text), late
 
 
 def without_a_launcher(local, ctl):
-    """A job of which the launcher has left nothing, as where it ran on another host; (id, its keepers' pids)."""
+    """Starts a job and removes its launcher and the launcher's files, as if it had run on another host. Returns the job's id
+    and the pids of its supervisors."""
     job, _ = detach(local, "--lease", "60", "-n", "1", *COUNTING)
     whole, = {name for name in places() if name.startswith(job)}
     kill_launcher(ctl, job)
@@ -623,7 +624,7 @@ def without_a_launcher(local, ctl):
 
 
 def test_stop_waits_for_a_stopped_supervisor(local, ctl):
-    """More often than its backlog is long ivyctl looks, and nobody takes it in."""
+    """ivyctl connects more often than the socket's backlog allows, and the supervisor does not accept."""
     job, supervisors = without_a_launcher(local, ctl)
     assert supervisors
     for pid in supervisors:
@@ -645,7 +646,7 @@ def test_stop_waits_for_a_stopped_supervisor(local, ctl):
 
 
 def test_stop_names_a_process_that_outlives_the_supervisor(local, ctl):
-    """One that is in the job by its id alone: the supervisor, which does not see it, goes."""
+    """The process belongs to the job only by IVY_JOB_ID. The supervisor does not know it and exits."""
     job, _ = without_a_launcher(local, ctl)
     left = subprocess.Popen(["sleep", "300"], env={**local.environment, "IVY_JOB_ID": job})
     try:
@@ -701,7 +702,7 @@ def test_the_files_of_a_job_that_ended_in_the_foreground_are_shown(local, ctl):
 
 
 def test_an_unwritable_record_is_reported_and_the_job_keeps_running(local, ctl):
-    """Another launcher must not go on without the number that keeps the one before away."""
+    """A new launcher must not continue unless it can record the number that excludes the previous launcher."""
     job, folder = detach(local, "--lease", "60", "-n", "2", *counting(4000))
     before = workers_of(local)
     kill_launcher(ctl, job)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifests of docs/kubernetes, run in namespaces of the test hosts with a container's limits: ivyrun or the agent is
-PID 1, the root is read-only, /dev/shm has 64 MiB, cgroups cannot be written, and the user id has neither a name nor rights.
+"""The manifests of docs/kubernetes, run in namespaces of the test hosts with the limits of a container: ivyrun or the agent
+is PID 1, the root is read-only, /dev/shm has 64 MiB, cgroups are read-only, and the user id has neither a name nor
+privileges.
 
-Lines in each pod's /etc/hosts stand for the cluster's DNS.
+Entries in each pod's /etc/hosts replace the cluster's DNS.
 """
 
 import contextlib
@@ -23,10 +24,10 @@ from testbed import ipv4  # (found by way of launching)
 yaml = pytest.importorskip("yaml")
 
 MANIFESTS = os.path.join(REPOSITORY, "docs/kubernetes")
-UID = 1000660000  # As OpenShift chooses them.
+UID = 1000660000  # OpenShift chooses such ids.
 DOMAIN = "default.svc.cluster.local"
 
-# Arguments: host name, hosts file, supplementary group, and then variables and the command. Only this pod sees the mounts.
+# Arguments: host name, hosts file, supplementary group, then variables and the command. The mounts are private to the pod.
 POD = r"""
 set -e
 mount --make-rprivate /
@@ -105,7 +106,7 @@ def indexed_job():
 
 
 def jobset():
-    """As JobSet's controller makes it: the pods' names, and the subdomain, which is that of the JobSet."""
+    """Returns the template with the pod names and the subdomain (the JobSet's name) that JobSet's controller assigns."""
     whole = of_kind(manifest("jobset.yaml"), "JobSet")
     (jobs,) = whole["spec"]["replicatedJobs"]
     name = whole["metadata"]["name"]
@@ -121,13 +122,13 @@ class Cluster:
 
     def __init__(self, hosts, image):
         self.hosts, self.image = hosts, image
-        self.names = {}  # Name in the DNS -> address.
+        self.names = {}  # Domain name -> address.
 
     def program(self, name):
         return f"{self.image}/bin/{name}"
 
     def start(self, template, index, node, command, environment, group=0):
-        """One pod on a host. The kubelet sets the variables of the service, and the runtime PATH."""
+        """Starts a pod on a host. It sets the service variables like the kubelet, and PATH like the container runtime."""
         name = f"{template.names}-{index}"
         own = f"{template.domain_name(index)}.{DOMAIN}"
         lines = ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost", f"{ipv4(node)}\t{own}\t{name}"]
@@ -140,12 +141,12 @@ class Cluster:
         run = launcher.start_program(
             "unshare", "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--fork", "--kill-child", "sh", "-c", POD, "pod", name,
             hosts_file, str(group), *[f"{key}={value}" for key, value in variables.items()], *command)
-        run.program = os.path.basename(command[0]).encode()  # PID 1 of the pod, whose end is the end of all its processes.
+        run.program = os.path.basename(command[0]).encode()  # PID 1 of the pod; when it exits, the kernel kills all of the pod's processes.
         return run
 
     @contextlib.contextmanager
     def job(self, template, *program, flags=(), without=(), env=None):
-        """All pods of a job. Pod 0 is the last one: the others dial until it is there."""
+        """Starts all pods of a job. Pod 0 starts last: the others retry until it accepts connections."""
         self.names = {template.domain_name(index): ipv4(index + 1) for index in range(template.count)}
         command = template.container["command"]
         assert (command[0], command[-1]) == ("ivyrun", "train.py")
@@ -161,7 +162,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def image(testbed):
-    """The container image: a directory that all hosts share, with the programs and what they send to other hosts."""
+    """The container image: a directory that all hosts share, with the programs and the files that they send to hosts."""
     name = "image-" + uuid.uuid4().hex[:8]
     folder = os.path.join(testbed.shared, name)
     try:
@@ -218,7 +219,7 @@ def test_pods_of_a_manifest_are_one_job(cluster, hosts, template):
             for rank in (2 * index, 2 * index + 1)], one
 
 
-def test_a_failure_is_that_of_all_pods(cluster, hosts):
+def test_all_pods_report_a_failure(cluster, hosts):
     script = hosts.file("fails.py", "import os, sys, time\nif os.environ['RANK'] == '3': sys.exit('broken data')\n"
                                     "time.sleep(600)\n")
     with cluster.job(indexed_job(), script) as runs:
@@ -226,7 +227,7 @@ def test_a_failure_is_that_of_all_pods(cluster, hosts):
 
 
 def test_a_pod_as_first_process_leaves_no_zombies(cluster, hosts):
-    """Orphans become children of PID 1, which has to reap them."""
+    """Orphans become children of PID 1, which must reap them."""
     script = hosts.file("orphans.py", "import os, subprocess, time\n"
                                       "for _ in range(20): subprocess.run(['sh', '-c', 'sleep 0.1 &'])\n"
                                       "time.sleep(1.5)\n"
@@ -239,14 +240,14 @@ def test_a_pod_as_first_process_leaves_no_zombies(cluster, hosts):
     assert all(one.out.count(b"zombies 0") == 2 for one in done), done
 
 
-def test_pods_with_names_but_without_their_number_are_refused(cluster, hosts):
+def test_pods_of_an_indexed_job_without_a_number_of_nodes_are_rejected(cluster, hosts):
     with cluster.job(indexed_job(), hosts.file("facts.py", FACTS), without=("IVY_NNODES",)) as runs:
         everybody([run.finish(60) for run in runs], 2, r"this is pod \d of an Indexed Job", "IVY_NNODES", "--nnodes 1")
     with cluster.job(indexed_job(), hosts.file("facts.py", FACTS), flags=("--nnodes", "1")) as runs:
         everybody([run.finish(60) for run in runs], 0)
 
 
-def test_a_wrong_secret_keeps_a_pod_out(cluster, hosts):
+def test_a_pod_with_a_wrong_secret_is_rejected(cluster, hosts):
     template = indexed_job()
     script = hosts.file("facts.py", FACTS)
     cluster.names = {template.domain_name(index): ipv4(index + 1) for index in (0, 1)}
@@ -277,7 +278,7 @@ def test_term_of_a_pod_is_a_notice_for_all(cluster, hosts, who):
     assert all(one.out.count(b"saved") == 2 for one in done), done
 
 
-def test_ranks_that_term_ends_have_not_failed(cluster, hosts):
+def test_ranks_that_exit_because_of_term_have_not_failed(cluster, hosts):
     script = hosts.file("plain.py", "import time\nprint('up', flush=True)\ntime.sleep(600)\n")
     with cluster.job(indexed_job(), script) as runs:
         up(runs)
@@ -330,7 +331,7 @@ def test_term_before_all_pods_have_joined(cluster, hosts):
 
 
 def test_kubectl_exec_is_not_the_pods_program(local):
-    """A process of `kubectl exec`, or a shell of a notebook's pod: TERM has its usual meaning."""
+    """For an ivyrun of `kubectl exec`, or in a shell of a notebook's pod, TERM has its usual meaning."""
     with local.start("sh", "-c", "echo up; exec sleep 600", env={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}) as run:
         run.wait_for("up")
         run.signal(signal.SIGTERM)
@@ -353,7 +354,7 @@ class Agents:
         cluster.names = {self.pods.domain_name(index): ipv4(index + 2) for index in range(self.pods.count)}
 
     def make_secrets(self):
-        """By the commands in the manifest's comment; the kubelet gives the files to root and the group of fsGroup."""
+        """Runs the commands in the manifest's comment. Like the kubelet, it gives the files to root and the group fsGroup."""
         with open(os.path.join(MANIFESTS, "launcher-and-agents.yaml")) as file:
             commands = re.findall(r"^#   (ivy-agent .*)$", file.read(), re.MULTILINE)
         assert len(commands) == 3, commands
@@ -436,7 +437,7 @@ def test_the_hook_of_an_agents_pod_gives_its_ranks_time(agents, hosts):
     assert done.out.count(b"saved") == 4, done
 
 
-# ---- what the manifests have to agree on -------------------------------------------------------------
+# ---- consistency of the manifests --------------------------------------------------------------------
 
 @pytest.mark.parametrize("template", [indexed_job, jobset])
 def test_numbers_and_names_of_a_manifest_agree(template):

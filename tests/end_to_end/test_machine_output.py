@@ -99,16 +99,16 @@ def test_events_go_to_a_descriptor_that_workers_do_not_have(local):
     done = local.run_program("sh", "-c", f"exec {BIN}/ivyrun --events fd:5 -n 1 ls /proc/self/fd 5>pipe.jsonl", limit=30)
     assert done.code == 0 and b"5" not in done.out.split(), done
     events = [event["event"] for event in events_of(os.path.join(local.directory, "pipe.jsonl"))]
-    # The output and the end of a worker that is so quick may come in either order.
+    # The output and the exit of such a short worker may be reported in either order.
     assert events[:2] + sorted(events[2:4]) + events[4:] == ["plan", "start", "exit", "first_output", "verdict"]
 
 
 @pytest.mark.parametrize("name", ["events", "metrics", "attempt"])
 def test_files_for_programs_whose_file_system_does_not_answer(local, name):
-    """A pipe that nobody reads stands in the place of a file. Two leases long the hosts hear of their launcher all the
-    same, and the job ends as it would have."""
+    """A pipe without a reader replaces a file. For two leases the hosts still get heartbeats from their launcher, and the job
+    ends normally."""
     pipe = os.path.join(local.directory, name)
-    # The first text of --metrics-file goes to a name of its own, which only the launcher's process id completes.
+    # --metrics-file first writes to a temporary file whose name ends in the launcher's process id.
     place = {"events": ("--events", pipe), "metrics": ("--metrics-file", pipe), "attempt": ("--log-dir", pipe)}[name]
     program = "sleep 7"
     if name == "attempt":
@@ -125,7 +125,7 @@ def test_files_for_programs_whose_file_system_does_not_answer(local, name):
         done = run.finish(limit=40)
     assert done.code == 0, done
     assert done.took > 6 and "lost" not in done.own_text() and "lease" not in done.own_text(), done
-    assert name != "metrics" or not os.path.exists(pipe), "the launcher wrote to another place than the pipe"
+    assert name != "metrics" or not os.path.exists(pipe), "the launcher did not write to the pipe"
     assert name != "attempt" or stat.S_ISFIFO(os.stat(glob.glob(f"{pipe}/*/0/attempt.json")[0]).st_mode)
 
 
@@ -133,7 +133,7 @@ def test_events_on_standard_output(local):
     done = local.run("--events", "-", "-n", "1", "sh", "-c", "echo words >&2")
     events = [json.loads(line)["event"] for line in done.out_lines]
     assert sorted(events) == ["exit", "first_output", "plan", "start", "verdict"] and events[-1] == "verdict", done
-    assert os.listdir(local.directory) == [], "no file of the name -"
+    assert os.listdir(local.directory) == [], "a file named '-' was created"
 
 
 def test_invalid_targets_for_events_are_rejected(local):
@@ -171,7 +171,7 @@ def test_summary_of_a_rejection_has_the_message(local):
     assert (verdict["reason"], verdict["message"]["id"], verdict["exit_code"]) == ("refused", "IVY-P004", 127), verdict
 
 
-def test_a_job_by_its_name_while_it_runs_and_when_it_has_ended(local):
+def test_a_name_finds_a_running_and_an_ended_job(local):
     name = f"named-{os.getpid()}"
     started = local.run("--detach", "--name", name, "--log-dir", "logs", "-n", "2", sys.executable, "-c",
                         "import time; print('hello', flush=True); time.sleep(600)")
@@ -201,7 +201,7 @@ def test_a_job_by_its_name_while_it_runs_and_when_it_has_ended(local):
     assert refused.returncode == 1 and "no-such-job" in refused.stderr + "no-such-job", refused
 
 
-def test_bad_names(local):
+def test_invalid_job_names_are_rejected(local):
     for name in ("a b", "../x", "-x", "x" * 65):
         refused = local.run(f"--name={name}", "-n", "1", "true")
         assert refused.code == 2 and "is not a name" in refused.err_text, refused

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main job: an unmodified PyTorch script, on pretended hosts and on hosts reached by SSH."""
+"""The main job: an unmodified PyTorch script, on simulated hosts and on hosts reached by SSH."""
 
 import os
 import re
@@ -8,9 +8,9 @@ import pytest
 
 from launching import REPOSITORY
 
-# Torch needs seconds to import; the workers share the machine's cores.
+# Importing torch takes seconds, and the workers share the machine's cores.
 TRAIN_LIMIT = 120
-# One thread each: eight workers with as many threads as cores would only hinder each other.
+# One thread each, because eight workers with as many threads as cores would slow each other down.
 CALM = ("-x", "OMP_NUM_THREADS=1")
 
 
@@ -33,7 +33,7 @@ def torch_is_there():
         pytest.skip("python3-torch is not installed")
 
 
-def test_training_on_two_pretended_hosts(local):
+def test_training_on_two_simulated_hosts(local):
     script = os.path.join(REPOSITORY, "scripts/examples/train_ddp.py")
     done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", *CALM, script, "--epochs", "3",
                      limit=TRAIN_LIMIT)
@@ -50,15 +50,15 @@ def test_training_on_four_hosts_by_ssh(hosts):
     assert placed == {(rank, f"node{rank // 2 + 1}") for rank in range(8)}
 
 
-def test_training_where_every_host_is_odd(hosts):
-    """An ordinary user; a noisy .bashrc, fish, an own name of 127.0.1.1 and a noexec home."""
+def test_training_on_hosts_with_unusual_configurations(hosts):
+    """An ordinary user on hosts with a .bashrc that prints, fish, a host name that resolves to 127.0.1.1, and a noexec home."""
     user = hosts.as_user("ivyuser")
     done = user.run("-H", "node4,node3,node2,node5", "--nproc_per_node", "1", *CALM,
                     "/srv/ivyshared/examples/train_ddp.py", "--epochs", "2", limit=TRAIN_LIMIT)
     check_training(done, world=4, epochs=2)
 
 
-def test_one_command_is_quick(local):
-    """Nobody waits for anything: two workers that do nothing take a fraction of a second."""
+def test_a_short_job_starts_and_ends_quickly(local):
+    """ivyrun has no fixed delays: two workers that do nothing take a fraction of a second."""
     times = [local.run("-n", "2", "/bin/true").took for _ in range(5)]
     assert min(times) < 0.5, times

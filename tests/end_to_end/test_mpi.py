@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPI programs of Debian's MPICH and Open MPI as workers: one world on one host and on several, and how it ends."""
+"""MPI programs built with Debian's MPICH and Open MPI as workers: one world on one or several hosts, and how it ends."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def test_on_one_host(local, world):
 
 
 @pytest.mark.parametrize("flags", [TWO_BY_TWO, (*TWO_BY_TWO, "-B", "mpi")])
-def test_on_pretended_hosts(local, world, flags):
+def test_on_simulated_hosts(local, world, flags):
     check_world(local.run(*flags, world), 4, 2)
 
 
@@ -62,7 +62,7 @@ def test_hosts_with_different_numbers_of_ranks(local, world):
 
 @pytest.mark.parametrize("flags", [(), ("-B", "mpi")])
 def test_mpi_works_below_a_shell(local, world, flags):
-    """The shell has no MPI among its libraries, and goes on when the program has ended."""
+    """The shell is not linked with MPI and continues after the program has ended."""
     check_world(local.run(*TWO_BY_TWO, *flags, "sh", "-c", f"{world}; true"), 4, 2)
 
 
@@ -80,8 +80,8 @@ subprocess.run(["{world}"], check=True)
     ("run.sh", "#!/bin/bash\nset -e\nx=$({world})\necho \"$x\"\n", ["bash"]),
     ("Makefile", BY_MAKE, ["make", "-s", "-f"]),
     ("start.py", BY_PYTHON, [])])
-def test_whatever_starts_it(local, world, name, text, command):
-    """Python's subprocess closes the descriptors that a shell passes on."""
+def test_mpi_works_below_scripts(local, world, name, text, command):
+    """MPI programs may be started by scripts. Python's subprocess closes the descriptors that a shell passes on."""
     if command and shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]} here")
     script = local.file(name, text.format(world=world))
@@ -94,8 +94,8 @@ def test_a_program_below_a_shell_fails_like_a_direct_one(local, world):
     failed(done, 1, "exited with code 0 before MPI_Init", "the other ranks wait for it there")
 
 
-def test_an_mpiexec_in_a_worker_has_a_world_of_its_own(local, world, request):
-    """The variables of its ranks go before those of the worker."""
+def test_an_mpiexec_in_a_worker_has_a_separate_world(local, world, request):
+    """The variables of its ranks take precedence over those of the worker."""
     name = request.node.callspec.params["world"].replace("mpicc", "mpiexec")
     if shutil.which(name) is None:
         pytest.skip(f"no {name} here")
@@ -109,16 +109,16 @@ def test_an_outer_job_is_not_mistaken_for_this_one(local, world):
     check_world(local.run("-n", "2", world, env=foreign), 2, 2)
 
 
-def test_worlds_of_one_that_are_meant(local, world):
+def test_intended_worlds_of_one_are_accepted(local, world):
     done = local.run("-n", "1", world)
     assert done.code == 0 and b"rank 0 of 1" in done.out, done
     done = local.run("-n", "2", "--allow-singletons", world)
     assert done.code == 0 and done.out.count(b"rank 0 of 1") == 2, done
 
 
-# ---- ends ----------------------------------------------------------------------------------------
+# ---- exits ---------------------------------------------------------------------------------------
 
-def test_abort_is_its_code(local, world):
+def test_mpi_abort_sets_the_exit_code(local, world):
     failed(local.run(*TWO_BY_TWO, world, "abort"), 7, "rank 1 failed first", "by MPI_Abort(7)",
            "3 other ranks were stopped")
 
@@ -133,7 +133,7 @@ def test_a_rank_that_leaves_without_finalize(local, world):
 
 
 def test_a_rank_that_never_calls_init(local, world):
-    """Whether it ends before the others come to MPI_Init or after that, on their host or on another."""
+    """The rank may exit before or after the others call MPI_Init, on the same host or another one."""
     for flags in (("-n", "3"), ("--fake-hosts", "2")):
         done = local.run(*flags, world, "absent")
         assert done.code == 1, done
@@ -150,7 +150,7 @@ def test_a_late_rank_is_named(local):
 
 
 def test_two_incompatible_libraries_are_reported(local):
-    """Each would wait in MPI_Init for ranks that ask another server."""
+    """Each library would wait in MPI_Init for ranks that use another server."""
     programs = []
     for compiler in COMPILERS:
         os.mkdir(os.path.join(local.directory, compiler))
@@ -162,7 +162,7 @@ def test_two_incompatible_libraries_are_reported(local):
 
 
 def test_a_library_that_is_missing_on_one_host_is_named(local):
-    """As the loader says it there: the file is hidden by a name that nobody has."""
+    """The loader's message is quoted. The library's name in the program is changed to one that does not exist."""
     program = build("mpicc.mpich", local.directory)
     lonely = os.path.join(local.directory, "lonely")
     with open(program, "rb") as file, open(lonely, "wb") as copy:
@@ -173,20 +173,20 @@ def test_a_library_that_is_missing_on_one_host_is_named(local):
 
 
 def test_the_program_below_a_shell_is_killed(local, world):
-    """The shell's own code says nothing of it."""
+    """The shell's own exit code does not show it."""
     failed(local.run("-n", "2", "-B", "mpi", "sh", "-c", f"{world} kill; exit 0"), 1, "rank 1 failed first",
            "with exit 0 before MPI_Finalize")
 
 
 def test_the_shell_of_a_killed_program_is_stopped(local):
-    """With PMIx, since PMI-1's connection is the shell's too."""
+    """Only with PMIx, because the shell also holds the connection of PMI-1."""
     world = build("mpicc.openmpi", local.directory)
     failed(local.run("-n", "2", "-B", "mpi", "sh", "-c", f"{world} kill; sleep 60"), 1, "rank 1 failed first",
            "its MPI process had exited before MPI_Finalize")
 
 
 def test_starting_more_ranks_is_rejected_with_the_alternative(local):
-    """Debian's MPICH gives up by itself, before it asks us."""
+    """Only with Open MPI, because Debian's MPICH fails before it sends a request to ivyrun."""
     done = local.run("-n", "2", build("mpicc.openmpi", local.directory), "spawn")
     assert done.code == 0, done
     assert "rank 1 called MPI_Comm_spawn" in done.own_text() and "-m mpi4py.futures" in done.own_text(), done
@@ -198,14 +198,14 @@ def test_a_restarted_job_is_a_new_world(local, world):
     assert "attempt 1 of 2 failed: rank 1" in done.own_text() and "by MPI_Abort(7)" in done.own_text(), done
 
 
-def test_a_program_that_only_prints(local):
-    """-B mpi promises a world: a job that never has one did nothing of what was asked for."""
+def test_a_program_without_mpi_is_an_error_with_profile_mpi(local):
+    """With -B mpi, a job whose ranks never call MPI_Init did not do what the user asked for."""
     failed(local.run("-n", "2", "-B", "mpi", "true"), 1, "with exit 0 before MPI_Init", "leave -B mpi out")
     assert local.run("-n", "2", "-B", "mpi", "--allow-singletons", "true").code == 0
     failed(local.run("-n", "2", "-B", "mpi", "sh", "-c", "exit 3"), 3)
 
 
-def test_across_hosts_it_needs_the_store(local, world):
+def test_mpi_on_several_hosts_needs_the_store(local, world):
     refused(local.run("--fake-hosts", "2", "--no-store", world), 122, "IVY-P026", "fix: +leave out --no-store")
     check_world(local.run("-n", "2", "--no-store", world), 2, 2)
 
@@ -253,7 +253,7 @@ def test_another_mpirun_in_a_worker_is_not_affected(local, script):
 
 
 def test_a_world_of_one_is_an_error(local, script):
-    """A library that none of our servers reaches, pretended by a module: the world is not the job's."""
+    """A fake module acts as an MPI library that does not connect to ivyrun's servers, so its world is not the job's."""
     os.makedirs(os.path.join(local.directory, "mpi4py"))
     local.file("mpi4py/__init__.py", "")
     local.file("mpi4py/MPI.py", "class W:\n def Get_size(self): return 1\nCOMM_WORLD = W()\n"
@@ -266,7 +266,7 @@ def test_a_world_of_one_is_an_error(local, script):
 
 # ---- on hosts ------------------------------------------------------------------------------------
 
-# Debian's MPICH has the fault that past_mpichs_fault() tells of: in every fourth run on a busy machine.
+# On a busy machine every fourth run of Debian's MPICH hangs; see past_mpichs_fault().
 @pytest.fixture(params=[pytest.param("mpicc.mpich", marks=pytest.mark.long), "mpicc.openmpi"])
 def shared_world(hosts, request):
     build(request.param, hosts.outside(hosts.directory))
@@ -282,8 +282,8 @@ def check_on_hosts(launcher, program, *flags):
 
 
 def past_mpichs_fault(launcher, *arguments):
-    """MPICH 4.0 on UCX now and then hangs in MPI_Finalize on several hosts (docs/mpi.md), under any launcher: what does
-    not end is started once more."""
+    """Runs the job, and runs it once more if it hangs: on several hosts, MPICH 4.0 on UCX sometimes hangs in MPI_Finalize
+    under any launcher (docs/mpi.md)."""
     try:
         return launcher.run(*arguments, limit=20)
     except AssertionError as hung:
@@ -303,10 +303,10 @@ def test_by_agents(agents, shared_world):
 
 def test_in_a_slurm_job(hosts, shared_world):
     with running_on(hosts.bed, "linuxproc"), Slurm(hosts.as_user("ivyuser"), "linuxproc") as slurm:
-        # As past_mpichs_fault().
+        # See past_mpichs_fault().
         try:
             done = slurm.batch(["-N", "2"], f"exec timeout -k 5 20 IVYRUN --nproc_per_node 2 {shared_world}").finish(60)
-            assert done.code != 124, "it has not ended"
+            assert done.code != 124, "the job hangs"
         except AssertionError:
             slurm.cancel_all()
             done = slurm.batch(["-N", "2"], f"exec IVYRUN --nproc_per_node 2 {shared_world}").finish(90)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--on-failure shrink and replace: what becomes of the others when one worker ends, how it is started again
-alone, and every way in which such a job can end."""
+"""--on-failure shrink and replace: the job continues after a worker has failed, only this worker is restarted, and every
+way in which such a job can end."""
 
 import os
 import re
@@ -17,14 +17,14 @@ from test_ivyctl import ctl  # noqa: F401  (a fixture)
 
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "100ms"}
 TWO_BY_TWO = ["--fake-hosts", "2", "--nproc_per_node", "2"]
-# Every process says who it is, and waits until the test lets it go: with 0, or with what go.RANK says.
+# Every process prints its rank and pid and waits for the file go.RANK, which contains its exit code.
 SAY = ("echo up $RANK pid $$ rejoin [$IVY_REJOIN] count $TORCHELASTIC_RESTART_COUNT; ")
 WAIT = "while ! [ -e go.$RANK ]; do sleep 0.02; done; exit $(cat go.$RANK)"
 WAITING = ["bash", "-c", SAY + WAIT]
 
 
 def pids(job, rank, count=1):
-    """The processes of this rank so far, in the order of their starts."""
+    """Returns the pids of this rank's processes so far, in the order of their starts."""
     pattern = rf"up {rank} pid (\d+) ".encode()
     job.wait_for(pattern, count=count)
     return [int(pid) for pid in re.findall(pattern, job.said())]
@@ -37,7 +37,7 @@ def let_go(local, codes):
 
 
 @pytest.mark.parametrize("hosts", [["-n", "4"], TWO_BY_TWO], ids=["one-host", "two-hosts"])
-def test_the_others_go_on_without_a_killed_rank(local, hosts):
+def test_the_others_continue_without_a_killed_rank(local, hosts):
     with local.start(*hosts, "--on-failure", "shrink", *WAITING) as job:
         first = {rank: pids(job, rank)[0] for rank in range(4)}
         os.kill(first[2], signal.SIGKILL)
@@ -52,18 +52,18 @@ def test_the_others_go_on_without_a_killed_rank(local, hosts):
     assert "ivyrun: succeeded without 1 rank of 4\n  lost: rank 2 (" in done.err_text, done
 
 
-def test_an_exit_code_counts_as_a_death_too_and_two_at_once_are_two(local):
+def test_two_ranks_that_exit_with_an_error_count_as_two_deaths(local):
     with local.start("-n", "4", "--on-failure", "shrink", *WAITING) as job:
         for rank in range(4):
             pids(job, rank)
         let_go(local, ["0", "3", "0", "4"])
         done = job.finish()
-    # Ranks 0 and 2 may have ended well before.
+    # Ranks 0 and 2 may have exited with 0 before.
     assert done.code in (0, 3, 4), done
     assert re.search(r"rank 1 .* with exit 3", done.err_text) and re.search(r"rank 3 .* with exit 4", done.err_text)
 
 
-def test_the_last_failure_ends_the_job_with_the_firsts_code(local):
+def test_the_last_failure_ends_the_job_with_the_code_of_the_first(local):
     script = "sleep 0.$((RANK + 1)); exit $((10 + RANK))"
     done = local.run("-n", "3", "--on-failure", "shrink", "bash", "-c", script)
     assert done.code == 10, done
@@ -82,7 +82,7 @@ def test_min_workers(local):
     assert done.code == 137 and "1 worker is left, and --min-workers is 2" in done.err_text, done
 
 
-def test_a_failed_job_that_may_shrink_starts_again_as_a_whole(local):
+def test_a_failed_job_that_may_shrink_restarts_as_a_whole(local):
     script = "[ $IVY_GENERATION = 1 ] && exit 0; sleep 0.$((RANK + 1)); exit 5"
     done = local.run("-n", "2", "--on-failure", "shrink", "--max-restarts", "1", "bash", "-c", script, env=QUICKLY)
     assert done.code == 0 and "attempt 1 of 2 failed" in done.err_text, done
@@ -109,7 +109,7 @@ def test_only_the_killed_rank_is_restarted(local, hosts):
     assert all(len(done.texts_by_rank()[rank]) == 1 for rank in (0, 1, 3)), done
 
 
-def test_two_at_once_are_replaced_and_a_failure_by_exit_too(local):
+def test_killed_and_failed_ranks_are_replaced_at_the_same_time(local):
     script = SAY + 'if [ $RANK = 3 ] && [ -z "$IVY_REJOIN" ]; then exit 9; fi; ' + WAIT
     with local.start(*TWO_BY_TWO, "--on-failure", "replace", "bash", "-c", script, env=QUICKLY) as job:
         first = {rank: pids(job, rank)[0] for rank in range(3)}
@@ -126,7 +126,7 @@ def test_two_at_once_are_replaced_and_a_failure_by_exit_too(local):
 @pytest.mark.parametrize("hosts", [["-n", "1"], ["-n", "2"], ["--fake-hosts", "2"]],
                          ids=["one-rank", "the-last-of-two", "the-last-of-two-hosts"])
 def test_a_job_whose_last_worker_fails_ends(local, hosts):
-    """Nobody keeps a place for it: there is no other worker to go on with."""
+    """The worker is not replaced, because no other worker is left."""
     done = local.run(*hosts, "--on-failure", "replace", "sh", "-c", "[ $RANK = 0 ] && [ $WORLD_SIZE = 2 ] && exit 0; "
                      "sleep 0.5; exit 3", limit=20)
     assert done.code == 3 and "the job stops: no other worker is left" in done.err_text, done
@@ -138,7 +138,7 @@ def test_after_the_last_replacement_the_job_fails(local):
     assert done.code == 6, done
     assert "the job stops: 2 workers were replaced, and --max-restarts is 2" in done.err_text, done
     assert done.err_text.count("  replaced: rank 1 (") == 2 and len(done.texts_by_rank()[1]) == 3, done
-    assert "#" not in done.out.decode(), "there is one attempt"
+    assert "#" not in done.out.decode(), "a label has the number of an attempt"
 
 
 def test_five_quick_failures_in_a_row_end_the_job(local):
@@ -188,13 +188,13 @@ def test_processes_of_a_dead_rank_are_killed_with_it(local):
         helper = int(re.search(rb"helper (\d+)", job.said())[1])
         os.kill(pids(job, 1)[0], signal.SIGKILL)
         pids(job, 1, 2)
-        assert not os.path.exists(f"/proc/{helper}"), "it is gone before the rank starts again"
+        assert not os.path.exists(f"/proc/{helper}"), "the helper still runs after the rank has started again"
         let_go(local, "00")
         assert job.finish().code == 0
 
 
 @pytest.mark.parametrize("pause", ["5s", "1ms"])
-def test_ctrl_c_in_the_moment_of_a_replacement_leaves_nothing(local, pause):
+def test_ctrl_c_during_a_replacement_leaves_nothing(local, pause):
     with local.start(*TWO_BY_TWO, "--on-failure", "replace", *WAITING,
                      env={"IVY_TEST_RESTART_PAUSE": pause}) as job:
         first = [pids(job, rank)[0] for rank in range(4)]
@@ -203,7 +203,7 @@ def test_ctrl_c_in_the_moment_of_a_replacement_leaves_nothing(local, pause):
         job.signal(signal.SIGINT)
         done = job.finish()
     assert done.code == -signal.SIGINT or done.code == 130, done
-    # The fixture looks for what is left behind.
+    # The fixture searches for leftovers.
 
 
 def test_a_killed_launcher_in_the_pause_leaves_nothing(local):
@@ -224,7 +224,7 @@ BEFORE = "memory 1000000000"
 
 
 def with_devices(local, tmp_path, *flags, **environment):
-    """A running job of four ranks with a GPU each, and what changes their memory."""
+    """Returns a running job of four ranks with a GPU each, their pids, and an object that changes the GPUs' memory."""
     host = trees.eight_gpus(tmp_path / "root")
     host.nvml = [f"{line}\n{BEFORE}" for line in host.nvml]
     job = local.start("-n", "4", "--on-failure", "replace", *flags, *WAITING,
@@ -235,7 +235,7 @@ def with_devices(local, tmp_path, *flags, **environment):
 
 
 def test_a_rank_waits_for_the_memory_of_its_own_device(local, tmp_path):
-    """Not for what survivors have there, nor for other devices, however full they are."""
+    """Memory of survivors on the device and memory of other devices do not count."""
     job, first, health = with_devices(local, tmp_path)
     health.nvml({0: [f"memory {40 << 30}"], 1: [f"memory {39 << 30}", f"user {first[0]} {38 << 30}"],
                  2: [f"memory {30000 * MIB}", f"user {first[0]} {1000 * MIB}"]})
@@ -245,9 +245,9 @@ def test_a_rank_waits_for_the_memory_of_its_own_device(local, tmp_path):
     job.wait_for(r"localhost: rank 2 waits for the memory of the devices: GPU 2 holds 30000 MiB: pid \d+ \(bash\) has "
                  r"1000 MiB")
     time.sleep(1.2)
-    assert len(pids(job, 2)) == 1, "it has not started yet"
+    assert len(pids(job, 2)) == 1, "rank 2 has started already"
     os.kill(pids(job, 1, 2)[-1], signal.SIGKILL)
-    pids(job, 1, 3)  # Another rank does not wait for it.
+    pids(job, 1, 3)  # Another rank does not wait for rank 2's device.
     assert len(pids(job, 2)) == 1
     health.nvml({2: [f"memory {1500 * MIB}", f"user {first[0]} {1000 * MIB}"]})
     pids(job, 2, 2)
@@ -258,7 +258,7 @@ def test_a_rank_waits_for_the_memory_of_its_own_device(local, tmp_path):
     assert "rank 1 waits" not in done.err_text, done
 
 
-def test_two_ranks_wait_each_for_its_own_device(local, tmp_path):
+def test_two_ranks_wait_for_their_own_devices(local, tmp_path):
     job, first, health = with_devices(local, tmp_path)
     full = {rank: [f"memory {40 << 30}"] for rank in (1, 2)}
     health.nvml(full)
@@ -268,7 +268,7 @@ def test_two_ranks_wait_each_for_its_own_device(local, tmp_path):
     health.nvml({1: full[1]})
     pids(job, 2, 2)
     assert len(pids(job, 1)) == 1
-    let_go(local, "0000")  # The others end, and the host keeps the place of the one that waits.
+    let_go(local, "0000")  # The others exit, and the host still waits for rank 1's device.
     time.sleep(0.5)
     health.nvml({})
     pids(job, 1, 2)
@@ -276,7 +276,7 @@ def test_two_ranks_wait_each_for_its_own_device(local, tmp_path):
     assert done.code == 0 and "2 workers were replaced" in done.err_text, done
 
 
-def test_the_wait_of_a_rank_ends(local, tmp_path):
+def test_the_wait_of_a_rank_times_out(local, tmp_path):
     job, first, health = with_devices(local, tmp_path, IVY_TEST_DEVICE_MEMORY_WAIT_MS="700")
     health.nvml({1: [f"memory {40 << 30}"]})
     os.kill(first[1], signal.SIGKILL)
@@ -296,11 +296,11 @@ def test_a_stop_ends_the_wait_of_a_rank(local, tmp_path, number):
     job.signal(number)
     done = job.finish(20)
     assert done.code in (-number, 128 + number), done
-    assert len(done.texts_by_rank()[1]) == 1, "it has not been started again"
+    assert len(done.texts_by_rank()[1]) == 1, "rank 1 has been started again"
 
 
 def test_ranks_that_share_a_device_do_not_wait_for_it(local, tmp_path):
-    """Whose memory it is cannot be known there."""
+    """On a shared device, ivyrun cannot know which rank owns the memory."""
     host = trees.eight_gpus(tmp_path / "root")
     host.nvml = [f"{line}\n{BEFORE}" for line in host.nvml]
     with local.start("-n", "16", "--oversubscribe", "--on-failure", "replace", *WAITING,
@@ -330,7 +330,7 @@ def test_the_new_process_may_attach_and_the_others_have_seen_a_death(local, host
 
 @pytest.mark.parametrize("hosts", [["-n", "4"], TWO_BY_TWO], ids=["one-host", "two-hosts"])
 @pytest.mark.parametrize("how", ["shrink", "replace"])
-def test_ivycomm_sees_a_death_also_when_the_rank_has_come_back(local, how, hosts):
+def test_ivycomm_sees_a_death_after_the_rank_was_restarted(local, how, hosts):
     done = local.run(*hosts, "--on-failure", how, local.script("comm_survivors.py"), how, env=QUICKLY, limit=60)
     assert done.code == 0, done
     texts = done.texts_by_rank()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One table of options: help, man pages, completions and pages of the documentation say what the parser reads;
-config files and a host's policy."""
+"""One table of options: help, man pages, completions and documentation match the parser. Also config files and a host's
+policy."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def output(program, *words, **options):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_every_program_speaks_the_same_help(program):
+def test_every_program_has_help_of_the_same_form(program):
     text = output(program, "--help")
     assert text.startswith(f"usage: {program} "), text
     assert max(map(len, text.splitlines())) <= (110 if program == "ivy-rendezvous" else 80), text
@@ -44,7 +44,7 @@ def test_help_of_ivyrun_fits_a_terminal():
     assert any("123 " in line for line in whole), whole
     script = "stty cols 60; exec " + os.path.join(BIN, "ivyrun") + " --help all"
     done = call("script", "-qec", script, "/dev/null")
-    # A flag with a long list of values stays whole.
+    # A flag with a long list of values is not wrapped.
     assert all(len(line) <= 60 or line.strip().startswith("-") for line in done.stdout.splitlines()), done.stdout
 
 
@@ -114,7 +114,7 @@ def test_printed_pages_name_flags_launchers_and_messages(tmp_path):
         assert word in (tmp_path / page).read_text(encoding="utf-8"), page
 
 
-def test_links_of_the_documentation_lead_somewhere():
+def test_links_of_the_documentation_are_valid():
     done = call(os.path.join(REPOSITORY, "scripts/docs"), "links", env={"IVY_BIN": BIN})
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -124,7 +124,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     done = subprocess.run([os.path.join(REPOSITORY, "scripts/docs"), "site", str(tmp_path / "site")], text=True,
                           capture_output=True, timeout=seconds(300), env={**os.environ, "IVY_BIN": BIN})
     if "No matching distribution" in done.stderr or "Could not find a version" in done.stderr:
-        pytest.skip("MkDocs Material is not to be had here")
+        pytest.skip("MkDocs Material cannot be installed here")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Start here" in (tmp_path / "site/index.html").read_text(encoding="utf-8")
 
@@ -165,13 +165,13 @@ def test_config_files_and_the_origin_of_a_value(local, tmp_path):
 
 def test_the_policy_of_a_host(tmp_path):
     if os.geteuid() != 0:
-        pytest.skip("only root has a policy to write")
+        pytest.skip("only root can write a policy")
     etc = tmp_path / "ivyrun"
     etc.mkdir()
     (etc / "policy.toml").write_text('transports = ["agent"]\nports = "20000-20100"\nforbid = ["detach"]\n')
 
     def under_policy(*words):
-        # /etc/ivyrun of a mount namespace of its own.
+        # /etc/ivyrun in a separate mount namespace.
         script = ('made=; [ -d /etc/ivyrun ] || { mkdir /etc/ivyrun && made=1; }; mount --bind "$0" /etc/ivyrun || exit 99; '
                   '"$@"; code=$?; umount /etc/ivyrun; [ -z "$made" ] || rmdir /etc/ivyrun; exit $code')
         done = call("unshare", "-m", "sh", "-c", script, str(etc), *words)

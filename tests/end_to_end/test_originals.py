@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the systems before had by name: remote calls, DataParallel, SyncBatchNorm, a simulated world, spawn, their modules."""
+"""Interfaces of the original systems: remote calls, DataParallel, SyncBatchNorm, a simulated world, spawn, and modules."""
 
 import glob
 import os
@@ -46,7 +46,7 @@ def test_a_call_to_a_rank_that_dies_fails_immediately(local):
 @pytest.mark.parametrize("python, flags", [
     ("/usr/bin/python3", TWO_HOSTS["hosts"]), ("/usr/bin/python3", ("-n", "3")),
     pytest.param(TODAY, TWO_HOSTS["hosts"], marks=needs_todays)], ids=["debian-hosts", "debian-three", "today-hosts"])
-def test_gradients_and_statistics_are_those_of_one_process(local, python, flags):
+def test_gradients_and_statistics_match_one_process(local, python, flags):
     done = local.run(*flags, *CALM, "--python", python, local.script("comm_parallel.py"), limit=LIMIT)
     check_all_equal(done, ranks_of(flags))
 
@@ -167,11 +167,11 @@ def test_spawn(local, tmp_path):
     assert done.stdout == "right\n", done.stderr
 
 
-def test_spawn_of_what_only_cloudpickle_can_send(local):
-    """Functions of a notebook or of `python3 -c` are in no file."""
+def test_spawn_sends_functions_with_cloudpickle(local):
+    """Functions of a notebook or of `python3 -c` are not in a file."""
     packages = glob.glob(os.path.join(REPOSITORY, "build/frameworks/dask/lib/python3*/site-packages/cloudpickle"))
     if not packages:
-        pytest.skip("there is no cloudpickle: scripts/setup torch frameworks")
+        pytest.skip("cloudpickle is not installed: scripts/setup torch frameworks")
     folder = local.outside_directory()
     os.symlink(packages[0], os.path.join(folder, "cloudpickle"))
     said = python("""
@@ -248,8 +248,8 @@ def test_the_example_of_init_methods_runs(python):
 
 
 @needs_todays
-def test_the_example_of_torch_with_our_backend(local):
-    """It has what Gloo lacks: reduce_scatter of a list."""
+def test_the_example_of_torch_with_backend_ivy(local):
+    """The backend supports reduce_scatter of a list, unlike Gloo."""
     done = local.run(*TWO_HOSTS["hosts"], *CALM, "--python", TODAY, os.path.join(EXAMPLES, "torch_process_groups.py"),
                      "--backend", "ivy", limit=LIMIT)
     assert done.code == 0 and b"4 ranks of backend ivy agree" in done.out, done

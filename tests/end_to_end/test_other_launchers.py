@@ -14,7 +14,7 @@ import pytest
 from launching import PATH, REPOSITORY, seconds, wait_until
 
 PEERS = ("ivyrun", "torchrun", "hydra", "openmpi")
-LIMIT = 120  # Importing torch takes seconds where many workers share few cores.
+LIMIT = 120  # Importing torch takes seconds if many workers share few cores.
 FIRST = """import os, subprocess, sys, time
 rank = int(next(os.environ[name] for name in ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK") if name in os.environ))
 """
@@ -30,7 +30,7 @@ if rank == 1:
     raise RuntimeError("loss is not finite")
 time.sleep(5)
 """
-# Rank 1 prints a line while rank 0 is in the middle of one; a file tells it when.
+# Rank 1 prints a line while rank 0 is in the middle of a line. The file "begun" shows when.
 HALF_LINES = FIRST + """
 if rank == 0:
     sys.stdout.write("zero begins, ")
@@ -44,7 +44,7 @@ else:
     time.sleep(0.5)
     print("one is whole", flush=True)
 """
-# A child in a session of its own, which ignores TERM as its parent does.
+# A child in its own session, which ignores TERM like its parent.
 STUBBORN = FIRST + """
 import signal
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -58,7 +58,7 @@ time.sleep(300)
 
 
 def torch_python():
-    """The torch of today if it is there, else Debian's."""
+    """Returns the Python with a current torch if it is installed, else Debian's."""
     places = (os.environ.get("IVY_TORCH_PYTHON"), os.path.join(REPOSITORY, "build/torch/bin/python3"))
     found = [place for place in places if place and os.path.exists(place)]
     return found[0] if found else "/usr/bin/python3"
@@ -71,7 +71,7 @@ def free_port():
 
 
 def command(local, name, program):
-    """Two labelled ranks of a Python program under a launcher."""
+    """Returns the command for two labelled ranks of a Python program under a launcher."""
     script = local.file("program.py", program)
     if name == "ivyrun":
         return (local.ivyrun(), "-n", "2", script)
@@ -97,7 +97,7 @@ def run(local, name, program):
     ("hydra", 85, False, None),
     ("openmpi", 85, True, r"Process name: \[\[\d+,\d+\],1\]")], ids=lambda value: value if value in PEERS else "")
 def test_a_rank_exits_with_85(local, name, code, ends_others, names_rank):
-    """The worker says nothing, so all the text is the launcher's. Neither program calls MPI."""
+    """The worker prints nothing, so all output is the launcher's. The program does not call MPI."""
     done = run(local, name, EXITS)
     assert done.code == code, done
     assert local.exists("went_on") != ends_others, done
@@ -140,14 +140,14 @@ def lives(pid):
 
 @pytest.mark.parametrize("name, leaves", [("ivyrun", False), ("torchrun", True), ("hydra", True), ("openmpi", True)])
 def test_a_killed_launcher_leaves_nothing(local, name, leaves):
-    """The time is the 7 s in which ivyrun's workers have to be gone, and as long as that for its peers' to go."""
+    """ivyrun's workers must end within 7 s. The workers of the other launchers get the same time."""
     with local.start_program(*command(local, name, STUBBORN), env={"OMP_NUM_THREADS": "1"}) as job:
         wait_until(lambda: len(pids(local)) == 4, LIMIT, "two workers with a child each")
         os.kill(job.process.pid, signal.SIGKILL)
         try:
             if leaves:
                 time.sleep(7)
-                assert any(map(lives, pids(local))), "nothing is left"
+                assert any(map(lives, pids(local))), "no process is left"
             else:
                 wait_until(lambda: not any(map(lives, pids(local))), seconds(7), "the end of all processes")
         finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What workers print arrives whole, in order, labelled, and as slowly as somebody reads it."""
+"""The workers' output arrives complete, in order, with labels, and at the speed of its reader."""
 
 import contextlib
 import fcntl
@@ -50,7 +50,7 @@ def test_torchs_own_prefix_is_not_shown_twice(local):
 
 
 def test_a_loop_over_a_list_runs_for_every_line(local):
-    """Input that no rank has read is left to the commands after ivyrun."""
+    """Input that no rank has read remains for the commands after ivyrun."""
     local.file("list", "a\nb\nc\n")
     ivyrun = local.ivyrun()
     script = f"while read x; do {ivyrun} -n 2 true; echo $x; done < list"
@@ -62,7 +62,7 @@ def test_a_loop_over_a_list_runs_for_every_line(local):
 
 
 def test_input_of_a_pipe_that_no_rank_used_is_noted(local):
-    """A pipe cannot be given back."""
+    """Input from a pipe cannot be put back."""
     script = f"printf 'a\\nb\\n' | {local.ivyrun()} -n 2 sleep 1"
     done = local.run_program("sh", "-c", script)
     assert done.code == 0 and "no rank used it" in done.err_text, done
@@ -96,7 +96,7 @@ def test_label_kinds(local, kind, line):
 
 
 def test_no_torn_lines(local):
-    """Eight ranks write numbered lines in pieces that end anywhere; every line comes out whole."""
+    """Eight ranks write numbered lines in pieces of any length. Every line arrives whole."""
     count = 4000
     done = local.run("--fake-hosts", "2", "--nproc_per_node", "4", local.script("chatty.py"),
                      str(count), limit=90)
@@ -128,7 +128,7 @@ def test_output_before_a_crash(anyone):
 
 
 def test_carriage_returns(local):
-    """A progress bar: its last state is shown, a file keeps every byte."""
+    """Only the last state of a progress bar is shown, but the log file has every byte."""
     done = local.run("-n", "2", "--log-dir", local.directory, "sh", "-c",
                      "printf ' 10%%\\r 20%%\\r 30%%\\n'")
     assert done.code == 0, done
@@ -148,23 +148,23 @@ sys.stdout.write("\\n\\r         \\r\\x1b[A\\router 12\\nready\\n")
 """
 
 
-def test_bars_inside_bars_leave_no_pages(local):
+def test_nested_progress_bars_print_few_lines(local):
     local.file("nested.py", NESTED)
     done = local.run("-n", "2", "--log-dir", "logs", PYTHON, "nested.py")
     assert b"\x1b" not in done.out, done
     for texts in done.texts_by_rank().values():
         assert texts[-2:] == ["outer 12", "ready"] and len(texts) < 8, done
     assert log_file(local, 1, "out").count(b"\x1b[A") == 12 * 12 + 1
-    # A line that one rank prints alone stays as it is, for the terminal behind the pipe.
+    # The output of a single rank is unchanged, for a terminal after the pipe.
     alone = local.run("-n", "1", PYTHON, "nested.py")
     assert alone.out.count(b"\x1b[A") == 12 * 12 + 1, alone
 
 
-def test_bars_inside_bars_scroll_no_terminal(local):
+def test_nested_progress_bars_do_not_scroll_a_terminal(local):
     local.file("nested.py", NESTED)
     with local.on_terminal(local.ivyrun(), "--dedup=false", "-n", "2", PYTHON, "nested.py") as run:
         done = run.finish()
-    # Between two drawings the cursor goes back up as far as it came down.
+    # Between two redraws the cursor moves up as many lines as it has moved down.
     drawn = done.out.replace(b"\r", b"")
     lasting = drawn.count(b"\n") - drawn.count(b"\x1b[A")
     assert 4 <= lasting <= 10, (lasting, done)
@@ -191,7 +191,7 @@ def test_log_files_have_raw_bytes_and_a_fixed_layout(local):
              for directory, _, names in os.walk(local.directory) for name in names]
     for path in paths:
         assert re.match(r"[0-9a-f]{8,32}/0/", path), f"DIR/job/attempt/file, not {path}"
-    assert {rank for rank, _, _ in done.labelled()} <= {0}, "--show-ranks is for the console only"
+    assert {rank for rank, _, _ in done.labelled()} <= {0}, "the console shows another rank than --show-ranks"
 
 
 def test_files_by_a_pattern(local):
@@ -218,7 +218,7 @@ def test_files_by_a_pattern_hold_all_attempts_or_one(local):
 @pytest.mark.parametrize("pattern, said", [
     ("%h.log", "ranks 0 and 1 would write to the same file"), ("%r.%q", '"%q" is not a placeholder of a file name'),
     ("tag,timestamp", "see --label and --timestamps"), ("/proc/nowhere/%r", "create directory /proc/nowhere")])
-def test_a_pattern_that_cannot_be(local, pattern, said):
+def test_invalid_file_patterns_are_rejected(local, pattern, said):
     done = local.run("-n", "2", "--output", pattern, "sh", "-c", "echo ran")
     assert done.code != 0 and said in done.err_text and b"ran" not in done.out, done
 
@@ -242,8 +242,8 @@ def test_log_files_are_in_one_directory_for_any_working_directory(local):
 
 
 def test_log_files_on_a_node_whose_file_system_does_not_answer(hosts):
-    """Longer than a host may be silent. A pipe that nobody reads yet stands in the place of a file:
-    the first attempt puts it there for the second."""
+    """The file system stalls for longer than a host may be silent. A pipe that is not read yet replaces a log file; the first
+    attempt creates it for the second one."""
     lines = 1_000_000
     script = (f"echo attempt $IVY_GENERATION; [ $IVY_GENERATION.$RANK = 1.1 ] && exec seq {lines}; "
               "[ $RANK = 0 ] && exec sleep $IVY_GENERATION; folder=/tmp/logs/$IVY_JOB_ID/1; "
@@ -264,8 +264,8 @@ def test_log_files_on_a_node_whose_file_system_does_not_answer(hosts):
 
 
 def test_log_files_whose_file_system_does_not_answer(hosts):
-    """Three leases long: the hosts hear of their launcher all the same, and the job goes on. A pipe that
-    nobody reads yet stands in the place of a file: the first attempt puts it there for the second."""
+    """The file system stalls for three leases. The hosts still get heartbeats from their launcher, and the job continues. A
+    pipe that is not read yet replaces a log file; the first attempt creates it for the second one."""
     lines = 1_000_000
     logs = f"{hosts.directory}/logs"
     script = (f"echo attempt $IVY_GENERATION; [ $IVY_GENERATION.$RANK = 1.1 ] && exec seq {lines}; "
@@ -287,7 +287,7 @@ def test_log_files_whose_file_system_does_not_answer(hosts):
     assert "lost" not in done.own_text() and "lease" not in done.own_text(), done
 
 
-def test_log_directory_that_cannot_be_made(local):
+def test_log_directory_that_cannot_be_created(local):
     done = local.run("-n", "1", "--log-dir", "/proc/nowhere", "sh", "-c", "echo started")
     assert done.code in (2, 122), done
     assert "/proc/nowhere" in done.own_text() and b"started" not in done.out, done
@@ -304,7 +304,7 @@ def test_show_ranks(local, flag, shown):
 
 
 def run_into_reader(launcher, arguments, lines):
-    """`ivyrun ... | head -n LINES`, as a shell does it: (ivyrun's end, what head printed)."""
+    """Runs `ivyrun ... | head -n LINES` like a shell and returns ivyrun's result and the output of head."""
     started = time.monotonic()
     head = subprocess.Popen(["head", "-n", str(lines)], stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE)
@@ -339,7 +339,7 @@ def test_a_closed_reader_ends_a_job_that_prints_nothing(local):
 
 @contextlib.contextmanager
 def start_unread(launcher, *arguments):
-    """ivyrun with a pipe behind its standard output that nobody reads; goes on when it is full."""
+    """Starts ivyrun with a pipe without a reader as standard output, and yields when the pipe is full."""
     reading, writing = os.pipe()
     try:
         with launcher.start(*arguments, stdout=writing) as run:
@@ -355,14 +355,14 @@ def bytes_waiting(descriptor):
 
 
 def test_the_job_ends_in_time_without_a_reader(hosts):
-    """Whoever asks for an end in time (Ctrl-C twice, --timeout) gets it without a reader. The
-    console has 2 s while the workers are killed, 2 s for what is queued, and 2 s for the summary."""
+    """Ctrl-C twice and --timeout end the job in time without a reader. The console has 2 s while the workers are killed, 2 s
+    for queued output, and 2 s for the summary."""
     flood = ("-H", "node1,node2", "yes", "a line")
     with start_unread(hosts, "--timeout", "3s", "--shutdown-timeout", "1s", *flood) as timed, \
             start_unread(hosts, *flood) as interrupted:
         interrupted.signal(signal.SIGINT)
         interrupted.wait_for("again to kill", 5)
-        time.sleep(0.2)  # Two at once would be one request.
+        time.sleep(0.2)  # Two signals at the same time would count as one request.
         interrupted.signal(signal.SIGINT)
         asked = time.monotonic()
         done = interrupted.finish()
@@ -380,7 +380,7 @@ def lost_output(done):
 
 
 def test_a_full_disk_under_the_output_is_reported(hosts):
-    """Every rank ends well, but its output does not arrive: nobody may take that for a success."""
+    """Every rank succeeds, but its output is lost. This must not count as a success."""
     with open("/dev/full", "wb") as full:
         lost_output(hosts.run("-H", "node1,node2", "seq", "1", "3000", stdout=full))
     hosts.run_on(1, "sh", "-c", "mkdir /mnt/small && mount -t tmpfs -o size=64k none /mnt/small")
@@ -390,12 +390,12 @@ def test_a_full_disk_under_the_output_is_reported(hosts):
         kept = hosts.run_on(1, "cat", "/mnt/small/out").out
     finally:
         hosts.run_on(1, "sh", "-c", "umount /mnt/small; rmdir /mnt/small")
-    assert len(kept) == 64 << 10, "what there was room for is there"
+    assert len(kept) == 64 << 10, "the disk is not full of output"
     assert all(line.isdigit() for line in kept.split(b"\n")[:-1]), kept[-100:]
 
 
 def test_slow_reader_slows_the_workers_and_nothing_is_lost(local):
-    """Nobody reads for a while: little memory is used, no lease ends, then everything arrives."""
+    """The output is not read for a while. ivyrun uses little memory, no lease expires, and then everything arrives."""
     size = 40 * MEGABYTE
     reading, writing = os.pipe()
     with local.start("-n", "2", "--lease", "2s", "--label", "none", "sh", "-c",
@@ -449,7 +449,7 @@ def test_a_partial_line_is_shown_after_a_moment(local):
 
 
 def test_a_line_in_two_writes_stays_one_line_in_a_pipe(local):
-    """A rank that gets no processor for half a second, between two writes of one line."""
+    """A rank pauses for half a second between two writes of one line, as on a busy machine."""
     script = ("if [ $RANK = 0 ]; then printf 'half'; sleep 0.5; echo ' whole'; "
               "else sleep 0.25; echo between; fi")
     done = local.run("-n", "2", "sh", "-c", script)
@@ -457,7 +457,7 @@ def test_a_line_in_two_writes_stays_one_line_in_a_pipe(local):
 
 
 def test_a_partial_line_and_another_rank(local):
-    """The other rank's line begins on a line of its own, and the rest comes with its label."""
+    """The other rank's line starts on a new line, and the rest of the partial line gets its label again."""
     script = ("if [ $RANK = 0 ]; then printf 'half'; sleep 2.8; echo ' whole'; "
               "else sleep 1.8; echo between; fi")
     done = local.run("-n", "2", "sh", "-c", script)
@@ -468,8 +468,8 @@ def test_a_partial_line_and_another_rank(local):
     assert texts[0][-1].endswith("whole"), done
 
 
-def test_on_a_terminal(local):
-    """Colour and filtered control strings there, and neither in a pipe."""
+def test_a_terminal_gets_colours_and_no_control_strings(local):
+    """On a terminal labels are coloured and control strings are removed. In a pipe there are no colours."""
     worker = ("sh", "-c", "printf '\\033]0;a title\\007hello\\033P1q\\033\\\\ world\\n'; "
               "printf '\\033[31mred\\033[0m\\n'")
     with local.on_terminal(local.ivyrun(), "-n", "2", *worker) as run:
@@ -477,8 +477,8 @@ def test_on_a_terminal(local):
     assert done.code == 0, done
     assert b"a title" not in done.out and b"\x1bP" not in done.out, done
     assert b"hello world" in done.out, done
-    assert b"\x1b[31mred" in done.out, "a worker's own colour passes"
-    assert re.search(rb"\x1b\[[0-9;]*m[^\n]*1", done.out), "labels have a colour"
+    assert b"\x1b[31mred" in done.out, "a worker's own colour is removed"
+    assert re.search(rb"\x1b\[[0-9;]*m[^\n]*1", done.out), "labels have no colour"
     with local.on_terminal(local.ivyrun(), "--raw", "-n", "2", *worker) as run:
         assert b"\x1b]0;a title\x07hello" in run.finish().out
     piped = local.run("-n", "2", "echo", "plain")
@@ -492,13 +492,13 @@ def test_no_color(local):
     assert b"plain" in done.out and b"\x1b[" not in done.out.replace(b"\x1b[K", b""), done
 
 
-def test_odd_bytes_pass(local):
+def test_invalid_utf8_is_not_changed(local):
     done = local.run("-n", "2", "printf", "\\377\\376 ok\\n")
     assert done.out.count(b"\xff\xfe ok\n") == 2, done
 
 
 def test_a_very_long_line(local):
-    """Longer than any buffer: nothing of it is lost, and no other rank's line gets into it."""
+    """The line is longer than any buffer. No part of it is lost or mixed with another rank's line."""
     done = local.run("-n", "2", "sh", "-c", "head -c 300000 /dev/zero | tr '\\0' $RANK; echo")
     assert done.code == 0, done
     for rank in (0, 1):
@@ -507,14 +507,14 @@ def test_a_very_long_line(local):
 
 
 def test_background_output_in_a_shell_pipe(local):
-    """`ivyrun | cat` in a real shell, the way people do it."""
+    """Runs `ivyrun | cat` in a real shell."""
     done = local.run_program("bash", "-c",
                              f"{BIN}/ivyrun -n 2 echo hi | cat; echo ${{PIPESTATUS[0]}}")
     assert done.out.endswith(b"0\n") and done.out.count(b"hi") == 2, done
 
 
 def test_waiting_line_names_the_missing_host(hosts):
-    """A host that does not answer: after 5 s one line says which, and what is being done."""
+    """A host does not answer. After 5 s one line shows the host and the current step."""
     hosts.bed.cut(3)
     with hosts.start("-H", "node2,node3", "--start-timeout", "8s", "sh", "-c",
                      "echo started") as run:

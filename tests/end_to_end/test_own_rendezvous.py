@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts that set MASTER_PORT themselves, or start ranks of their own, as they do without a launcher: rank 0 serves
-there, and the job's store stays out of it. Debian's torch (1.13), and a current one where there is one."""
+"""Scripts that set MASTER_PORT themselves or start their own ranks, as they would without a launcher: rank 0 serves, and
+the job's store does not interfere. With Debian's torch (1.13) and a current one if it is installed."""
 
 import os
 import re
@@ -44,11 +44,11 @@ def test_rank_0_serves_at_the_address_of_the_script(local, python, kind):
 
 
 @pytest.mark.parametrize("kind", ["spawn", "fork"])
-def test_ranks_of_a_workers_own(local, python, kind):
+def test_a_worker_may_start_its_own_ranks(local, python, kind):
     meet(local, python, kind, "-n", "1")
 
 
-def test_a_launchers_own_store_is_left_to_it(local, python):
+def test_a_launcher_in_a_worker_uses_its_own_store(local, python):
     meet(local, python, "launched", "-n", "1", ranks=1)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/package: each package is installed where nothing of ivyrun is, and used."""
+"""scripts/package: each package is installed in an environment without ivyrun and used."""
 
 import glob
 import hashlib
@@ -16,7 +16,7 @@ from launching import BIN, REPOSITORY, seconds, wait_until
 
 BUILD = os.path.dirname(BIN)
 MOST_BYTES = 40_000_000
-# What users' processes load: for RHEL 8, too, where the wheel was made with Zig (scripts/setup package).
+# Libraries that users' processes load. If the wheel was built with Zig (scripts/setup package), they also run on RHEL 8.
 OLD_LIBRARIES = ("lib/libivycomm.so.1", "lib/libivycomm_jax.so", "lib/ivyrun/libivy_nccl_profiler.so")
 WORLD = "import ivycomm as ic; ic.init(); print(ic.all_gather_object(ic.rank()), ic.__file__)"
 
@@ -46,7 +46,7 @@ def packages(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment(packages):
-    """An environment of Python's with the wheel and nothing else."""
+    """A Python environment in which only the wheel is installed."""
     place = packages / "venv"
     wheel, = packages.glob("ivyrun-*.whl")
     call(sys.executable, "-m", "venv", str(place))
@@ -60,7 +60,7 @@ def machine_of(path):
 
 @pytest.fixture(scope="module")
 def packages_of_both(tmp_path_factory):
-    """Packages for x86-64 and aarch64, made in one call."""
+    """Packages for x86-64 and aarch64, built in one call."""
     if not os.path.exists(os.path.join(REPOSITORY, "build-arm64/portable/ivy_agent_portable")):
         pytest.skip("no build for aarch64 (scripts/setup arm64; scripts/package)")
     for build in (BUILD, os.path.join(REPOSITORY, "build-arm64")):
@@ -104,7 +104,7 @@ def test_the_wheel_fits_every_system_of_its_tag(packages):
     assert wheel.stat().st_size <= MOST_BYTES, wheel.stat().st_size
     auditwheel = os.path.join(BUILD, "auditwheel/bin/auditwheel")
     if not os.access(auditwheel, os.X_OK):
-        pytest.skip("no auditwheel (scripts/setup package); scripts/package has looked at every file itself")
+        pytest.skip("no auditwheel (scripts/setup package); scripts/package has checked every file itself")
     said = call(auditwheel, "show", str(wheel))
     assert "consistent with the following platform tag" in " ".join(said.split()), said
 
@@ -145,7 +145,7 @@ def test_the_programs_of_the_wheel(local, environment):
     # Help and messages name pages of docs/.
     assert os.path.exists(f"{environment}/share/doc/ivyrun/docs/apps.md")
     done = local.run_program(f"{environment}/bin/ivyctl", "ps")
-    # Other users' tests may run jobs beside this one.
+    # Other tests may run jobs at the same time.
     assert done.code == 0 and ("no running jobs" in all_text(done) or done.out.startswith(b"JOB")), done
 
 
@@ -156,18 +156,18 @@ def test_the_wheels_package_without_ivyrun(local, environment):
 
 def test_the_wheel_leaves_nothing_when_it_is_removed(environment, packages):
     call(f"{environment}/bin/pip", "uninstall", "-q", "-y", "ivyrun")
-    # pip keeps a directory that held directories only.
+    # pip does not remove directories that only contained directories.
     left = [path for path in glob.glob(f"{environment}/**/*ivy*", recursive=True)
             if not os.path.isdir(path) or os.listdir(path)]
     assert left == [], left
 
 
-def test_the_tarball_runs_where_it_is_unpacked(local, packages):
+def test_the_tarball_runs_in_any_directory(local, packages):
     tarball, = packages.glob("ivyrun-*.tar.gz")
     call("tar", "-xf", str(tarball), "-C", local.directory)
     tree, = glob.glob(f"{local.directory}/ivyrun-*")
     bundle, = glob.glob(f"{tree}/lib/ivyrun/bundle-*.run")
-    assert os.path.getsize(bundle) <= 5_000_000, "what is sent to a host"
+    assert os.path.getsize(bundle) <= 5_000_000, "the bundle that is sent to a host is too large"
     assert "is complete and runs on this machine" in call(f"{tree}/verify")
     done = local.run_program(f"{tree}/bin/ivyrun", "-n", "2", "/usr/bin/python3", "-B", "-c", WORLD, limit=60)
     assert done.code == 0 and b"[0, 1] " + tree.encode() in done.out, done
@@ -185,7 +185,7 @@ def unpack_debian_packages(packages, place):
 
 @pytest.fixture(params=["tarball", "wheel", "deb"])
 def installed(request, packages, testbed):
-    """Directory of the programs of a package, in a place that every test host sees."""
+    """The directory of a package's programs, on the file system that all test hosts share."""
     if request.param == "deb" and shutil.which("dh") is None:
         pytest.skip("scripts/setup package installs debhelper")
     place = os.path.join(testbed.shared, f"package-{request.param}")
@@ -224,7 +224,7 @@ def test_an_installed_ivyrun_reaches_a_host_by_ssh_and_ivyctl_explains_its_job(h
             done = hosts.run_program(f"{installed}/ivyctl", "why", limit=60)
             assert done.code == 0, done
             return "barrier" in all_text(done) and "rank 1" in all_text(done)
-        # Rank 0 enters the barrier only after it has printed.
+        # Rank 0 enters the barrier only after printing.
         wait_until(explains, seconds(10), "ivyctl why names the barrier and rank 1")
         done = hosts.run_program(f"{installed}/ivyctl", "stop", limit=60)
         assert done.code == 0, done
@@ -232,7 +232,7 @@ def test_an_installed_ivyrun_reaches_a_host_by_ssh_and_ivyctl_explains_its_job(h
 
 
 def test_spack_installs_the_tarball(local, packages, tmp_path):
-    """Spack is in no registry: IVY_SPACK names its bin/spack where somebody has it (its packages with it)."""
+    """Spack cannot be installed from a registry. IVY_SPACK is the path of bin/spack of an installation with its packages."""
     spack = os.environ.get("IVY_SPACK") or shutil.which("spack")
     if spack is None:
         pytest.skip("no spack (IVY_SPACK names one)")
@@ -248,7 +248,7 @@ def test_spack_installs_the_tarball(local, packages, tmp_path):
     assert done.code == 0 and b"[0, 1] " + tree.encode() in done.out, done
 
 
-def test_the_recipe_of_spack_is_that_of_the_tarball(packages, tmp_path):
+def test_the_spack_recipe_matches_the_tarball(packages, tmp_path):
     call(os.path.join(REPOSITORY, "scripts/package"), "--native", "--no-build", "--quick", "--out", str(tmp_path), "spack")
     text = (tmp_path / "spack/packages/ivyrun/package.py").read_text()
     tarball, = tmp_path.glob("ivyrun-*.tar.gz")

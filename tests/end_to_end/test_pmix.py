@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ivy-pmix by itself: real ranks of Open MPI 4.1 and 5, on one host and on two, and what may go wrong."""
+"""ivy-pmix without the other programs: real ranks of Open MPI 4.1 and 5 on one and two hosts, and error cases."""
 
 import contextlib
 import glob
@@ -46,7 +46,7 @@ def built(tmp_path_factory):
 
 
 def segments(job=JOB):
-    """What a job has in /dev/shm now, and what Open MPI has there on its own."""
+    """Returns the job's current files in /dev/shm, and those of Open MPI itself."""
     found = {name for name in os.listdir("/dev/shm") if re.match("(vader|sm)_segment|osc_", name)}
     with contextlib.suppress(OSError):
         found |= {name for name in os.listdir(f"/dev/shm/ivyrun-{os.getuid()}") if name.startswith(f"pmix-{job}")}
@@ -55,7 +55,7 @@ def segments(job=JOB):
 
 @pytest.fixture
 def hosts(tmp_path):
-    """Starts servers of hosts with so many ranks each; looks for what they leave behind."""
+    """Starts servers of hosts with so many ranks each, and checks for leftovers at the end."""
     before = segments()
     servers, stores = [], []
 
@@ -79,7 +79,7 @@ def hosts(tmp_path):
 
 
 def outputs(*servers, limit=60):
-    """What each rank printed, in rank order; all of them have ended well."""
+    """Returns the output of each rank in rank order, and checks that all ranks exited with 0."""
     lines = []
     for server in servers:
         for worker in server.workers.values():
@@ -125,7 +125,7 @@ def test_mpi4py_on_two_hosts(hosts, version):
     assert outputs(*both) == ring(4)
 
 
-def test_data_is_fetched_on_demand_where_fences_collect_none(hosts, built, version):
+def test_data_is_fetched_on_demand_if_fences_do_not_collect_it(hosts, built, version):
     both = hosts(2, 2)
     for host in both:
         host.start_all([built(version)], {"OMPI_MCA_pmix_base_collect_data": "0",
@@ -160,10 +160,10 @@ def test_abort_reports_rank_and_code_and_the_rank_exits_with_it(hosts, built, ve
     assert host.workers[1].wait(timeout=seconds(30)) == 7
     host.wait_for("vanished 1")
     assert [line for line in host.events if line.startswith("abort 1 7")], host.events
-    assert host.workers[0].poll() is None  # To end it is the supervisor's work.
+    assert host.workers[0].poll() is None  # Only the supervisor stops the other ranks.
 
 
-def test_mpi4py_aborts_alike(hosts, version):
+def test_an_abort_in_mpi4py_is_reported_like_one_in_c(hosts, version):
     host = hosts(2)
     host.start_all([PYTHON[version], f"{WORKERS}/mpi4py_ring.py", "abort", "9"])
     assert host.workers[1].wait(timeout=seconds(30)) == 9
@@ -176,7 +176,7 @@ def test_a_rank_that_ends_without_finalize_vanishes(hosts, built, version, end):
     host.start_all([built(version), "exit" if end == "exit" else "wait"])
     host.wait_for("joined 0", "joined 1")
     if end == "kill":
-        time.sleep(0.5)  # Somewhere in or after MPI_Init.
+        time.sleep(0.5)  # The ranks may be in or after MPI_Init.
         host.workers[1].send_signal(signal.SIGKILL)
     host.wait_for("vanished 1")
     assert "vanished 0" not in host.events
@@ -188,7 +188,7 @@ def test_a_missing_library_is_reported_on_each_rank(hosts):
         (told,) = host.ask(f"rank {rank}\n".encode())
         assert "libpmix, which is not on this host" in told and "/nonexistent" in told, told
         assert "Debian, Ubuntu: libpmix2" in told, told
-    assert host.events == []  # The same rank may have a world by PMI-1.
+    assert host.events == []  # Not an event, because the same rank may use PMI-1.
 
 
 def test_a_job_without_the_library_names_the_package_to_install(local, built):
@@ -197,7 +197,7 @@ def test_a_job_without_the_library_names_the_package_to_install(local, built):
 
 
 def job_of(processes):
-    """The id of the job whose workers are among these processes."""
+    """Returns the id of the job whose workers are among these processes."""
     for process in processes:
         if match := re.search(rb"(?:^|\0)IVY_JOB_ID=([0-9a-f]{32})\0", process.environment):
             return match[1].decode()
@@ -211,7 +211,7 @@ def test_a_killed_job_leaves_no_segments(local, built, version):
         while not (job := job_of(local.processes())) or not segments(job) - before:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        time.sleep(1)  # Somewhere in or after MPI_Init.
+        time.sleep(1)  # The ranks may be in or after MPI_Init.
         run.process.kill()
         run.process.wait()
     while segments(job) - before:
@@ -227,9 +227,9 @@ def test_the_wheels_own_library_serves_its_ranks(tmp_path, built):
     assert host.end() == 0
 
 
-def test_the_library_of_the_ranks_python_is_found_where_the_system_has_none(hosts, built, tmp_path):
+def test_the_library_of_the_ranks_python_is_used_if_the_system_has_none(hosts, built, tmp_path):
     version_or_skip("5")
-    (tmp_path / "libpmix.so.2").touch()  # In the place of the system's, and no library.
+    (tmp_path / "libpmix.so.2").touch()  # Hides the system's library, but is not a library.
     host = hosts(2, environment={"LD_LIBRARY_PATH": str(tmp_path)})
     ask = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendall(b'rank 0\\n'); " \
           "print(s.makefile('rb').read())"
@@ -244,7 +244,7 @@ def test_garbage_does_not_disturb_other_clients(hosts, built):
     host = hosts(2)
     silent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     silent.connect(host.path)
-    with contextlib.suppress(ConnectionResetError):  # Closed before all of it was read.
+    with contextlib.suppress(ConnectionResetError):  # The server closes before it has read everything.
         host.ask(b"\0" * 4096)
     for garbage in (b"\0" * 64, b"rank\n", b"rank -1\n", b"rank 99\n", b"cmd=init pmi_version=1\n"):
         (told,) = host.ask(garbage)
@@ -259,7 +259,7 @@ def test_garbage_at_libpmixs_port_does_not_disturb_ranks(hosts, built):
     host = hosts(2)
     told = dict(line.split("=", 1) for line in host.ask(b"rank 0\n"))
     address = re.search(r"tcp4://(127\.0\.0\.1):(\d+)$", told["PMIX_SERVER_URI41"])
-    assert address, told  # On loopback and nowhere else.
+    assert address, told  # Only on loopback.
     for garbage in (b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), b"\xff" * 64):
         with socket.create_connection((address[1], int(address[2]))) as stranger:
             stranger.sendall(garbage)

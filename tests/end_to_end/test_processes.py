@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ivyrun takes from its parent and leaves to it."""
+"""Resources that ivyrun inherits from its parent, and child processes that it leaves to it."""
 
 import contextlib
 import os
@@ -16,8 +16,8 @@ import pytest
 
 from launching import seconds, wait_until
 
-# Orphans of ours come to this process, as they come to a container's first process, which often
-# never reaps. Each line: the exit code of a run and how many children it has left.
+# This process adopts ivyrun's orphans, like the first process of a container, which often never reaps. It prints for each
+# run the exit code and the number of children left.
 SUBREAPER = r"""
 import ctypes, os, sys
 PR_SET_CHILD_SUBREAPER = 36
@@ -34,7 +34,7 @@ for _ in range(int(sys.argv[1])):
         print(os.waitstatus_to_exitcode(status), left)
 """
 ROUNDS = 20
-# ivyrun waits for the warden at most half a second, which a busy machine may not have.
+# ivyrun waits for the warden for at most half a second, which may not be enough on a busy machine.
 ALLOWED = ROUNDS // 4
 
 
@@ -68,7 +68,7 @@ def test_closed_standard_streams_are_not_used_as_transport(local, closed):
 
 @pytest.mark.parametrize("mpirun", ["mpiexec.hydra", "mpirun.openmpi"])
 def test_tasks_of_mpirun_are_rejected(local, mpirun):
-    """Each would start the whole job; the first one says so."""
+    """Each task would start the whole job. The first one reports this."""
     if shutil.which(mpirun) is None:
         pytest.skip(f"{mpirun} is not installed")
     root = ["--allow-run-as-root", "--oversubscribe"] if "openmpi" in mpirun else []
@@ -81,7 +81,7 @@ def test_tasks_of_mpirun_are_rejected(local, mpirun):
 
 
 def test_a_hostfile_that_can_be_read_only_once(local):
-    """As the shell's <(...)."""
+    """Like a shell's <(...)."""
     path = os.path.join(local.directory, "hosts.pipe")
     os.mkfifo(path)
 
@@ -99,13 +99,13 @@ def test_a_hostfile_may_be_standard_input(local):
 
 
 def core_limit(pid):
-    """The soft limit of a process's core dumps."""
+    """Returns the soft limit of a process's core dumps."""
     with open(f"/proc/{pid}/limits", encoding="utf-8") as file:
         return re.search(r"^Max core file size +(\w+)", file.read(), re.M).group(1)
 
 
 def test_a_launcher_leaves_no_core_with_its_secrets(local):
-    """Its workers have the user's own limit."""
+    """The workers keep the user's limit."""
     script = "ulimit -S -c 1024 && exec " + shlex.join([local.ivyrun(), "-n", "1", "sh", "-c", "ulimit -S -c; sleep 60"])
     with local.start_program("sh", "-c", script) as run:
         run.wait_for("1024")
@@ -118,8 +118,8 @@ LIMITS = "umask; ulimit -Sn; ulimit -Ss; nice"
 
 
 def test_workers_have_the_limits_of_the_shell(local):
-    """ivyrun raises its own limit of open files, and not that of the workers; only the kernel's default of 1024 is
-    raised, within reason."""
+    """ivyrun raises its own limit of open files, but not the workers', unless it is the kernel's default of 1024. Then the
+    workers get at most 65536."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     for soft, expected in ((256, 256), (1024, 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536))):
         script = (f"umask 027; ulimit -Sn {soft}; ulimit -Ss 4096; exec nice -n 3 "
@@ -146,7 +146,7 @@ def test_threads_fit_the_processor_quota_of_the_cgroup(local):
     try:
         limit = ("cpu.cfs_quota_us", "150000") if os.path.exists(f"{group}/cpu.cfs_quota_us") else ("cpu.max", "150000 100000")
         if not os.path.exists(f"{group}/{limit[0]}"):
-            pytest.skip("no controller of processors here")
+            pytest.skip("the cgroup has no cpu controller")
         with open(f"{group}/{limit[0]}", "w") as file:
             file.write(limit[1])
         inside = f"echo $$ > {group}/cgroup.procs; exec "
@@ -159,7 +159,7 @@ def test_threads_fit_the_processor_quota_of_the_cgroup(local):
 
 
 def test_processes_that_outlive_a_rank_are_named(local):
-    """They end with the job; a helper that uploads results would disappear without a word."""
+    """These processes end with the job. Without the message a helper that uploads results would disappear unnoticed."""
     done = local.run("-n", "2", "sh", "-c", "setsid sleep 30 & sleep 0.5; exit 0")
     assert done.code == 0 and "stopped 2 processes that ranks left behind" in done.err_text, done
     assert "sleep (2)" in done.err_text, done
@@ -167,8 +167,8 @@ def test_processes_that_outlive_a_rank_are_named(local):
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
 def test_workers_with_a_processor_each_have_a_session_each(local):
-    """The kernel shares processors among sessions: ranks with one each count beside other people's load, and ranks
-    that take turns are one session, whose weight is that of all."""
+    """The kernel shares processors among sessions. Ranks with a processor each get a session each, so that they compete with
+    other users' load. Ranks that share processors are in one session."""
     processors = len(os.sched_getaffinity(0))
     for workers, sessions in ((processors, processors), (processors + 1, 1)):
         done = local.run("-n", str(workers), sys.executable, "-c", "import os; print(os.getsid(0))")
@@ -177,7 +177,7 @@ def test_workers_with_a_processor_each_have_a_session_each(local):
 
 
 def test_ctrl_z_suspends_processes_below_a_shell(local):
-    """DataLoader workers, programs below `bash run.sh` and --wrap tools, as in a terminal."""
+    """As in a terminal, this includes DataLoader workers, programs below `bash run.sh` and --wrap tools."""
     count = os.path.join(local.directory, "count")
     script = f"bash -c 'for i in $(seq 1 1000); do echo >> {count}; sleep 0.05; done'; true"
 
@@ -197,9 +197,9 @@ def test_ctrl_z_suspends_processes_below_a_shell(local):
         os.kill(pid, signal.SIGTSTP)
         wait_until(lambda: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "T", 10,
                    "ivyrun is suspended")
-        assert not grows(), "the program below the shell goes on"
+        assert not grows(), "the program below the shell still runs"
         os.kill(pid, signal.SIGCONT)
-        wait_until(grows, 10, "it goes on")
+        wait_until(grows, 10, "the program continues")
         job.signal(signal.SIGTERM)
         job.finish()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python package's calls by its extension."""
+"""Calls of the Python package through its extension."""
 
 import os
 import re
@@ -50,7 +50,7 @@ def test_ctrl_c_between_hosts(local):
 EXTENSION = os.path.join(os.path.dirname(BIN), "lib/ivyrun/ivycomm_calls.abi3.so")
 
 
-# Exported by CPython 3.9. A name that the extension starts to use belongs here if CPython 3.9 has it, too.
+# Functions and objects of CPython 3.9 that the extension uses. Add a new one only if CPython 3.9 exports it.
 OF_PYTHON_3_9 = set("""
 PyBuffer_Release PyCapsule_GetPointer PyCapsule_IsValid PyCapsule_New PyErr_CheckSignals PyErr_Clear
 PyErr_Fetch PyErr_Format PyErr_NoMemory PyErr_Occurred PyErr_Restore PyEval_RestoreThread PyEval_SaveThread
@@ -73,7 +73,7 @@ def test_the_extension_loads_into_cpython_3_9():
 
 
 def test_a_missing_extension_is_one_clear_error(local):
-    """libivycomm in a directory without it."""
+    """libivycomm is in a directory without the extension."""
     os.symlink(os.path.realpath(os.path.join(os.path.dirname(BIN), "lib/libivycomm.so.1")),
                os.path.join(local.directory, "libivycomm.so.1"))
     package = os.path.join(local.directory, "package")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads and signal handlers that change what the Python package's calls work on.
+"""Threads and signal handlers that change the arguments of the Python package's calls.
 
 Each scenario of workers/comm_threads.py runs under the ordinary Python and under a free-threaded one, with the release
 build and with one of AddressSanitizer:
@@ -69,7 +69,7 @@ def test_threads_change_tensors(local, scenario):
 
 
 def sanitizer():
-    """The compiler's AddressSanitizer, which has to be loaded before Python is."""
+    """Returns the path of the compiler's AddressSanitizer, which must be loaded before Python."""
     return subprocess.run(["c++", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
 
 
@@ -77,11 +77,11 @@ def sanitizer():
 @pytest.mark.skipif(not os.path.exists(ASAN_LIBRARY), reason="build-asan has no libivycomm: scripts/test --asan")
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_no_memory_is_used_after_its_end(local, scenario, python):
-    """Python leaks by design, and its own allocator would hide what is used after its end."""
+def test_no_memory_is_used_after_free(local, scenario, python):
+    """Python leaks by design, and its own allocator would hide uses after free."""
     settings = {"LD_PRELOAD": sanitizer(), "IVY_LIBRARY": ASAN_LIBRARY, "ROUNDS": "8",
                 "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1"}
-    if FREE_THREADED not in python:  # Free-threaded builds have one allocator only.
+    if FREE_THREADED not in python:  # Free-threaded builds have only one allocator.
         settings["PYTHONMALLOC"] = "malloc"
     check(local, scenario, *python, *(word for name, value in settings.items() for word in ("-x", f"{name}={value}")),
           limit=3 * LIMIT)

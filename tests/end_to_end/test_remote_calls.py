@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remote calls when something goes wrong. What goes right stands in test_originals.py."""
+"""Errors of remote calls. test_originals.py has the tests of successful calls."""
 
 import time
 
@@ -29,17 +29,17 @@ def test_faults(local, flags):
 @pytest.mark.parametrize("flags, mebibytes", [(ONE_HOST["two"], 1024), (EACH, 1024), (TWO_HOSTS["hosts"], 128)],
                          ids=["two", "each", "hosts"])
 @pytest.mark.long
-def test_faults_with_much(local, flags, mebibytes):
-    faults(local, flags, mebibytes)  # Four ranks hold several of them each.
+def test_faults_with_large_payloads(local, flags, mebibytes):
+    faults(local, flags, mebibytes)  # Four ranks hold several payloads each, so theirs are smaller.
 
 
 SMALL_SECONDS = 60e-6
-LARGE_TO_MESSAGE = 1.2  # A call of 1 GiB beside a message of it.
+LARGE_TO_MESSAGE = 1.2  # Time of a call with 1 GiB relative to a message of the same size.
 
 
 @needs_torch
 @pytest.mark.long
-def test_calls_take_their_time_and_no_more(local):
+def test_calls_are_about_as_fast_as_messages(local):
     done = local.run("-n", "2", *CALM, local.script("comm_rpc_times.py"), limit=LIMIT)
     times = heard(done)[0][-1]
     print(times)
@@ -50,7 +50,7 @@ def test_calls_take_their_time_and_no_more(local):
 # ---- deaths ------------------------------------------------------------------------------------------
 
 def check_deaths(done, victim, ranks, check):
-    """Every survivor's call raised what `check` wants, and its next one the same, at once."""
+    """Checks the error of every survivor's call, and that its next call also fails immediately."""
     said = heard(done)
     for rank in set(range(ranks)) - {victim}:
         told, after = said[rank][-2:]
@@ -62,7 +62,7 @@ def check_deaths(done, victim, ranks, check):
 @pytest.mark.parametrize("flags", [("-n", "3"), TWO_HOSTS["hosts"]], ids=["one", "hosts"])
 @pytest.mark.parametrize("way", ["kill", "exit"])
 def test_calls_to_a_rank_that_dies_fail_immediately(local, flags, way):
-    """The call that it dies in, and calls of other ranks on both hosts that are under way."""
+    """These are the call during which the rank dies, and pending calls of other ranks on both hosts."""
     ranks = 4 if flags == TWO_HOSTS["hosts"] else 3
     done = local.run(*flags, local.script("comm_rpc_deaths.py"), way, limit=LIMIT)
     died, = (words for words in heard(done)[ranks - 1] if "dies" in words)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank dies, and ivycomm's survivors repair their world in place: without ivyrun (plain processes), in a job whose
-store is served by hand and whose launcher starts a lost rank again, and under ivyrun --on-failure."""
+"""A rank dies, and the survivors repair their ivycomm world in place: without ivyrun (plain processes), under a simulated
+launcher that restarts lost ranks, and under ivyrun --on-failure."""
 
 import contextlib
 import glob
@@ -43,7 +43,7 @@ def told(done):
 # ---- plain processes ---------------------------------------------------------------------------------
 
 def run_plain(local, size, *arguments):
-    """What each rank said, and its exit code."""
+    """Runs plain processes as ranks and returns the output and exit code of each."""
     method = f"tcp://127.0.0.1:{free_port()}"
     with contextlib.ExitStack() as stack:
         running = [stack.enter_context(local.start_program(
@@ -54,8 +54,8 @@ def run_plain(local, size, *arguments):
 
 
 @pytest.mark.parametrize("victims", [[3, 1], [0, 2]], ids=["others", "the_store_s_rank"])
-def test_survivors_go_on_one_death_after_the_other(local, victims):
-    """Also without rank 0, which serves the store: it serves those who are there until the last has gone."""
+def test_survivors_continue_after_each_death(local, victims):
+    """This includes the death of rank 0, which serves the store. The store continues until the last rank has left."""
     done = run_plain(local, 4, "lose", "--victims", ",".join(map(str, victims)))
     assert [one.code for one in done] == [KILLED if rank in victims else 0 for rank in range(4)], done
     left = [0, 1, 2, 3]
@@ -94,7 +94,7 @@ def test_errors_are_the_same_on_every_rank(local):
 # ---- a job whose lost ranks are started again ----------------------------------------------------------
 
 class Job:
-    """What a launcher does, by hand: a store, the variables, a key for who has ended, another process for it."""
+    """Simulates a launcher: starts a store and the ranks with their variables, and restarts ranks that were killed."""
 
     def __init__(self, local, size, hosts, *program):
         self.local, self.size, self.hosts, self.program = local, size, hosts, program
@@ -128,7 +128,7 @@ class Job:
             PYTHON, *self.program, env={**self.env, "IVY_RANK": str(rank), "IVY_NODE_RANK": str(node), **again}))
 
     def finish(self, is_to_replace):
-        """Waits for all; (rank, Finished) of each process in the order of their ends."""
+        """Waits for all processes and returns (rank, Finished) of each in the order of their exits."""
         def next_end():
             return [rank for rank, run in self.running.items() if run.process.poll() is not None]
 
@@ -147,13 +147,13 @@ def check_example(ended, size, lost, is_replaced):
     for rank in left:
         assert last[rank].code == 0, ended
     final = {last[rank].out_lines[-1] for rank in left}
-    assert len(final) == 1, ended  # The same state on all.
+    assert len(final) == 1, ended  # All ranks have the same state.
     assert re.match(rf"done: step 40, world {len(left)}, ", final.pop()), ended
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("lost", [0, 3])
-def test_a_lost_rank_is_started_again_and_taken_in(local, hosts, lost):
+def test_a_lost_rank_is_restarted_and_accepted(local, hosts, lost):
     with Job(local, 4, hosts, EXAMPLE, "--steps", "40", "--lose", f"{lost}:20") as job:
         ended = job.finish(is_to_replace=True)
     assert sorted(rank for rank, _ in ended) == sorted([0, 1, 2, 3, lost]), ended
@@ -177,7 +177,7 @@ def test_a_newcomer_that_no_rank_accepts_gets_an_error(local):
 @pytest.mark.parametrize("flags", [("-n", "4"), ("--fake-hosts", "2", "--nproc_per_node", "2")],
                          ids=["one_host", "two_hosts"])
 def test_ranks_that_have_finalized_are_left_out(local, flags):
-    """The supervisor's page tells of them, and its shared memory serves the worlds that follow."""
+    """The supervisor's status page lists these ranks, and its shared memory serves the new worlds."""
     done = local.run(*flags, PYTHON, local.script("comm_repair.py"), "leave", "--victims", "2,0", limit=LIMIT)
     assert done.code == 0, done
     said = {rank: [json.loads(text) for text in texts if text.startswith("{")]
@@ -197,7 +197,7 @@ def on_failure(local):
 @pytest.mark.parametrize("hosts", [(), ("--fake-hosts", "2")], ids=["one_host", "two_hosts"])
 @pytest.mark.parametrize("mode", ["shrink", "replace"])
 def test_under_ivyrun(local, on_failure, mode, hosts):
-    """The supervisor tells who is dead."""
+    """The supervisor reports the dead rank."""
     flags = (*hosts, "--nproc_per_node", "2") if hosts else ("-n", "4")
     done = local.run(*flags, "--on-failure", mode, PYTHON, EXAMPLE, "--steps", "40", "--lose", "2:20",
                      *(["--shrink"] if mode == "shrink" else []), limit=LIMIT)
@@ -208,7 +208,7 @@ def test_under_ivyrun(local, on_failure, mode, hosts):
     assert len(final) == 1 and final.pop().startswith(f"done: step 40, world {world}, "), done
 
 
-def test_a_death_is_seen_after_the_rank_was_started_again(local, on_failure):
+def test_a_death_is_seen_after_the_rank_was_restarted(local, on_failure):
     done = local.run("-n", "3", "--on-failure", "replace", PYTHON, local.script("comm_repair.py"), "asleep", limit=LIMIT)
     assert done.code == 0, done
     said = {rank: json.loads(texts[-1]) for rank, texts in done.texts_by_rank().items()}

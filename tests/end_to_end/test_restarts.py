@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--max-restarts: the group that runs again, what it may not see of the last attempt, and every way in
-which a job can end between two attempts."""
+"""--max-restarts: the group runs again without state of the last attempt, and every way in which a job can end between
+two attempts."""
 
 import glob
 import os
@@ -14,9 +14,10 @@ from launching import wait_until
 from test_ivyctl import ctl, detach, kill_launcher  # noqa: F401  (ctl is a fixture)
 
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
-# Long enough that a test can do something to the job between two attempts.
+# Without QUICKLY the pause is long enough for a test to act between two attempts.
 FAIL = ["sh", "-c", "echo up; [ $RANK = 1 ] && exit 7; sleep 600"]
-# "exit 4 in the first attempt, 5 in the second..." of rank 1; the others wait to be stopped.
+# All ranks wait for each other. In FAIL_BY_ATTEMPT rank 1 then exits with 4 in the first attempt, 5 in the second and so
+# on; the others wait to be stopped.
 MEET = ("> met.$IVY_GENERATION.$RANK; i=0; while [ $i -lt $WORLD_SIZE ]; do "
         "if test -e met.$IVY_GENERATION.$i; then i=$((i+1)); else sleep 0.02; fi; done; ")
 FAIL_BY_ATTEMPT = ["sh", "-c", "echo attempt $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS "
@@ -52,14 +53,14 @@ def test_the_last_attempts_code_and_every_attempts_cause(local):
             assert done.out_lines.count(line) == 1, (line, done)
 
 
-def test_without_restarts_nothing_speaks_of_attempts(local):
+def test_attempts_are_not_mentioned_without_restarts(local):
     done = local.run("-n", "2", *FAIL_BY_ATTEMPT)
     assert done.code == 4 and "attempt " not in done.err_text and "#1" not in done.out.decode(), done
 
 
 @pytest.mark.parametrize("how, cause", [("exit 3", "with exit 3"), ("kill -9 $$", "SIGKILL"),
                                         ("kill -SEGV $$", "SIGSEGV")])
-def test_an_attempt_that_ends_well_ends_the_job_well(local, how, cause):
+def test_a_successful_attempt_ends_the_job_with_success(local, how, cause):
     done = local.run("-n", "2", "--max-restarts", "5", *fail_once(how), env=QUICKLY)
     assert done.code == 0, done
     assert len(attempts_said(done)) == 1 and cause in attempts_said(done)[0][2], done
@@ -77,12 +78,12 @@ def test_each_attempt_has_its_own_files(local):
 
 
 def test_nothing_of_an_attempt_is_left_when_the_next_one_starts(local):
-    """What forks away and ignores TERM is gone, though the worker that left it behind is long dead."""
+    """A daemon that ignores TERM is killed, even though the worker that started it has exited."""
     script = local.file("leave.sh", "if [ $IVY_GENERATION = 0 ]; then\n"
                         "  (trap '' TERM; setsid sleep 601 </dev/null >/dev/null 2>&1 &)\n  exit 3\nfi\n"
                         "for p in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $p 2>/dev/null; echo; done "
                         "| grep -c '^sleep 601 ' || true\n")
-    # Only this test's: the number of seconds is its own.
+    # No other test uses this number of seconds.
     done = local.run("-n", "1", "--max-restarts", "1", "--shutdown-timeout", "1", "sh", script, env=QUICKLY)
     assert done.code == 0 and done.out_lines[-1] == "0", done
 
@@ -104,7 +105,7 @@ def test_attempts_without_progress_end_the_job(local):
     assert "ivyrun: no restart: 5 attempts in a row failed within 10 s of their start; 96 of 100 " in done.err_text
 
 
-def test_a_program_that_cannot_be_executed_is_not_tried_again(local):
+def test_a_program_that_cannot_be_executed_is_not_restarted(local):
     program = local.file("once.sh", "#!/bin/sh\nrm $0\nexit 3\n", 0o755)
     done = local.run("-n", "1", "--max-restarts", "3", program, env=QUICKLY)
     assert done.code == 127 and len(attempts_said(done)) == 1, done
@@ -130,7 +131,7 @@ if os.environ["IVY_GENERATION"] == "0":
 
 
 def test_a_job_outlives_a_cleaner_of_tmp(local, ctl):
-    """Its directories are removed below it: ivyctl finds it again, the next attempt starts, nothing is left."""
+    """The directories of a running job are removed. ivyctl finds the job again, the next attempt starts, and nothing is left."""
     with local.start("-n", "2", "--max-restarts", "1", *CLEANED, env=QUICKLY) as run:
         run.wait_for(r"met \[0, 1\]", count=2)
         job = ctl.job()["job"]
@@ -140,7 +141,7 @@ def test_a_job_outlives_a_cleaner_of_tmp(local, ctl):
             shutil.rmtree(directory)
         assert ctl.job()["job"] == job
         wait_until(lambda: sorted(glob.glob(f"/tmp/ivyrun-{os.getuid()}/{job}*")) == sorted(removed), 10,
-                   "both directories are there again")
+                   "both directories exist again")
         local.file("fail")
         done = run.finish()
     assert done.code == 0 and done.out.count(b"met [0, 1]") == 4, done
@@ -176,7 +177,7 @@ def test_ivyctl_stop_between_two_attempts(local, ctl):  # noqa: F811
     assert "#2/4" not in done.out.decode(), done
 
 
-def test_the_time_is_up_between_two_attempts(local):
+def test_the_timeout_expires_between_two_attempts(local):
     script = local.file("late.sh", "[ $RANK = 1 ] && sleep 1 && exit 7; sleep 600")
     with local.start("-n", "2", "--max-restarts", "3", "--timeout", "1500ms", "sh", script) as run:
         between(run)
@@ -196,7 +197,7 @@ def test_ctrl_c_in_a_later_attempt(local):
 
 
 def test_ctrl_c_while_a_failed_attempt_is_stopped(local):
-    """The stop after a failure is still a stop: whoever interrupts it does not want another attempt."""
+    """Ctrl-C while the failed attempt is being stopped means that the user does not want another attempt."""
     script = local.file("slow.sh", "trap 'echo stopping' TERM; " + MEET + "[ $RANK = 1 ] && exit 3; "
                         "while :; do sleep 0.05; done")
     with local.start("-n", "2", "--max-restarts", "3", "--shutdown-timeout", "20", "sh", script) as run:
@@ -220,16 +221,16 @@ def test_the_launcher_is_killed(local, phase):
         local.wait_clean(7)
 
 
-# ---- Who follows a job --------------------------------------------------------------------------------
+# ---- Following a job ----------------------------------------------------------------------------------
 
-# Prints when the file of its attempt is there, and fails in the first two, once all have printed.
+# Prints when the file of its attempt exists, and fails in the first two attempts after all ranks have printed.
 FOLLOWED = ("echo attempt $IVY_GENERATION begins; while ! test -e go$IVY_GENERATION; do sleep 0.02; done; "
             "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo line $i of $IVY_GENERATION; done; " + MEET +
             "[ $IVY_GENERATION = 2 ] && exit 0; exit 4\n")
 
 
 def follow(local, ctl, verb, *arguments):
-    """What a follower that is there from the first attempt on has shown, in the order of lines."""
+    """Runs a job and a follower that starts in the first attempt, and returns the follower's result."""
     script = local.file("work.sh", FOLLOWED)
     with local.start("-n", "2", "--max-restarts", "2", *arguments, "sh", script, env=QUICKLY) as run:
         run.wait_for("attempt 0 begins", count=2)
@@ -261,7 +262,7 @@ def test_a_follower_reads_the_files_of_every_attempt(local, ctl, verb):  # noqa:
     done = follow(local, ctl, verb, "--log-dir", "logs")
     assert_every_line_once(done)
     if verb[0] == "attach":
-        # What ivyrun says stands between the attempts that it speaks of.
+        # ivyrun's messages appear between the output of the attempts.
         text = re.sub(r"\n", " ", done.out.decode())
         assert "attempt 1 of 3 failed" in done.err_text and "attempt 2 of 3 failed" in done.err_text, done
         assert text.index("line 200 of 0") < text.index("attempt 1 begins"), done
@@ -274,7 +275,7 @@ def test_a_follower_without_files_sees_every_attempt(local, ctl):  # noqa: F811
 # ---- A job that outlives its launcher ---------------------------------------------------------------
 
 def output_of(folder, attempt):
-    """What each rank of an attempt has printed, in the order of ranks."""
+    """Returns the output of each rank of an attempt, in rank order."""
     texts = []
     for top, _, names in os.walk(folder):
         for name in sorted(names):
@@ -363,8 +364,8 @@ def test_torch_resumes_from_its_checkpoint(local):
 
 
 @needs_torch
-def test_torch_resumes_where_rank_0_serves(local):
-    """Without our store: rank 0 of the second attempt listens where rank 0 of the first one did."""
+def test_torch_resumes_if_rank_0_serves(local):
+    """Without ivyrun's store, rank 0 of the second attempt listens on the same port as rank 0 of the first."""
     done = local.run("-n", "2", "--no-store", "--max-restarts", "3", local.script("elastic.py"), "checkpoint",
                      limit=120)
     assert_resumed(done, 2)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs inside a real Slurm's allocations: one srun step starts the hosts, which dial back.
 
-Slurm finds a step's processes by /proc and sends every signal to all of them. With --long everything also runs where
-it finds them by cgroup and sends all but SIGKILL to the step's tasks only; test_slurm_ends_by_cgroup.py always does.
+Slurm finds a step's processes by /proc and sends every signal to all of them. With --long all tests also run with a Slurm
+that finds them by cgroup and sends all signals except SIGKILL only to the step's tasks; test_slurm_ends_by_cgroup.py
+always uses such a Slurm.
 """
 
 import os
@@ -52,7 +53,7 @@ def test_training_by_sbatch(slurm):
 
 
 def test_hosts_without_ivyrun_installed(slurm):
-    """node5 lets no program run in the home, node6 has no room there."""
+    """The home is mounted noexec on node5 and full on node6."""
     for number in (2, 5, 6):
         for place in ("/home/ivyuser/.cache/ivyrun", "/tmp/ivyrun-cache-2001",
                       "/dev/shm/ivyrun-cache-2001"):
@@ -61,13 +62,13 @@ def test_hosts_without_ivyrun_installed(slurm):
     done = slurm.run(["-w", "node[2,5-6]"], *words)
     assert done.code == 0, done
     assert sorted(host for _, host, _ in done.labelled()) == ["node2", "node5", "node6"]
-    # The second time there is nothing to send.
+    # The second job does not upload anything.
     again = slurm.run(["-w", "node[2,5-6]"], *words)
     assert again.code == 0 and again.took < seconds(3), again
 
 
 def test_workers_live_in_the_step(slurm):
-    """One step, whose processes they are, and Slurm's variables are true of them."""
+    """All workers are processes of one step, and Slurm's variables describe them."""
     code = ("import os; print(os.environ['SLURM_JOB_ID'], os.environ['SLURM_STEP_ID'], "
             "os.environ['SLURM_PROCID'], os.environ['SLURM_NTASKS'], os.environ['CALLERS'], "
             "os.environ['SLURM_CPUS_PER_TASK'], [line.strip() for line in open('/proc/self/cgroup') "
@@ -84,7 +85,7 @@ def test_workers_live_in_the_step(slurm):
 
 
 def test_some_hosts_of_the_allocation(slurm):
-    """In the order in which they are written; how many tasks sbatch was asked for means nothing."""
+    """The hosts are used in the order of -H. The number of tasks in sbatch's options does not count."""
     done = slurm.run([*FOUR, "--ntasks-per-node", "3"], "-H", "node3,node1", "--nproc_per_node", "2",
                      "/bin/sh", "-c", "echo $(hostname)")
     assert done.code == 0, done
@@ -100,7 +101,7 @@ def test_exit_code_and_cause(slurm):
     assert "rank 2 failed first (node3" in done.err_text, done
 
 
-def test_dry_run_lists_what_listens(slurm):
+def test_dry_run_lists_the_listening_addresses(slurm):
     done = slurm.run(FOUR, "--dry-run", "-v", "/bin/true")
     assert done.code == 0, done
     text = done.out.decode()
@@ -120,10 +121,10 @@ def test_restarts_in_the_same_step(slurm):
     assert done.out.count(b"attempt 1\n") == 4, done
 
 
-# ---- beside others -------------------------------------------------------------------------------
+# ---- concurrent steps and jobs -------------------------------------------------------------------
 
 def test_the_users_srun_runs_concurrently(slurm):
-    """As many tasks as there are processors, while our step is there."""
+    """The user's srun gets a task for each processor while ivyrun's step is running."""
     stop = slurm.launcher.directory + "/stop"
     job = slurm.batch([*FOUR, "--exclusive"],
                       f"IVYRUN {' '.join(sequence(slurm, '0.05', stop))} & wait_for=$!\n"
@@ -150,8 +151,8 @@ def test_two_jobs_on_the_same_hosts(slurm):
 # ---- ends ----------------------------------------------------------------------------------------
 
 def test_scancel_leaves_nothing(slurm):
-    """What ignores TERM, and has moved into sessions of its own, included."""
-    # Slurm's own patience (KillWait) is 5 s here: we are to be done before it kills us too.
+    """This includes processes that ignore TERM and have moved to new sessions."""
+    # Slurm's KillWait is 5 s here: ivyrun must finish before Slurm kills it.
     job = slurm.batch(FOUR, "IVYRUN --shutdown-timeout 2s " + slurm.launcher.script("stubborn.py"))
     job.wait_for("is ready", count=4)
     assert slurm.command("scancel", str(job.number)).code == 0
@@ -172,15 +173,15 @@ print("done in peace", flush=True)
 """
 
 
-def test_scancel_gives_ranks_their_time(slurm):
-    """Slurm's TERM is heard, and ends each rank as it wishes."""
+def test_scancel_gives_ranks_time_to_exit(slurm):
+    """Ranks get Slurm's TERM and have time to exit by themselves."""
     job = slurm.batch(FOUR, f"exec IVYRUN {slurm.launcher.file('slow.py', TAKES_TWO_SECONDS)}")
     job.wait_for("ready", count=4)
     assert slurm.command("scancel", str(job.number)).code == 0
     job.finish()
     texts = [text for _, _, text in job_lines(job)]
     assert texts.count("got SIGTERM 1") == texts.count("done in peace") == 4, job.text()
-    # By linuxproc Slurm has sent it to the ranks as well.
+    # With linuxproc, Slurm has also sent TERM to the ranks.
     assert slurm.track == "linuxproc" or "got SIGTERM 2" not in texts, job.text()
 
 
@@ -199,12 +200,12 @@ def test_a_signal_of_slurm_reaches_ranks_once(slurm, who):
     job.wait_for("got SIGUSR1 1", count=4)
     time.sleep(seconds(1))
     assert "SIGUSR1 2" not in job.text(), job.text()
-    # It ended nobody.
+    # The signal ended no rank.
     assert job.state() == "RUNNING"
 
 
 def test_launcher_is_killed(slurm):
-    """Hosts notice, and are clean; Slurm's step ends with them."""
+    """The hosts detect it and clean up, and Slurm's step ends."""
     with slurm.start(FOUR, "--shutdown-timeout", "2s",
                      slurm.launcher.script("stubborn.py")) as run:
         run.wait_for("is ready", count=4)
@@ -219,7 +220,7 @@ def test_ctrl_c_twice(slurm):
         run.wait_for("is ready", count=4)
         run.signal(signal.SIGINT)
         run.wait_for("again to kill")
-        time.sleep(0.2)  # Two at once would be one request.
+        time.sleep(0.2)  # Two signals at the same time would count as one request.
         run.signal(signal.SIGINT)
         done = run.finish()
     assert "interrupted by SIGINT" in done.err_text, done
@@ -227,7 +228,7 @@ def test_ctrl_c_twice(slurm):
 
 
 def test_a_task_of_the_step_is_killed(slurm):
-    """With it Slurm ends all of the step on that host, and says so."""
+    """Slurm then ends the whole step on that host, and ivyrun reports the lost host."""
     stop = slurm.launcher.directory + "/stop"
     with slurm.start(FOUR, "--lease", "30s", *sequence(slurm, "0.05", stop)) as run:
         run.wait_for("count 5", count=4)
@@ -236,7 +237,7 @@ def test_a_task_of_the_step_is_killed(slurm):
         done = run.finish()
     assert done.code == 121, done
     assert "node3" in done.own_text() and time.monotonic() - started < seconds(12), done
-    # What SIGKILL kept from tidying up is tidied up by the next job there, if it is not quite new.
+    # After SIGKILL nothing was cleaned up. The next job on the host removes its files unless they are very recent.
     time.sleep(11)
     assert slurm.run(FOUR, "/bin/true").code == 0
     slurm.launcher.wait_clean(5)
@@ -249,7 +250,7 @@ def test_a_host_goes_down(slurm):
         done = run.finish(60)
     assert done.code == 121 and "node3" in done.own_text(), done
     slurm.launcher.wait_clean_of_ours(10)
-    # Slurm waits for the host's own word on the job's end; it is begun anew.
+    # Slurm waits until the host itself reports the job's end, so Slurm is restarted.
     slurm.bed.repair()
     control(slurm.bed, "down")
     assert not control(slurm.bed, "up", slurm.track)
@@ -257,8 +258,8 @@ def test_a_host_goes_down(slurm):
 
 # ---- transports ------------------------------------------------------------------------------------
 
-def test_connections_that_die_are_replaced(slurm):
-    """Nothing of the output is lost or repeated, and no worker notices."""
+def test_broken_connections_are_replaced(slurm):
+    """No output is lost or repeated, and no worker is affected."""
     stop = slurm.launcher.directory + "/stop"
     with slurm.start(FOUR, *sequence(slurm, "0.01", stop)) as run:
         run.wait_for("count 5", count=4)
@@ -305,7 +306,7 @@ def openssl(slurm, host, address, *words):
 
 
 def test_unauthenticated_connections_are_dropped(slurm):
-    """Who does not know the job's key gets nothing, is named, and disturbs nobody."""
+    """A client without the job's key gets no data and is named in a warning. The job is not affected."""
     stop = slurm.launcher.directory + "/stop"
     with slurm.start(FOUR, *sequence(slurm, "0.02", stop)) as run:
         run.wait_for("count 5", count=4)
@@ -324,11 +325,11 @@ def test_unauthenticated_connections_are_dropped(slurm):
                       ["-tls1_3", "-psk", key, "-psk_identity", "0" * 32]):
             said = openssl(slurm, 5, address, *words)
             assert b"Reused, TLSv1.3" not in said.out and said.code != 0, said
-        # Silent ones, more than may be open at a time.
+        # More silent connections than may be open at a time.
         quiet = ("import socket, sys, time; a = (sys.argv[1], int(sys.argv[2]))\n"
                  "c = [socket.create_connection(a) for _ in range(300)]; time.sleep(1)")
         slurm.launcher.run_on(5, "/usr/bin/python3", "-c", quiet, address[0], str(address[1]))
-        # A host that dials again comes in all the same.
+        # A host of the job can still reconnect.
         assert slurm.kill(2, "ivy-dial")
         count = run.said().count(b"[ 1 node2]")
         wait_until(lambda: run.said().count(b"[ 1 node2]") > count + 50, 10, "node2's output")
@@ -347,8 +348,8 @@ def job_id_of(slurm):
     raise AssertionError("no worker on node2")
 
 
-def test_the_key_is_nowhere_to_be_seen(slurm):
-    """Neither in an argument nor in an environment, of anybody."""
+def test_the_key_is_not_visible(slurm):
+    """The key is not in an argument or the environment of any process."""
     import leftovers
     stop = slurm.launcher.directory + "/stop"
     with slurm.start(FOUR, *sequence(slurm, "0.05", stop)) as run:
@@ -361,7 +362,7 @@ def test_the_key_is_nowhere_to_be_seen(slurm):
         assert run.finish().code == 0
 
 
-# ---- what cannot be ------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 def test_a_failing_srun_is_reported(slurm):
     done = slurm.run(FOUR, "--srun-args=--no-such-option", "/bin/true")
@@ -385,7 +386,7 @@ def test_no_allocation(slurm):
 
 
 def test_start_while_another_step_holds_all_resources(slurm):
-    """Every processor and all memory: our step takes none, and is not kept waiting."""
+    """The other step holds every processor and all memory. ivyrun's step needs none and starts immediately."""
     job = slurm.batch([*FOUR, "--exclusive"],
                       "srun -N 4 -n 32 sleep 60 & sleep 1\n"
                       f"IVYRUN --start-timeout {seconds(10):g}s /bin/sh -c 'echo came'; echo code $?\n"
@@ -395,7 +396,7 @@ def test_start_while_another_step_holds_all_resources(slurm):
 
 
 def test_hosts_without_a_route_to_the_launcher_report_it(slurm):
-    """Each host says itself what it tried."""
+    """Each host reports the addresses that it tried."""
     done = slurm.run(["-w", "node[2-3]"], "--iface", "lo", "--start-timeout", "8s", "/bin/true")
     assert done.code == 120, done
     assert re.search(r"cannot reach the launcher \(127\.0\.0\.1:\d+: Connection refused",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layouts of the field in a real Slurm: a worker for each GPU, one for each host with all of them, several hosts.
+"""Common layouts in a real Slurm: a worker for each GPU, a worker for each host with all of its GPUs, several hosts.
 
-Slurm gives away GPUs that are not there (tests/testbed/slurm) and sets CUDA_VISIBLE_DEVICES; trees of files stand for
-the hosts that have them.
+Slurm allocates GPUs that do not exist (tests/testbed/slurm) and sets CUDA_VISIBLE_DEVICES. Directory trees replace the
+hosts with GPUs.
 """
 
 import os
@@ -33,17 +33,17 @@ def slurm(hosts, running_slurm):
 
 @pytest.fixture
 def tree(slurm):
-    """Lines of a batch script after which every host of the job has eight GPUs."""
+    """Lines for a batch script that give every host of the job eight GPUs."""
     inside = f"{slurm.launcher.directory}/root"
     outside = slurm.launcher.outside(inside)
     trees.eight_gpus(outside)
     for name in os.listdir(f"{outside}/dev"):
-        os.chmod(f"{outside}/dev/{name}", 0o666)  # As the driver makes them.
+        os.chmod(f"{outside}/dev/{name}", 0o666)  # The driver uses the same mode.
     return f"export IVY_DEVICE_ROOT={inside}\n"
 
 
 def said(job):
-    """What rank 0, 1, ... said."""
+    """Returns the line of each rank, in rank order."""
     done = job.finish()
     assert done.code == 0, done
     texts = done.texts_by_rank()
@@ -57,7 +57,7 @@ def test_a_worker_for_each_gpu(slurm, tree):
     assert said(job) == [f"{n} {n} {n}/8 on 0: {n} of {ALL}" for n in range(8)]
 
 
-def test_each_worker_sees_its_own(slurm, tree):
+def test_each_worker_sees_its_own_gpu(slurm, tree):
     script = slurm.launcher.file("say.sh", f"#!/bin/sh\n{SAY}\n", 0o755)
     job = slurm.batch(["-N", "1", "--gpus-per-node=8"], f"{tree}IVYRUN --visible own {script}")
     assert said(job) == [f"{n} 0 {n}/8 on 0: 0 of {n}" for n in range(8)]
@@ -71,14 +71,14 @@ def test_one_worker_for_each_host_with_all(slurm, tree):
 
 
 def test_several_hosts(slurm, tree):
-    """What the batch script's own host sees says nothing about the others."""
+    """The devices that the batch script's own host sees do not apply to the other hosts."""
     script = slurm.launcher.file("say.sh", f"#!/bin/sh\n{SAY}\n", 0o755)
     job = slurm.batch(["-N", "2", "--gpus-per-node=8"], f"{tree}export CUDA_VISIBLE_DEVICES=2,3\nIVYRUN {script}")
     assert said(job) == [f"{n} {n % 8} {n % 8}/8 on {n // 8}: {n % 8} of {ALL}" for n in range(16)]
 
 
-def test_gpus_for_each_task_hide_the_others(slurm, tree):
-    """Slurm gives the step's one task one."""
+def test_gpus_per_task_hide_the_other_gpus(slurm, tree):
+    """Slurm gives the step's single task one GPU."""
     job = slurm.batch(["-N", "1", "-n", "4", "--gpus-per-task=1"], f"{tree}IVYRUN --nproc_per_node 4 /bin/true")
     done = job.finish()
     assert done.code == 122, done
@@ -87,29 +87,29 @@ def test_gpus_for_each_task_hide_the_others(slurm, tree):
 
 
 def test_idle_gpus_are_reported(slurm, tree):
-    """Without a number of workers there is one, for the one GPU that Slurm shows."""
+    """The default is one worker, for the only GPU that Slurm shows."""
     script = slurm.launcher.file("say.sh", f"#!/bin/sh\n{SAY}\n", 0o755)
     options = ["-N", "1", "-n", "4", "--gpus-per-task=1"]
     done = slurm.batch(options, f"{tree}IVYRUN --label rank {script}").finish()
     assert done.code == 0 and "--gpus-per-task leaves 1 of 4 devices visible" in done.err_text, done
     assert done.texts_by_rank() == {0: ["0 0 0/1 on 0: 0 of 0"]}, done
-    # The shell of salloc hears less of it.
+    # The shell of salloc has fewer of Slurm's variables.
     root = re.search("IVY_DEVICE_ROOT=(.*)", tree)[1]
     done = slurm.run(options, "/bin/true", env={"IVY_DEVICE_ROOT": root})
     assert done.code == 0 and "--gpus-per-task leaves 1 of 4 devices visible" in done.err_text, done
 
 
 def test_workers_share_devices_that_are_not_hidden(slurm, tree):
-    """Torch's scripts on fewer GPUs."""
+    """torch scripts with more workers than GPUs."""
     job = slurm.batch(["-N", "1", "-n", "1", "--gpus-per-task=2"], f"{tree}IVYRUN --nproc_per_node 4 /bin/true")
     done = job.finish()
     assert done.code == 0 and "4 workers share 2 accelerators" in done.err_text, done
     assert "--gpus-per-task leaves" not in done.err_text, done
 
 
-def test_the_mask_of_another_host_stays_there(slurm):
-    """A step of one host which is not this one."""
-    # Of those that Slurm does not set itself.
+def test_the_launchers_mask_is_not_used_on_another_host(slurm):
+    """The launcher's mask does not apply to a step on another host."""
+    # A variable that Slurm does not set itself.
     words = ["/bin/sh", "-c", "echo $(hostname) mask=$HIP_VISIBLE_DEVICES"]
     for host, mask in ("node2", ""), ("node1", "3"):
         done = slurm.run(["-w", host], "--label", "rank", *words, env={"HIP_VISIBLE_DEVICES": "3"})
@@ -122,8 +122,8 @@ def test_more_workers_than_gpus(slurm, tree):
     assert done.code == 122 and "9 workers" in done.err_text and "8 are visible" in done.err_text, done
 
 
-def test_more_workers_than_slurm_gave_gpus(slurm, tree):
-    """The others are on the host, and another job's: no variable is to be unset."""
+def test_more_workers_than_allocated_gpus(slurm, tree):
+    """The host's other GPUs belong to other jobs, so the fix must not suggest unsetting a variable."""
     job = slurm.batch(["-N", "1", "--gpus-per-node=2"], f"{tree}IVYRUN --visible own --nproc_per_node 4 /bin/true")
     done = job.finish()
     assert done.code == 122 and "4 workers" in done.err_text and "2 are visible" in done.err_text, done

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allocation of a real Slurm: whose hosts a job gets, what its workers hear of it, and how it ends.
+"""The allocation of a real Slurm: its hosts, the variables of the workers, and its end.
 
-Slurm counts time limits in minutes, so what waits for one takes most of a minute.
+Slurm counts time limits in minutes, so tests that wait for one take most of a minute.
 """
 
 import os
@@ -17,7 +17,7 @@ from slurm_jobs import Slurm, running_on
 TEMPLATES = os.path.join(REPOSITORY, "scripts/slurm")
 RESUME = "/srv/ivyshared/examples/resume.py"
 HELLO = "/srv/ivyshared/examples/hello.py"
-MINUTE = 90  # For what a limit of a minute ends: Slurm looks at its limits twice a minute.
+MINUTE = 90  # The limit for jobs with a time limit of a minute: Slurm checks time limits twice a minute.
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +32,10 @@ def slurm(hosts, running_slurm):
         yield made
 
 
-# ---- which hosts ---------------------------------------------------------------------------------
+# ---- hosts ---------------------------------------------------------------------------------------
 
 def test_dry_run_names_the_source_of_the_hosts(slurm):
-    """Slurm's tasks say nothing about workers."""
+    """Slurm's tasks do not set the number of workers."""
     job = slurm.batch(["-N", "3", "--ntasks-per-node=4"], "IVYRUN --dry-run hostname")
     done = job.finish()
     text = done.err_text
@@ -54,7 +54,7 @@ def test_hosts_of_another_job_are_rejected(slurm):
 
 
 def test_tasks_of_srun_are_rejected(slurm):
-    """Each would start the whole job; one of them says so."""
+    """Each task would start the whole job. One of them reports this."""
     done = slurm.command("srun", "-N", "2", "-n", "8", slurm.launcher.ivyrun(), "-n", "8", "train me.py")
     assert done.code == 2, done
     assert done.err_text.count("srun started ivyrun 8 times") == 1, done
@@ -64,7 +64,7 @@ def test_tasks_of_srun_are_rejected(slurm):
 @pytest.mark.parametrize("flags", [[], ["--fake-hosts", "2"], ["--transport", "local"],
                                    ["-H", "localhost", "--transport", "ssh"]], ids=lambda flags: " ".join(flags))
 def test_a_task_rejects_within_a_second(local, flags):
-    """Wherever its hosts come from."""
+    """This is independent of the source of the hosts."""
     for task, count in ("0", 1), ("5", 0):
         done = local.run(*flags, "touch", "started", env={
             "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a,b", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8",
@@ -75,7 +75,7 @@ def test_a_task_rejects_within_a_second(local, flags):
 
 
 def test_arguments_for_srun_are_passed(slurm):
-    """They stand behind ours, and srun takes the last."""
+    """They follow ivyrun's own arguments, and srun uses the last value of an option."""
     job = slurm.batch(["-N", "1"], "IVYRUN --srun-args=--job-name=mine scontrol -o show step $SLURM_JOB_ID")
     done = job.finish()
     assert done.code == 0 and re.search(r"\bName=mine\b", done.err_text), done
@@ -86,7 +86,7 @@ def test_one_task_of_srun_is_a_job(slurm):
     assert done.code == 0 and done.out.count(b"came") == 2, done
 
 
-# ---- what a worker hears -------------------------------------------------------------------------
+# ---- variables of workers ------------------------------------------------------------------------
 
 def test_workers_get_their_ranks_in_slurms_variables(slurm):
     names = ("PROCID LOCALID NODEID NNODES NTASKS NPROCS NTASKS_PER_NODE STEP_NUM_NODES STEP_NUM_TASKS STEP_NODELIST "
@@ -107,10 +107,10 @@ def test_workers_get_their_ranks_in_slurms_variables(slurm):
             "JOB_NUM_NODES=3 TASK=none MPI=none"], done
 
 
-# ---- the end of the time -------------------------------------------------------------------------
+# ---- time limits ---------------------------------------------------------------------------------
 
 def test_ranks_are_notified_and_the_job_is_requeued(slurm):
-    """The shipped template: saved before the limit, requeued, resumed where it was, ended well."""
+    """A job of the shipped template saves before the limit, is requeued, resumes and succeeds."""
     slurm.launcher.file("state.json", '{"step": 5}')
     options = ["-t", "1", "-N", "2", "-o", f"{slurm.launcher.directory}/turns.out", ivyrun_on_path(slurm)]
     job = slurm.submit("turns.out", *options, template(slurm, "requeue.sbatch"), RESUME, "--step-seconds", "0.1",
@@ -120,8 +120,8 @@ def test_ranks_are_notified_and_the_job_is_requeued(slurm):
     saved = int(re.search(r"0 node1\] SIGTERM: saved at step (\d+)", first)[1])
     assert first.count("begins at step 5\n") == 2 and first.count("SIGTERM: saved") == 2, first
     assert "exit code 75 (from ivyrun)" in first, first
-    # Slurm would let it wait for two minutes.
-    wait_until(lambda: job.state() == "PENDING", 20, "the job waits again")
+    # Slurm would delay the job for two minutes.
+    wait_until(lambda: job.state() == "PENDING", 20, "the job is pending again")
     job.start_at_once()
     job.wait_for("begins at step", limit=60, count=4)
     assert job.text().count(f"begins at step {saved}\n") == 2, job.text()
@@ -130,7 +130,7 @@ def test_ranks_are_notified_and_the_job_is_requeued(slurm):
 
 
 def test_slurms_own_end_notice_is_used(local):
-    """SLURM_JOB_END_TIME, from 23.02 on: nobody is asked."""
+    """Since 23.02 Slurm sets SLURM_JOB_END_TIME, so squeue is not called."""
     local.file("squeue", "#!/bin/sh\ntouch asked\nexit 1\n", 0o755)
     done = local.run("-v", "-n", "2", "--transport", "local", "--stop-before-end", "10s",
                      f"{REPOSITORY}/scripts/examples/resume.py", "--checkpoint", "state.json", env={
@@ -151,7 +151,7 @@ print("saved", flush=True)
 
 
 def test_slurms_term_arrives_after_ivyruns(slurm):
-    """To ivyrun and to each host of the step, while ranks write their state: they have been told."""
+    """Slurm's TERM to ivyrun and to each host of the step arrives while ranks are saving. They already have the notice."""
     worker = slurm.launcher.file("save.py", SAVES_SLOWLY)
     job = slurm.batch(["-N", "2"], f"export SLURM_JOB_END_TIME=$(($(date +%s) + 91 + {round(seconds(1))}))\n"
                       f"exec IVYRUN --stop-before-end 90s {worker}")
@@ -163,12 +163,12 @@ def test_slurms_term_arrives_after_ivyruns(slurm):
     done = job.finish()
     assert done.code == 75 and done.err_text.count("saved") == 2, done
     assert "stopping" not in done.err_text and "interrupted" not in done.err_text, done
-    # By linuxproc Slurm signals the ranks itself.
+    # With linuxproc, Slurm signals the ranks itself.
     assert slurm.track == "linuxproc" or "heard 2" not in done.err_text, done
 
 
 def test_ranks_get_one_notice_from_any_sender(slurm):
-    """Slurm's USR1 to the batch script comes first, our own timer later."""
+    """Slurm's USR1 to the batch script arrives first, and ivyrun's own timer expires later."""
     delay = 6 + seconds(2)
     job = slurm.batch(["-N", "2"], f"export SLURM_JOB_END_TIME=$(($(date +%s) + 90 + {round(delay)}))\n"
                       "exec IVYRUN --stop-before-end 90s --preempt-signal USR1 " + slurm.launcher.script("signals.py"))
@@ -180,7 +180,7 @@ def test_ranks_get_one_notice_from_any_sender(slurm):
     assert job.text().count("is about to end") == 1, job.text()
 
 
-# Slurm looks at limits of minutes, so this cannot be short. A signal by scancel goes the same way (test_slurm.py).
+# Slurm's limits are in minutes, so this test cannot be short. A signal of scancel is handled the same way (test_slurm.py).
 @pytest.mark.long
 @pytest.mark.parametrize("flags", [["--signal=USR1@55"], ["--signal=B:USR1@55"]], ids=["steps", "script"])
 def test_slurms_own_signal_is_a_notice(slurm, flags):
@@ -202,7 +202,7 @@ def test_slurm_does_not_cancel_a_job_whose_ranks_ignore_the_notice(slurm):
     assert time.monotonic() - started < seconds(70), done
 
 
-def test_a_worker_that_fails_is_not_put_back(slurm):
+def test_a_job_with_a_failed_worker_is_not_requeued(slurm):
     worker = slurm.launcher.file("fail.py", "import signal, sys, time\n"
                                  "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
                                  "print('up', flush=True)\nwhile True: time.sleep(0.1)\n")
@@ -213,7 +213,7 @@ def test_a_worker_that_fails_is_not_put_back(slurm):
 
 
 def test_cancelled_work_is_not_requeued(slurm):
-    """scancel's TERM looks like an early notice of Slurm's."""
+    """scancel's TERM looks like an early notice of Slurm."""
     job = slurm.batch(["-N", "1", "-t", "1", "--requeue"],
                       f"exec IVYRUN --stop-before-end 20s --requeue {RESUME} --checkpoint x.json")
     job.wait_for("begins at step")
@@ -225,7 +225,7 @@ def test_cancelled_work_is_not_requeued(slurm):
 
 
 def test_a_failing_scontrol_is_reported(slurm):
-    """Its words, what to do, and the same exit code."""
+    """The message quotes scontrol and gives a fix, and the exit code is the same."""
     slurm.put_on_path("scontrol", "echo 'no luck today' >&2\nexit 1\n")
     job = slurm.batch(["-N", "1", "-t", "1"],
                       f"PATH={slurm.launcher.directory}/bin:$PATH\n"
@@ -280,7 +280,7 @@ def test_template_for_arrays(slurm):
         assert "rank 0" in text and "error" not in text, text
 
 
-# ---- what cannot be ------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 BROKEN = [
     ({"SLURM_JOB_ID": "7"}, "SLURM_JOB_ID=7 is set, but SLURM_JOB_NODELIST is not"),
@@ -293,7 +293,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("variables,words", BROKEN, ids=[words for _, words in BROKEN])
-def test_a_foreign_list_is_no_world_of_one(local, variables, words):
+def test_an_invalid_allocation_is_an_error(local, variables, words):
     done = local.run("-n", "1", "/bin/echo", "came", env=variables)
     assert done.code == 2 and b"came" not in done.out and done.took < seconds(2), done
     assert words in done.err_text and "fix:" in done.err_text, done
@@ -315,7 +315,7 @@ def test_attach_reports_a_job_that_has_ended(slurm):
 
 
 def test_no_munge(slurm):
-    """srun cannot say who it is."""
+    """Without munge srun cannot authenticate."""
     script = ("sed 's#munge.socket#no.socket#' $SLURM_CONF > mine.conf\nexport SLURM_CONF=$PWD/mine.conf\n"
               "IVYRUN hostname\necho code $?")
     done = slurm.batch(["-N", "2"], script).finish(60)
@@ -323,7 +323,7 @@ def test_no_munge(slurm):
 
 
 def test_a_drained_node_continues(slurm):
-    """Draining lets jobs end: no reason not to start a step there."""
+    """A draining node still runs its jobs, so ivyrun must start a step there."""
     job = slurm.batch(["-w", "node[1-2]"], "touch up\nwhile [ ! -e go ]; do sleep 0.1; done\nIVYRUN hostname\n"
                       "echo code $?")
     wait_until(lambda: job.state() == "RUNNING", 30, "the job runs")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals and ends where Slurm finds a step's processes by cgroup: its signals go to the step's tasks only, not to the
-whole tree below them (test_slurm.py, test_slurm_ends.py)."""
+"""Signals and ends with a Slurm that finds a step's processes by cgroup. It sends signals only to the step's tasks and not
+to the processes below them (test_slurm.py, test_slurm_ends.py)."""
 
 import time
 
@@ -9,7 +9,7 @@ import pytest
 from slurm_jobs import Slurm, running_on
 from launching import seconds
 from test_slurm import (test_a_signal_of_slurm_reaches_ranks_once, test_a_task_of_the_step_is_killed,  # noqa: F401
-                        test_launcher_is_killed, test_scancel_gives_ranks_their_time, test_scancel_leaves_nothing,
+                        test_launcher_is_killed, test_scancel_gives_ranks_time_to_exit, test_scancel_leaves_nothing,
                         test_workers_live_in_the_step)
 from test_slurm_ends import (test_slurms_own_signal_is_a_notice, test_slurms_term_arrives_after_ivyruns,  # noqa: F401
                              test_cancelled_work_is_not_requeued)
@@ -34,7 +34,7 @@ def test_ranks_are_notified_and_the_job_is_requeued(slurm):
 
 
 def test_a_notice_goes_only_to_ranks(slurm):
-    """Not for what they have started: a data loader that dies of it would be a failure."""
+    """Child processes of ranks do not get it: if a data loader died of it, the rank would fail."""
     worker = slurm.launcher.file("parent.py", f"""
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGUSR1, lambda *_: print("the rank has heard", flush=True))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an SSH login waits for stops answering: an agent, or the file system of known_hosts. No worker of another
-host ends by it, the user is told what is waited for, and --start-timeout and TERM end the job as always."""
+"""An SSH login waits for an SSH agent or the file system of known_hosts, which does not respond. Workers on other hosts
+continue, the user sees what the login waits for, and --start-timeout and TERM end the job as usual."""
 
 import contextlib
 import os
@@ -17,9 +17,9 @@ from launching import HOSTS, REPOSITORY, seconds, wait_until
 import leftovers  # (found by way of launching)
 from stalling_fs import Stalling
 
-LEASE_S = 6 + seconds(2)  # The waits of the program that count against it do not stretch.
+LEASE_S = 6 + seconds(2)  # ivyrun's own timeouts, which must be shorter than the lease, are not scaled.
 OPTIONS = ("--transport", "ssh", "-H", "node2,node3", "-n", "2", "--lease", f"{LEASE_S:g}s")
-# Ends by itself, so that nothing of it is left whatever becomes of the launcher.
+# Exits by itself after a minute, so that it never remains after the test.
 WORKER = ("bash", "-c", 'trap "echo rank $RANK got TERM; exit 143" TERM; echo up $RANK; '
           'for i in $(seq 1 600); do test -e {0}/end && exit 0; sleep 0.1; done')
 
@@ -32,7 +32,7 @@ def worker(hosts):
 
 
 def configuration(hosts, lines):
-    """An ssh configuration with these lines before those of the test hosts."""
+    """Writes an ssh configuration with these lines before those of the test hosts."""
     usual = hosts.run_on(1, "cat", "/root/.ssh/config").out.decode()
     return hosts.file("ssh_config", lines + "\n" + usual)
 
@@ -56,7 +56,7 @@ def outlast_the_lease(job, leases=1.5):
 
 @pytest.fixture
 def silent_agent(hosts):
-    """Accepts and says nothing, as one that was forwarded from a laptop that sleeps."""
+    """An agent that accepts and never responds, like one that is forwarded from a suspended laptop."""
     path = f"{hosts.directory}/silent"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(hosts.outside(path))
@@ -66,7 +66,7 @@ def silent_agent(hosts):
 
 @pytest.fixture
 def agent(hosts):
-    """A real agent with the key of the test hosts: (its socket, its process)."""
+    """A real agent with the key of the test hosts, as (socket, process)."""
     path = f"{hosts.directory}/agent"
     process = subprocess.Popen(["ssh-agent", "-D", "-a", hosts.outside(path)], stdout=subprocess.DEVNULL)
     try:
@@ -81,7 +81,8 @@ def agent(hosts):
 
 @pytest.fixture
 def agent_without_signatures(hosts, agent):
-    """Passes everything on to the real agent but a request to sign, as one whose user must touch the key first."""
+    """An agent that does not answer requests to sign, like one whose user must touch the key first. It forwards all other
+    requests to the real agent."""
     path = f"{hosts.directory}/unsigning"
     sign_request = 13
 
@@ -109,12 +110,12 @@ def agent_without_signatures(hosts, agent):
         listener.listen(64)
         threading.Thread(target=accept, daemon=True).start()
         yield path
-        listener.shutdown(socket.SHUT_RDWR)  # Ends accept(), which close() would not.
+        listener.shutdown(socket.SHUT_RDWR)  # Interrupts accept(), unlike close().
 
 
 def test_start_timeout_names_a_silent_agent(hosts, silent_agent):
     env = {"SSH_AUTH_SOCK": silent_agent, "IVY_SSH_CONFIG": configuration(hosts, "IdentityFile none")}
-    with hosts.start(*OPTIONS, "--start-timeout", "8s", "echo", "ran", env=env) as job:  # The agent has 10 s.
+    with hosts.start(*OPTIONS, "--start-timeout", "8s", "echo", "ran", env=env) as job:  # Less than the 10 s that ivyrun waits for the agent.
         done = job.finish(20)
     assert done.code == 120 and done.out == b"", done
     assert f"no response yet, last step: ssh: waiting for the SSH agent at {silent_agent}" in done.err_text, done
@@ -131,7 +132,7 @@ def test_term_ends_a_job_that_waits_for_an_agent(hosts, silent_agent):
 
 
 @pytest.mark.long
-def test_the_start_does_without_an_agent_that_does_not_sign(hosts, agent_without_signatures):
+def test_a_job_starts_despite_an_agent_that_does_not_sign(hosts, agent_without_signatures):
     """No IdentityFile is configured, so the agent's keys are tried first, for 30 s."""
     with hosts.start(*OPTIONS, "sh", "-c", "echo ran $RANK", env={"SSH_AUTH_SOCK": agent_without_signatures}) as job:
         job.wait_for(f"node[23] waits for the SSH agent at {agent_without_signatures}, 8 s")
@@ -139,7 +140,7 @@ def test_the_start_does_without_an_agent_that_does_not_sign(hosts, agent_without
     assert done.code == 0 and sorted(text for _, _, text in done.labelled()) == ["ran 0", "ran 1"], done
 
 
-def test_a_redial_does_without_an_agent_that_fell_silent(hosts, agent):
+def test_a_redial_works_despite_a_silent_agent(hosts, agent):
     path, process = agent
     with hosts.start(*OPTIONS, *worker(hosts), env={"SSH_AUTH_SOCK": path}) as job:
         job.wait_for("up [01]", count=2)
@@ -151,8 +152,8 @@ def test_a_redial_does_without_an_agent_that_fell_silent(hosts, agent):
     assert done.code == 0 and "got TERM" not in done.out.decode(), done
 
 
-def test_an_agent_that_fell_silent_ends_no_other_host(hosts, agent):
-    """The host cannot be reached without the agent. The other one ends with the job, not by its lease."""
+def test_a_silent_agent_does_not_end_other_hosts(hosts, agent):
+    """One host cannot be reached without the agent. The other host ends with the job and not by its lease."""
     path, process = agent
     env = {"SSH_AUTH_SOCK": path, "IVY_SSH_CONFIG": configuration(hosts, "IdentityFile none")}
     with hosts.start(*OPTIONS, *worker(hosts), env=env) as job:
@@ -170,7 +171,7 @@ def test_an_agent_that_fell_silent_ends_no_other_host(hosts, agent):
 
 @pytest.fixture
 def home(hosts):
-    """A directory with known_hosts on a file system of node1 that can stop answering."""
+    """A file system on node1 that contains known_hosts and can stall."""
     shutil.copy(os.path.join(REPOSITORY, "tests/testbed/stalling_fs.py"),
                 hosts.outside(f"{hosts.directory}/stalling_fs.py"))
     prefix = ["env", f"IVY_TESTBED={hosts.bed.state}", HOSTS, "exec", "root@1"]
@@ -185,8 +186,8 @@ def home(hosts):
 
 
 @pytest.mark.long
-def test_a_late_answer_about_a_host_key_is_an_answer(hosts):
-    """Later than the limit of 30 s for everything else in a login."""
+def test_a_late_answer_about_a_host_key_is_accepted(hosts):
+    """The answer arrives after the limit of 30 s for all other steps of a login."""
     known_hosts = hosts.file("empty_known_hosts")
     config = configuration(hosts, f"StrictHostKeyChecking ask\nUserKnownHostsFile {known_hosts}")
     program = [hosts.ivyrun(), "--transport", "ssh", "-H", "node2", "-n", "1", "sh", "-c", "echo ran $RANK"]
@@ -208,7 +209,7 @@ def test_stalled_known_hosts_delay_the_start(hosts, home):
 
 
 def test_a_stalled_agent_configuration_delays_remote_hosts_only(hosts, home):
-    # It is read for `--transport auto`; this host's supervisor is up meanwhile, and has a lease.
+    # agent.toml is read for `--transport auto`. Meanwhile the supervisor on this host runs and has a lease.
     env = {**home.env, "IVY_AGENT_CONFIG": home.mount_point + "/agent.toml"}
     options = ("-H", "node1,node2", "-n", "2", "--lease", f"{LEASE_S:g}s")
     home.stall()

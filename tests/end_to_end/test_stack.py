@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the ranks are: `ivyctl stack`, stalls without output, flight records, watchdogs' aborts."""
+"""Stacks of ranks: `ivyctl stack`, stalls without output, flight records, and aborts of watchdogs."""
 
 import json
 import os
@@ -18,7 +18,7 @@ PYTHON = "/usr/bin/python3"
 NCCL_CALLER = os.path.join(os.path.dirname(BIN), "children/nccl_caller")
 DUMPS = os.path.join(REPOSITORY, "tests/launcher/flight_dumps")
 WITH_GDB = pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
-# A Python whose torch is 2.10 or newer (scripts/setup torch): Debian's knows no flight recorder.
+# A Python with torch 2.10 or newer (scripts/setup torch): Debian's torch has no flight recorder.
 TORCH = next((python for python in (os.environ.get("IVY_TORCH_PYTHON"),
                                     os.path.join(REPOSITORY, "build/torch/bin/python3"))
               if python and os.path.exists(python)), None)
@@ -32,7 +32,8 @@ def job_of(job, ranks=3):
 
 
 def stack(local, job_id, *flags, pattern="", limit=10):
-    """What ivyctl says, once the job has its socket and every worker is where it stays."""
+    """Runs `ivyctl stack` until its output contains the pattern, and returns it. At first the job has no socket yet, and its
+    workers are not yet at their final position."""
     done = None
 
     def said():
@@ -47,7 +48,7 @@ def stack(local, job_id, *flags, pattern="", limit=10):
 
 
 def end(job):
-    # No SIGINT: Python would print where it was.
+    # Not SIGINT, because Python would print its traceback.
     job.signal(signal.SIGTERM)
     return job.finish()
 
@@ -76,7 +77,7 @@ def test_equal_stacks_are_folded_over_ranks(local):
         none = local.run_program(IVYCTL, "stack", job_id, "--ranks", "7")
         assert none.code == 1 and "this job has none of these ranks" in none.err_text, none
         finished = end(job)
-    # Nothing of it comes among what the workers print.
+    # The stacks do not appear in the workers' output.
     assert "where_" not in finished.out.decode() + finished.err_text, finished
 
 
@@ -103,7 +104,7 @@ def test_output_caused_by_an_inspection_is_not_progress(local):
         job.wait_for(rb"no progress for 4 s. Where each rank is:\n", limit=20)
         time.sleep(6)
         finished = end(job)
-    assert b"interrupted" in finished.out, "the look itself has made them print"
+    assert b"interrupted" in finished.out, "the inspection did not make the workers print"
     assert finished.err_text.count("Where each rank is") == 1, finished
 
 
@@ -118,7 +119,7 @@ def test_a_stalled_job_is_stopped_on_request(local):
     assert verdict["message"]["id"] == "IVY-R021", verdict
 
 
-def test_an_operation_that_stalls_ends_the_job_whatever_others_print(local):
+def test_a_stalled_operation_ends_the_job_despite_output_of_others(local):
     local.file("waits.py", "import time, ivycomm as ic\nic.init()\nif ic.rank() == 0:\n    ic.barrier()\n"
                            "while True:\n    print('alive', flush=True)\n    time.sleep(0.2)\n")
     done = local.run("--stall-timeout", "2", "--on-stall", "stop", "-n", "2", "--python", PYTHON, "waits.py", limit=60)
@@ -129,7 +130,7 @@ def test_an_operation_that_stalls_ends_the_job_whatever_others_print(local):
 
 
 @pytest.mark.parametrize("hangs, code", [("== '0'", 0), ("!= 'never'", 123)])
-def test_a_stalled_job_starts_again(local, hangs, code):
+def test_a_stalled_job_is_restarted(local, hangs, code):
     local.file("hangs_first.py", f"import os, time\nif os.environ['TORCHELASTIC_RESTART_COUNT'] {hangs}:\n"
                                  "    time.sleep(1000)\nprint('ended well')\n")
     done = local.run("--stall-timeout", "2", "--on-stall", "stop", "--max-restarts", "1", "-n", "2", "--python",
@@ -169,7 +170,7 @@ def test_a_stopped_worker_stays_stopped(local):
         job_id = job_of(job)
         victim = pids_of(job)[1]
         os.kill(victim, signal.SIGSTOP)
-        wait_until(lambda: state_of(victim) == "T", 5, "it is stopped")
+        wait_until(lambda: state_of(victim) == "T", 5, "the rank is stopped")
         text = stack(local, job_id, pattern="stopped by a signal", limit=60)
         assert "rank 1 (" in text, text
         assert state_of(victim) == "T"
@@ -179,7 +180,7 @@ def test_a_stopped_worker_stays_stopped(local):
         end(job)
 
 
-def test_uninterruptible_sleep_is_named_and_not_waited_for(local):
+def test_stack_does_not_wait_for_uninterruptible_sleep(local):
     with local.start("-n", "2", PYTHON, local.script("hangs.py"), "uninterruptible") as job:
         job_id = job_of(job, 2)
         wait_until(lambda: state_of(pids_of(job)[0]) == "D", 10, "it sleeps uninterruptibly")
@@ -235,7 +236,7 @@ def test_frames_of_c_are_read_with_py_spy(local):
         end(job)
 
 
-def test_a_worker_that_ends_while_it_is_looked_at(local):
+def test_a_worker_that_exits_while_its_stack_is_read(local):
     local.environment["PATH"] = local.directory + ":" + local.environment["PATH"]
     local.file("gdb", '#!/bin/sh\nwhile [ "$1" != -p ]; do shift; done\nkill -9 $2\n/bin/sleep 0.5\n',
                mode=0o755)
@@ -257,7 +258,7 @@ def test_flight_records_name_missing_ranks(local):
         assert re.match(ABSENT, text), text
         assert "ranks 0-1 (" in text and "where_two_is" in text, text
         why = local.run_program(IVYCTL, "why", job_id)
-        # The same verdict, and where who waits and who does not come are.
+        # The same verdict, and the stacks of the waiting ranks and the missing rank.
         assert re.match(ABSENT, why.out.decode()), why
         assert re.search(r"^  ranks 0-1 \(host \S+\): main thread: where_others_are \(.*\n(      .*\n)+"
                          r"  rank 2 \(host \S+, pid \d+\): main thread: where_two_is \(",
@@ -273,7 +274,7 @@ def test_warnings_of_nccl_are_reported(local):
         assert stack(local, job_id, pattern="where_two_is").startswith(said)
         assert said in local.run_program(IVYCTL, "why", job_id).out.decode()
         end(job)
-    # Who has asked for more gets it where he wants it.
+    # NCCL_DEBUG and NCCL_DEBUG_FILE of the user are kept.
     done = local.run("-n", "1", "-x", "NCCL_DEBUG=INFO", "bash", "-c", "echo $NCCL_DEBUG,$NCCL_DEBUG_FILE.")
     assert b"INFO,.\n" in done.out, done
 
@@ -290,7 +291,7 @@ def test_nccls_health_service_is_queried(local, hosts_):
         assert text.startswith(said), text
         before = local.read("asked").count(b"VERBOSE STATUS")
         assert said in local.run_program(IVYCTL, "why", job_id).out.decode()
-        # One host is asked for all.
+        # Only one host is queried for all ranks.
         assert local.read("asked").count(b"VERBOSE STATUS") == before + 1
         end(job)
 
@@ -302,7 +303,7 @@ def test_a_watchdogs_abort_is_reported_as_a_symptom(local, shell):
     text = done.err_text
     said = text.index("a collective's watchdog killed a rank, which is a symptom")
     assert said < text.index("rank 0 failed first"), text
-    # Before anybody was stopped: the others still were where they hung.
+    # The stacks are read before any rank is stopped, so the other ranks are still where they hang.
     assert re.search(r"rank 2 \(host \S+, pid \d+\): main thread: where_two_is", text), text
     assert re.search(r"^  symptom: .*: rank 2 did not enter all_reduce #4", text, re.MULTILINE), text
 
@@ -325,7 +326,7 @@ def test_settings_of_the_user_are_kept(local):
     show = ("import os, sys; print(os.environ.get('TORCH_FR_BUFFER_SIZE'), "
             "os.environ.get('TORCH_FR_DUMP_TEMP_FILE'), 'IVY_STACK_FILE' in os.environ, "
             "sys.modules['sitecustomize'].__file__)")
-    # Behind ours on the path, as a distribution's own is; and in front of it.
+    # A sitecustomize may follow ivyrun's on the path, like a distribution's, or precede it.
     site = subprocess.run([PYTHON, "-c", "import sitecustomize; print(sitecustomize.__file__)"],
                           capture_output=True, text=True, check=False).stdout.strip()
     done = local.run("-n", "1", PYTHON, "-c", show)
@@ -338,13 +339,13 @@ def test_settings_of_the_user_are_kept(local):
     assert re.search(r"None /x/y True ", done.out.decode()), done
 
 
-def test_an_old_python_has_its_own_sitecustomize_and_no_more(local):
-    """Python 2 and 3.5, the system's own on old clusters, inherit PYTHONPATH from a worker."""
+def test_an_old_python_loads_only_its_own_sitecustomize(local):
+    """Python 2 and 3.5, the system's own on old clusters, inherit PYTHONPATH from a worker and must not fail because of it."""
     old = shutil.which("python2.7")
     found = old and subprocess.run([old, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True,
                                    check=False)
     if not found or found.returncode:
-        pytest.skip("there is no Python 2")
+        pytest.skip("Python 2 is not installed")
     mine = os.path.join(local.directory, "mine")
     os.mkdir(mine)
     local.file("mine/sitecustomize.py", "print('my own sitecustomize')\n")
@@ -374,7 +375,7 @@ def test_a_detached_job_on_two_hosts(hosts):
         assert re.search(r"rank 2 \(host node4, pid \d+\)", text), text
 
         def log_text():
-            # As that host sees its disks.
+            # Read on that host, because its disks may differ.
             return user.run_program("/bin/sh", "-c", "cat $(find logs -name ivyrun.log)").out.decode()
         wait_until(lambda: "Where each rank is:\n" in log_text(), 30, "its log")
     finally:
@@ -454,17 +455,17 @@ def test_real_torch_names_ranks_that_did_not_enter_a_collective(local):
                          r".*\n(      .*\n)+  rank 2 \(host \S+, pid \d+\): main thread: <module> \(",
                          why, re.MULTILINE), why
         job.wait_for(rb"no progress for \d+ s. Where each rank is:\n  rank 2 did not enter all_reduce #4", limit=30)
-        # One that is stopped answers nobody, and nobody waits for it.
+        # A stopped rank does not answer, and ivyctl must not wait for it.
         victim = pids_of(job)[1]
         os.kill(victim, signal.SIGSTOP)
-        wait_until(lambda: state_of(victim) == "T", 5, "it is stopped")
+        wait_until(lambda: state_of(victim) == "T", 5, "the rank is stopped")
         began = time.monotonic()
         why = local.run_program(IVYCTL, "why", job_id).out.decode()
         assert time.monotonic() - began < seconds(8)
         assert re.match(absent.replace("0-1,3", "0,3"), why) and "no flight record of rank 1\n" in why, why
         os.kill(victim, signal.SIGCONT)
         finished = end(job)
-    # torch warns about variables that it does not like, and of a server that it opens.
+    # torch would warn about deprecated variables and about the server that it opens.
     assert "deprecated" not in finished.err_text and "Server" not in finished.err_text, finished
 
 

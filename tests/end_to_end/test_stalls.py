@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file system of one host stops answering, as NFS and Lustre do: no healthy worker ends because of it, the user is
-told what is waited for, and --start-timeout and TERM end the job as always."""
+"""A file system of one host stalls, as NFS and Lustre sometimes do. No healthy worker ends because of it, the user sees what
+the job waits for, and --start-timeout and TERM end the job as usual."""
 
 import os
 import shutil
@@ -17,11 +17,11 @@ QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
 # Every stall here lasts longer.
 LEASE_S = 2 + seconds(1)
 OPTIONS = ("-H", "node1,node2", "-n", "2", "--lease", f"{LEASE_S:g}s")
-# bash looks at its working directory when it first searches PATH for a command: before "up", not on a file system that
-# the test has stalled.
+# bash reads its working directory when it first searches PATH for a command. This makes it do so before "up", while the
+# file system is not stalled yet.
 READY = "hash sleep; "
 TRAP = READY + 'trap "echo rank $RANK got TERM; exit 143" TERM; '
-# Rank 1 fails once, when the test says so.
+# Rank 1 fails once, when the test creates the file "fail".
 REPLACED = TRAP + ('echo up $RANK; if [ $RANK = 1 ] && [ -z "$IVY_REJOIN" ]; then '
                    'while ! test -e {0}/fail; do sleep 0.05; done; exit 1; fi; '
                    'while ! test -e {0}/end; do sleep 0.1; done; echo done $RANK')
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fu
 
 
 class Drill:
-    """Jobs of node1 and node2, of which one directory on node2 can stop answering."""
+    """Runs jobs on node1 and node2. One directory on node2 is on a file system that can stall."""
 
     def __init__(self, hosts, place, transport="ssh", agents=None):
         self.hosts, self.place, self.agents = hosts, place, agents
@@ -43,7 +43,7 @@ class Drill:
         self.launcher = launcher
         self.options = ("--transport", transport, *OPTIONS)
         shared = hosts.directory
-        # The cache is where ivy-node is sent to.
+        # ivy-node is uploaded to the cache.
         mount_point = f"{home}/.cache/ivyrun" if place == "cache" else f"{shared}/{place}"
         if place == "wd":
             self.options += ("--wdir", mount_point)
@@ -53,7 +53,7 @@ class Drill:
         self.program = f"{shared}/stalling_fs.py"
         shutil.copy(os.path.join(REPOSITORY, "tests/testbed/stalling_fs.py"), hosts.outside(self.program))
         prefix = ["env", f"IVY_TESTBED={hosts.bed.state}", HOSTS, "exec", "root@2"]
-        # The launcher's own host writes to a directory of the same name.
+        # The launcher's own host uses a directory with the same name.
         os.makedirs(hosts.outside(f"{shared}/{place}"), mode=0o777, exist_ok=True)
         os.chmod(hosts.outside(f"{shared}/{place}"), 0o777)
         self.file_system = Stalling(f"/var/tmp/{hosts.name}-{place}", mount_point, prefix=prefix,
@@ -89,7 +89,7 @@ class Drill:
         return rf"node2 waits for the file system of {self.file_system.mount_point}\S*, \d+ s"
 
     def break_the_connection(self):
-        """The relay of node2's supervisor, or the agent, goes."""
+        """Kills the relay of node2's supervisor, or restarts the agent."""
         if self.agents:
             return self.agents[2].restart()
         init = self.hosts.bed.init_pid(2)
@@ -101,7 +101,7 @@ class Drill:
 
 
 def outlast_the_lease(job):
-    """Until a silent host would have been given up, twice over, or the job has ended well."""
+    """Waits for two leases, after which a silent host would be lost, or until the job has succeeded."""
     end = time.monotonic() + 2 * LEASE_S
     wait_until(lambda: time.monotonic() > end or job.process.poll() is not None, 60, "the lease")
     assert job.process.poll() in (None, 0), job.finish()
@@ -178,7 +178,7 @@ def at_a_replacement(drill):
 
 
 MOMENTS = (at_the_start, while_it_runs, at_a_redial, at_a_restart, at_a_replacement)
-# The others run with --long.
+# The other combinations run only with --long.
 ALWAYS = {("ssh", "wd", at_the_start), ("ssh", "wd", at_a_redial), ("ssh", "cache", at_a_redial), ("ssh", "wd", at_a_restart),
           ("ssh", "wd", at_a_replacement), ("ssh", "logs", while_it_runs), ("ssh", "cache", while_it_runs),
           ("agent", "wd", at_a_replacement)}
@@ -193,7 +193,7 @@ def test_no_worker_ends_because_a_file_system_stalls(request, hosts, transport, 
     if agents:
         agents.start(1, 2)
     with Drill(hosts, place, transport, agents) as drill:
-        if place == "cache":  # What is sent to a new host is there already.
+        if place == "cache":  # Upload ivy-node before the stall.
             done = drill.start(script="exit").finish()
             assert done.code == 0, done
         moment(drill)
@@ -223,7 +223,7 @@ def test_term_ends_a_job_that_waits_for_a_file_system(hosts, way):
     assert "IVY-R003" in done.err_text, done
 
 
-def test_an_agent_names_the_file_system_of_its_certificates_and_serves_on(request, hosts):
+def test_an_agent_names_the_file_system_of_its_certificates_and_continues(request, hosts):
     agents = request.getfixturevalue("agents")
     with Drill(hosts, "certificates", "agent", agents) as drill:
         agent, = agents.prepare(2)
@@ -242,8 +242,8 @@ def test_an_agent_names_the_file_system_of_its_certificates_and_serves_on(reques
         drill.go_on()
 
 
-def test_a_script_that_a_network_file_system_shows_late_is_awaited(hosts):
-    """The kernel of node2 calls its working directory FUSE. node1, where the job is started, has the scripts at once."""
+def test_a_job_waits_for_a_script_on_a_network_file_system(hosts):
+    """The working directory is on FUSE on node2. On node1, where the job starts, the scripts exist immediately."""
     with Drill(hosts, "wd") as drill:
         def start(name):
             return hosts.start(*drill.options, "--python", "/usr/bin/python3", name)
@@ -260,7 +260,7 @@ def test_a_script_that_a_network_file_system_shows_late_is_awaited(hosts):
             done = job.finish()
         assert done.code == 127, done
         assert "never.py: No such file or directory (retried for 6 s" in done.err_text, done
-        # A name that is missing on the launcher's own host is mistyped: nobody waits for it.
+        # If the file is missing on the launcher's own host, the name is mistyped, and ivyrun does not wait for it.
         there = HostLauncher(hosts.bed, hosts.name, host=2)
         done = there.run("--wdir", drill.file_system.mount_point, "-n", "1", "--python", "/usr/bin/python3", "never.py")
         assert done.code == 127 and "retried for" not in done.err_text, done

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job's store: what torch sees of it, who may reach it, and what its death does."""
+"""The job's store: torch's use of it, access to it, and the effect of its exit."""
 
 import os
 import re
@@ -19,7 +19,7 @@ def torch_is_there():
 
 
 def store_processes():
-    """pid to command line of every store on this machine, also those of test hosts."""
+    """Returns {pid: command line} of every store on this machine, including those of test hosts."""
     found = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -53,7 +53,7 @@ def test_on_two_hosts(hosts):
     assert done.code == 0, done
 
 
-def test_a_job_that_does_not_use_it_starts_no_store(local):
+def test_a_job_that_does_not_use_the_store_does_not_start_it(local):
     before = set(store_processes())
     done = local.run("-n", "2", "bash", "-c", "sleep 0.5; echo $IVY_STORE")
     assert done.code == 0, done
@@ -77,7 +77,7 @@ def test_killed_store_ends_the_job_with_its_own_reason(local):
 
 
 def test_a_lost_store_is_replaced_for_the_next_attempt(local):
-    """Its death ends the attempt; --max-restarts starts another one, with a new store on the same ports."""
+    """The attempt ends with its store. With --max-restarts another attempt starts, with a new store on the same ports."""
     script = ('echo job $IVY_JOB_ID attempt $IVY_GENERATION at $MASTER_PORT; '
               'if [ $IVY_GENERATION = 1 ]; then set -- "$1" "$2" first_leaves; fi; exec "$@"')
     job = local.start("-n", "2", "--max-restarts", "1", "bash", "-c", script, "-",
@@ -140,7 +140,7 @@ if len(sys.argv) == 1:
 
 
 def test_a_remote_host_serves_no_other_job(hosts):
-    """The unauthenticated dialect of a job on a single host that listens on the network."""
+    """A job on a single host may serve torch's unauthenticated protocol on the network. Clients of another job are disconnected."""
     user = hosts.as_user("ivyuser")
     with user.start("-H", "node2", "-n", "1", "python3", "-c", ASK) as job:
         line = r"store (\S+) (\d+) answers"

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shipped template unit under a real systemd: ready, watched, restarted and stopped under a job.
+"""The shipped template unit under a real systemd: readiness, watchdog, restart and stop during a job.
 
-A test host gets what a package would install (the program in /usr/bin, the unit, /etc/ivyrun) and a
-systemd: for most tests a `systemd --user` of the ordinary user, with a drop-in, since a user's manager
-can change neither user nor capabilities; for what that hides a system manager, which is process 1 of
-namespaces of its own and runs the unit as it is shipped. The order at boot (After=) and OOMPolicy= are
-not seen by either; that systemd understands these lines is checked by systemd-analyze.
+A test host gets the files that a package would install (the program in /usr/bin, the unit, /etc/ivyrun) and a systemd.
+Most tests use a `systemd --user` of the ordinary user, with a drop-in, because a user's manager can change neither user
+nor capabilities. The tests of these use a system manager, which is process 1 of separate namespaces and runs the unit
+unchanged. Neither covers the order at boot (After=) and OOMPolicy=; systemd-analyze checks that these lines are valid.
 """
 
 import contextlib
@@ -27,16 +26,16 @@ from namespaces import remove_cgroup
 SCRIPTS = os.path.join(REPOSITORY, "scripts/systemd")
 TEMPLATE = os.path.join(SCRIPTS, "ivy-agent@.service")
 UNIT = f"ivy-agent@{USER}.service"
-NODE = 4              # Plain: cgroup v2 alone, ordinary homes and shells.
+NODE = 4              # A host with only cgroup v2, ordinary homes and shells.
 PORT = 7411
 HOME = f"/home/{USER}"
 RUNTIME = f"/run/user/{USER_ID}"
 CGROUP = "/sys/fs/cgroup/user-manager"
-# Less exposed means that something was taken from the jobs, more that a line of ours got lost.
+# A lower exposure would mean that the unit restricts jobs; a higher one, that a line of the unit is missing.
 EXPOSURE = (8.5, 9.0)
 
-# As root on the host. /etc, /usr/bin and /var/lib get a layer of this test's own, with what would be
-# hidden there.
+# Runs as root on the host. /etc, /usr/bin and /var/lib get overlays for the test; files that the overlay would hide are
+# copied.
 LAYERS = f"""
 set -e
 mkdir -p /run/layers/etc /run/layers/bin /run/layers/lib
@@ -64,7 +63,7 @@ exec setpriv --reuid {USER} --regid {USER} --init-groups env -i HOME={HOME} USER
   LOGNAME={USER} SHELL=/bin/bash PATH=/usr/bin:/bin LANG=C.UTF-8 XDG_RUNTIME_DIR={RUNTIME} \\
   /lib/systemd/systemd --user
 """
-UNITS = "/run/units"  # All that the system manager knows: our unit, and empty targets to lean on.
+UNITS = "/run/units"  # The system manager's only units: the agent's, and empty targets that it depends on.
 SYSTEM_MANAGER = f"""
 set -e
 mkdir -p {CGROUP}
@@ -88,11 +87,11 @@ REMOVE = f"""
 for place in /usr/bin /etc /var/lib; do mountpoint -q $place && umount -l $place; done
 rm -rf /run/layers {RUNTIME} {UNITS} /run/systemd /run/ivyrun-{USER} {HOME}/.config {HOME}/.local {HOME}/.cache
 """
-# Bits of CapabilityBoundingSet= (linux/capability.h): what the unit takes away, and what it must not.
+# Bits of CapabilityBoundingSet= (linux/capability.h) that the unit removes, and one that it must keep.
 TAKEN_AWAY = {"BLOCK_SUSPEND": 36, "LEASE": 28, "LINUX_IMMUTABLE": 9, "MAC_ADMIN": 33, "MAC_OVERRIDE": 32,
               "SYS_BOOT": 22, "SYS_PACCT": 20, "SYS_TIME": 25, "SYS_TTY_CONFIG": 26, "WAKE_ALARM": 35}
 SYS_RESOURCE = 24
-# What no user's manager may do; and where to read what the agent says.
+# Removes settings that a user's manager may not apply, and sends the agent's log to a file.
 ADAPT = """[Service]
 User=
 CapabilityBoundingSet=~
@@ -108,7 +107,7 @@ def systemd_is_here():
 
 @pytest.fixture
 def analyze():
-    """systemd-analyze in a mount namespace where the program is installed."""
+    """Returns a function that runs systemd-analyze in a mount namespace where the program is installed."""
     if os.geteuid() != 0 or not systemd_is_here():
         pytest.skip("needs root and systemd's programs")
     script = ("set -e; mount -t tmpfs tmpfs /mnt; mkdir /mnt/upper /mnt/work; "
@@ -125,7 +124,7 @@ def analyze():
 
 @pytest.mark.parametrize("name", ["ivy-agent@.service", "ivy-agent@alice.service"])
 def test_systemd_understands_every_line(analyze, name):
-    # The man page comes with the packages, and lies nowhere here.
+    # The man page is only in the packages, so it is not checked here.
     done = analyze("verify", "--man=no", os.path.join(SCRIPTS, name))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done
 
@@ -141,7 +140,7 @@ def test_exposed_ports_are_reported(analyze, capsys):
 
 
 def test_examples_are_valid_units(analyze):
-    """The unit with every shipped drop-in, and no line of an example that systemd does not know."""
+    """systemd knows all lines of the unit and of every shipped drop-in."""
     with open(os.path.join(SCRIPTS, "ivy-agent@.service.d/10-credentials.conf.example")) as file:
         credentials = file.read()
     with open(TEMPLATE) as file:
@@ -174,7 +173,7 @@ class Manager:
         self._prepare()
 
     def _prepare(self):
-        """What an administrator does where the CA is, and the files of the package."""
+        """Creates the CA and the certificates as an administrator would, and copies the files of the package."""
         outside = self.hosts.outside(self.hosts.directory)
         for program in ("ivy-agent", "ivy-agent-cert"):
             shutil.copy(os.path.join(BIN, program), outside)
@@ -211,13 +210,13 @@ class Manager:
         self.drop_in("10-test.conf", ADAPT.format(log=self.log))
 
     def init_pid(self):
-        """Of the pid namespace where the agent is."""
+        """Returns the pid of the first process of the agent's pid namespace, as seen on this machine."""
         return self.bed.init_pid(NODE)
 
     def place(self, path):
         return f"/proc/{self.init_pid()}/root{path}"
 
-    # ---- what an administrator types ----
+    # ---- commands of an administrator ----
     def as_user(self, *command, limit=60):
         return self.hosts.run_on(NODE, "env", f"XDG_RUNTIME_DIR={RUNTIME}", *command, user=USER,
                                  limit=limit)
@@ -228,7 +227,7 @@ class Manager:
         return done
 
     def agent(self, *words):
-        """Another verb, over the socket where the unit has put it."""
+        """Runs another ivy-agent command over the unit's socket."""
         return self.as_user("env", f"IVY_AGENT_SOCKET={self.SOCKET}", "ivy-agent", *words)
 
     def set_options(self, options):
@@ -256,12 +255,12 @@ class Manager:
             return self.hosts.read("agent.log").decode(errors="replace")
         return ""
 
-    # ---- who is there ----
+    # ---- processes ----
     def agent_pid(self):
-        """Machine-wide."""
+        """Returns the agent's pid as seen on this machine, or None."""
         agents = [process for process in leftovers.processes_of(self.init_pid())
                   if process.name == b"ivy-agent" and process.state != "Z"]
-        # What it starts has its name until it has its own program.
+        # Child processes have the agent's name until they execute their program.
         parents = {process.pid for process in agents}
         pids = [process.pid for process in agents if process.parent not in parents]
         assert len(pids) <= 1, pids
@@ -285,8 +284,8 @@ class Manager:
 
     @contextlib.contextmanager
     def counting_job(self, code=7):
-        """A job whose two workers count. The test says when it ends; then it must have gone on all the
-        time: same processes, no number missing or twice, the workers' own exit code."""
+        """Runs a job whose two workers count until the block ends, and checks that it was not interrupted: the processes are
+        the same, no number is missing or repeated, and the exit code is the workers'."""
         stop = f"{self.hosts.directory}/stop"
         with self.job(self.hosts.script("sequence.py"), "0.05", stop, str(code)) as run:
             run.wait_for("count 3\n", count=2)
@@ -295,9 +294,9 @@ class Manager:
             yield run
             assert self.workers() == pids
             seen = {rank: len(texts) for rank, texts in numbers(run.said()).items()}
-            # They count on after whatever was done to the agent, and it arrives.
+            # The workers continue after the block, and their output arrives.
             wait_until(lambda: all(len(texts) > seen[rank] + 3 for rank, texts
-                                   in numbers(run.said()).items()), 30, "the workers are heard")
+                                   in numbers(run.said()).items()), 30, "new output of the workers")
             self.hosts.file("stop")
             done = run.finish()
         assert done.code == code, done
@@ -305,9 +304,9 @@ class Manager:
             pid = texts[0].split()[1]
             assert texts == [f"pid {pid} count {count}" for count in range(len(texts))], rank
 
-    # ---- the end ----
+    # ---- removal ----
     def remove(self):
-        """Everything: the manager, the agent, and jobs that a failed test has left."""
+        """Removes everything: the manager, the agent, and jobs that a failed test has left."""
         top = self.bed.host_view(NODE).cgroups[0] + CGROUP.removeprefix("/sys/fs/cgroup")
         removed = remove_cgroup(top)
         if self.process is not None:
@@ -317,7 +316,7 @@ class Manager:
 
 
 class SystemManager(Manager):
-    """The host's system manager, as far as the unit can see: process 1, and root."""
+    """Looks like the host's system manager to the unit: it is process 1 and runs as root."""
 
     DROP_INS = f"{UNITS}/ivy-agent@.service.d"
     SOCKET = f"/run/ivyrun-{USER}/agent.sock"
@@ -331,7 +330,7 @@ class SystemManager(Manager):
         self.set_options(f"--listen 0.0.0.0:{PORT}")
 
     def _first_process(self):
-        """Process 1 of the inner namespace, once it has become systemd."""
+        """Returns the pid of process 1 of the inner namespace when it has become systemd."""
         for process in leftovers.processes_of(self.bed.init_pid(NODE)):
             with contextlib.suppress(OSError):
                 with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
@@ -389,8 +388,8 @@ def system(hosts):
     yield from started(SystemManager, hosts)
 
 
-def test_ready_means_that_it_serves(manager):
-    """A call right after `systemctl start` works, over the Unix socket and over the network."""
+def test_an_agent_serves_when_it_is_ready(manager):
+    """A request right after `systemctl start` succeeds, over the Unix socket and over the network."""
     manager.systemctl("start", UNIT)
     done = manager.run("hostname")
     assert done.code == 0 and [text for _, _, text in done.labelled()] == [f"node{NODE}"] * 2, done
@@ -405,7 +404,7 @@ def test_ready_means_that_it_serves(manager):
 
 
 def test_a_failing_server_is_not_ready_and_is_retried(manager):
-    """Start says so; once its reason is gone, nobody has to start it by hand."""
+    """systemctl start fails. When the cause is fixed, the unit starts by itself."""
     manager.set_options(f"--listen 0.0.0.0:{PORT} --certificates /etc/ivyrun/missing")
     done = manager.systemctl("start", UNIT, check=False)
     assert done.code != 0, done
@@ -413,7 +412,7 @@ def test_a_failing_server_is_not_ready_and_is_retried(manager):
     wait_until(lambda: int(manager.show("NRestarts")) >= 6, 30,
                "more attempts than systemd's own limit of starts")
     manager.set_options(f"--listen 0.0.0.0:{PORT}")
-    wait_until(lambda: manager.show("ActiveState") == "active", 10, "it is up by itself")
+    wait_until(lambda: manager.show("ActiveState") == "active", 10, "the unit has started by itself")
     assert manager.run("hostname").code == 0
 
 
@@ -448,7 +447,7 @@ def test_jobs_run_in_sibling_cgroups_and_inherit_no_sandbox(manager):
 
 
 def test_a_restart_does_not_affect_workers(manager):
-    """Five times in order, as an upgrade does, and once by kill -9."""
+    """The agent is restarted five times in order, as by an upgrade, and once by kill -9."""
     manager.systemctl("start", UNIT)
     with manager.counting_job():
         pids = [manager.agent_pid()]
@@ -456,10 +455,10 @@ def test_a_restart_does_not_affect_workers(manager):
             manager.systemctl("restart", UNIT)
             pids.append(manager.agent_pid())
         os.kill(pids[-1], signal.SIGKILL)
-        wait_until(lambda: manager.agent_pid() not in (None, pids[-1]), 10, "it is back after a kill")
+        wait_until(lambda: manager.agent_pid() not in (None, pids[-1]), 10, "the agent runs again after the kill")
         pids.append(manager.agent_pid())
         assert len(set(pids)) == len(pids), pids
-        wait_until(lambda: manager.show("ActiveState") == "active", 10, "it is ready")
+        wait_until(lambda: manager.show("ActiveState") == "active", 10, "the agent is ready")
         manager.wait_for_status("1 job")
 
 
@@ -471,28 +470,28 @@ def frozen_agent_is_replaced(manager, limit):
         started = time.monotonic()
         wait_until(lambda: manager.agent_pid() not in (None, old), limit, "systemd replaces it")
         took = time.monotonic() - started
-        wait_until(lambda: manager.show("ActiveState") == "active", 10, "the new one is ready")
+        wait_until(lambda: manager.show("ActiveState") == "active", 10, "the new agent is ready")
         assert manager.show("NRestarts") == "1"
     return took
 
 
 def test_frozen_agent_is_replaced(manager):
-    """With a shorter watchdog, so as not to wait; the shipped one is tested with --long."""
+    """The watchdog is shortened here. The shipped watchdog is tested with --long."""
     manager.drop_in("20-watchdog.conf", "[Service]\nWatchdogSec=3\n")
     frozen_agent_is_replaced(manager, 3 + 1 + 4)
 
 
 @pytest.mark.long
 def test_frozen_agent_is_replaced_within_35_s(manager):
-    # The lease must outlive the agent: it is 60 s where no terminal is.
+    # The lease must be longer than the watchdog: it is 60 s without a terminal.
     took = frozen_agent_is_replaced(manager, 35)
-    # The last sign of life was at most 10 s before.
-    assert took > 15, "that was not the shipped watchdog"
+    # The last watchdog notification was at most 10 s before.
+    assert took > 15, "the shipped watchdog was not used"
     assert manager.show("WatchdogUSec") == "30s"
 
 
 def test_stop_ends_only_the_agent(manager):
-    """KillMode=process. The job goes on as soon as there is an agent again."""
+    """KillMode=process: the workers continue, and the job is connected again as soon as an agent runs."""
     manager.systemctl("start", UNIT)
     with manager.counting_job():
         pids = manager.workers()
@@ -506,22 +505,22 @@ def test_stop_ends_only_the_agent(manager):
 
 
 @pytest.mark.long
-def test_stopped_for_good_ends_the_job_after_its_absence(manager):
+def test_the_job_ends_if_the_agent_remains_stopped(manager):
     manager.systemctl("start", UNIT)
     with manager.job("sleep", "1000") as run:
         pids = wait_until(lambda: len(manager.workers()) == 2 and manager.workers(), 20, "it runs")
         manager.systemctl("stop", UNIT)
         stopped = time.monotonic()
         while time.monotonic() - stopped < 50:
-            assert manager.workers() == pids, "before its time"
+            assert manager.workers() == pids, "the job ended too early"
             time.sleep(1)
-        wait_until(lambda: not manager.workers(), 66 - 50, "the host has ended it by itself")
+        wait_until(lambda: not manager.workers(), 66 - 50, "the supervisor has ended the workers")
         done = run.finish(30)
         assert done.code != 0 and f"node{NODE}" in done.own_text(), done
 
 
 def test_drain_for_maintenance(manager):
-    """No new job, the running one ends in order, and the unit is still there."""
+    """Draining rejects new jobs and stops the running one in order. The unit remains active."""
     manager.systemctl("start", UNIT)
     with manager.job("sleep", "1000") as run:
         wait_until(lambda: len(manager.workers()) == 2, 20, "it runs")
@@ -537,10 +536,10 @@ def test_drain_for_maintenance(manager):
     assert manager.run("hostname").code == 0
 
 
-# ---- as the system runs it -----------------------------------------------------------------------
+# ---- under a system manager ----------------------------------------------------------------------
 
 def test_workers_inherit_system_limits(system):
-    """Byte for byte the shipped unit: its user, limits, places, and what it takes away."""
+    """The unit is unchanged. It sets the user, limits, directories and removed capabilities."""
     system.systemctl("start", UNIT)
     done = system.run("sh", "-c", "id -un; ulimit -l; ulimit -n; grep -E '^(CapEff|CapBnd|NoNewPrivs):' "
                       "/proc/self/status; readlink /proc/self/ns/mnt; grep ^0:: /proc/self/cgroup; "
@@ -552,9 +551,9 @@ def test_workers_inherit_system_limits(system):
     with open(f"/proc/{system.pid}/status") as file:
         everything = int(re.search(r"^CapBnd:\t(\w+)$", file.read(), re.MULTILINE)[1], 16)
     assert said[0] == USER, said
-    # Where root itself may not raise limits, as in some containers, systemd comes as near as it can.
+    # If root may not raise limits, as in some containers, systemd sets the closest possible limit.
     if everything & 1 << SYS_RESOURCE:
-        assert said[1] == "unlimited", said  # Open files are as where ivyrun was typed.
+        assert said[1] == "unlimited", said  # The limit of open files is that of ivyrun's shell.
     taken = sum(1 << bit for bit in TAKEN_AWAY.values())
     assert int(values["CapBnd"], 16) == everything & ~taken, values
     assert (values["CapEff"], values["NoNewPrivs"]) == ("0" * 16, "0")
@@ -573,7 +572,7 @@ def test_restart_and_stop_under_the_system(system):
 
 
 def test_credentials_are_readable_by_root_only(system):
-    """The shipped drop-in example: the key's file is root's, and the agent serves all the same."""
+    """With the shipped drop-in example, only root can read the key's file, and the agent still serves."""
     with open(os.path.join(SCRIPTS, "ivy-agent@.service.d/10-credentials.conf.example")) as file:
         system.drop_in("10-credentials.conf", file.read() + f"StandardError=append:{system.log}\n")
     assert system.inside("chown", "-R", "root:", "/etc/ivyrun/agent").code == 0
@@ -582,5 +581,5 @@ def test_credentials_are_readable_by_root_only(system):
     done = system.run("sh", "-c", "cat /etc/ivyrun/agent/host.key || readlink /proc/self/ns/mnt",
                       workers=1)
     assert done.code == 0 and "Permission denied" in done.err_text, done
-    # No sandbox comes with it.
+    # The drop-in does not add a sandbox.
     assert done.out_lines == [os.readlink(f"/proc/{system.pid}/ns/mnt")]

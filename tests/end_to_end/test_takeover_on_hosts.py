@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another launcher for a job on real hosts: by SSH, by agents; its logs and its end without one."""
+"""A job on real hosts, reached by SSH or agents, loses its launcher: takeover by a new one, and logs and stop without one."""
 
 import os
 import re
@@ -34,7 +34,7 @@ class Background:
         self.workers = self.processes()
         assert [len(pids) for pids in self.workers] == [2, 2]
         wait_until(lambda: set(self.ctl("logs", self.job).texts_by_rank()) == set(range(RANKS)), 20,
-                   "what each rank has printed is written")
+                   "the output of each rank is in its file")
 
     def processes(self):
         return [self.agents.workers(number) for number in (2, 3)]
@@ -68,20 +68,20 @@ class Background:
 def test_another_launcher_takes_over(agents, transport):
     job = Background(agents, transport)
     job.kill_launcher()
-    assert job.processes() == job.workers, "the workers live without a launcher"
+    assert job.processes() == job.workers, "a worker ended without the launcher"
     logs = job.ctl("logs", job.job)
     assert logs.code == 0 and "has exited; showing what it had written" in logs.own_text(), logs
     assert set(logs.texts_by_rank()) == set(range(RANKS)), logs
     with job.start_ctl("attach", job.job) as attached:
         attached.wait_for("took over the job", limit=30)
         seen = attached.said().count(b"count")
-        wait_until(lambda: attached.said().count(b"count") > seen + 40, 20, "output goes on")
-        assert job.processes() == job.workers, "the same processes"
+        wait_until(lambda: attached.said().count(b"count") > seen + 40, 20, "new output arrives")
+        assert job.processes() == job.workers, "the workers are not the same processes"
         job.launcher.file("stop")
         done = attached.finish()
     assert done.code == 5, done
     job.assert_files_are_whole()
-    # Who comes too late is told all the same.
+    # ivyctl attach after the end still reports the result.
     late = job.ctl("attach", job.job)
     assert late.code == 5 and "has finished" in late.own_text(), late
     agents.wait_clean(10)

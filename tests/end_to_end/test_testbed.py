@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test hosts are what they are said to be; otherwise the other tests would prove nothing."""
+"""The test hosts behave as described. Otherwise the other tests would prove nothing."""
 
 import os
 import subprocess
@@ -29,11 +29,11 @@ def test_hosts_differ_as_they_should(hosts):
 
 
 @pytest.mark.parametrize("user", ["root", "ivyuser"])
-def test_every_sshd_lets_us_in(hosts, user):
+def test_every_sshd_accepts_logins(hosts, user):
     for name in ("node1", "node2", "node3", "node4", "node5", "node6", "node3-v6"):
         done = hosts.run_on(1, "ssh", f"{user}@{name}", "id -un", user=user)
         assert user in done.out.decode().split("\n"), done
-        assert ("Welcome" in done.out.decode()) == (name == "node2"), "its .bashrc prints"
+        assert ("Welcome" in done.out.decode()) == (name == "node2"), "only the .bashrc of node2 prints"
     shell = hosts.run_on(1, "ssh", f"{user}@node3", "echo $SHELL", user=user).out.decode()
     assert shell.strip() == ("/bin/csh" if user == "root" else "/usr/bin/fish")
 
@@ -58,13 +58,13 @@ def test_cut_is_silent_and_unplug_is_not(hosts):
 
 def test_cut_one_way_blocks_one_direction(hosts):
     received = ("cat", "/sys/class/net/eth0/statistics/rx_packets")
-    assert reaches(hosts, 3, 2)  # Both know each other's hardware address now.
+    assert reaches(hosts, 3, 2)  # Both hosts now know each other's hardware address.
     hosts.bed.cut_one_way(3)
     heard_by_2 = int(hosts.run_on(2, *received).out)
     heard_by_3 = int(hosts.run_on(3, *received).out)
     assert not reaches(hosts, 3, 2)
-    assert int(hosts.run_on(2, *received).out) > heard_by_2, "others still hear it"
-    assert int(hosts.run_on(3, *received).out) == heard_by_3, "it hears nobody"
+    assert int(hosts.run_on(2, *received).out) > heard_by_2, "node2 does not receive node3's packets"
+    assert int(hosts.run_on(3, *received).out) == heard_by_3, "node3 still receives packets"
 
 
 def test_power(hosts):
@@ -79,8 +79,8 @@ def test_power(hosts):
     assert hosts.run_on(1, "ssh", "node3", "hostname").out == b"node3\n"
 
 
-def test_check_sees_what_is_left(hosts):
-    """Otherwise every test that ends with it would pass for nothing."""
+def test_the_check_finds_leftovers(hosts):
+    """Without this check, tests that search for leftovers at their end would prove nothing."""
     token = "0123456789abcdef" * 2
     quiet = "< /dev/null > /dev/null 2>&1 &"
     hosts.run_on(2, "sh", "-c", f"IVY_JOB_ID=x setsid sleep 61 {quiet}")
@@ -113,7 +113,7 @@ def test_two_testbeds_are_isolated_and_leave_nothing():
         assert run("up", "2").returncode == 0
         assert run("exec", "2", "ping", "-c1", "-W1", "node1").returncode == 0
         assert run("exec", "2", "ping", "-c1", "-W1", "10.77.0.3").returncode != 0
-        assert run("up", "2").returncode == 1, "it is up already"
+        assert run("up", "2").returncode == 1, "a second `up` succeeded"
     finally:
         assert run("down").returncode == 0
     assert not os.path.exists(state)
@@ -121,7 +121,7 @@ def test_two_testbeds_are_isolated_and_leave_nothing():
 
 
 def test_lost_mount_stops_the_run(hosts):
-    """A package's installation replaces /etc/passwd of the machine, and every host loses its own."""
+    """When a package's installation replaces the machine's /etc/passwd, every host loses its mount over it."""
     account_file = "/etc/passwd"
     text = hosts.run_on(2, "cat", account_file).out
     assert hosts.bed.lost_mounts() == []
@@ -138,7 +138,7 @@ def test_lost_mount_stops_the_run(hosts):
 
 @pytest.mark.parametrize("parent", ["/run", "/opt"])
 def test_a_mount_of_the_machine_is_not_lost(hosts, parent):
-    """Containers and network namespaces come and go while the hosts are up. Hosts hide /run of the machine, but not /opt."""
+    """Mounts of containers and network namespaces appear and disappear on the machine. Hosts hide its /run, but not /opt."""
     folder = tempfile.mkdtemp(prefix="ivybed-mount-", dir=parent)
     try:
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)

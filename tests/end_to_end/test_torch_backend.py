@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed's backend "ivy" in unmodified torch, beside gloo; and repair in place."""
+"""torch.distributed's backend "ivy" in unmodified torch, compared with gloo, and repair in place."""
 
 import ast
 import contextlib
@@ -31,7 +31,7 @@ HOSTS = ("--fake-hosts", "2", "-n", "3")
 LIMIT = 120
 
 
-# Importing ivycomm.torch imports torch, which takes seconds: only tests that need it do.
+# Importing ivycomm.torch imports torch, which takes seconds, so only the tests that need it do.
 def new_turns(*arguments):
     pytest.importorskip("torch", reason="python3-torch is not installed")
     from ivycomm.torch.backend.turns import Turns
@@ -51,7 +51,7 @@ def check_all_equal(done, ranks):
 
 @has_torch
 def test_every_call_and_model_matches_gloo(local):
-    """Nothing is installed, and the script imports torch alone."""
+    """Nothing is installed, and the script imports only torch."""
     check_all_equal(local.run(*HOSTS, *CALM, "--python", TORCH, local.script("torch_backend_calls.py"), "ivy", "models",
                               limit=LIMIT), 3)
 
@@ -72,7 +72,7 @@ def test_models_train_in_every_setup(local, python, flags):
 
 
 def torchrun(local, *arguments):
-    """Without ivyrun: the package is found by PYTHONPATH, and rank 0 starts the world's store."""
+    """Runs the script under torchrun. The package is found by PYTHONPATH, and rank 0 starts the store."""
     package = os.path.join(REPOSITORY, "comm/python")
     library = os.path.join(BIN, "../lib/libivycomm.so.1")
     return local.run_program(TORCH, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--log-dir", "logs",
@@ -127,13 +127,13 @@ def test_different_calls_are_an_error_on_both_ranks(local, python, kind):
         first, second, after = said[rank]
         assert (first["kind"], first["cause"]) == (kind, "Mismatch") and "of 100000 f32" in first["text"], done
         assert second["kind"] == kind, done
-        assert after["kind"] == kind or python == TORCH, done  # What C++ calls is refused where its error would be lost.
+        assert after["kind"] == kind or python == TORCH, done  # If an error in a call from C++ would be lost, the call is rejected.
 
 
 # ---- the order of a group's operations: without torch ------------------------------------------------
 
 def test_turns_keep_their_order():
-    """Some of the tasks are waited for, in any order and by several threads, and all happen in theirs."""
+    """Several threads wait for some of the tasks in any order. All tasks still run in the order of their turns."""
     turns, happened, chance = new_turns("test"), [], random.Random(7)
     tasks = [turns.add(lambda number=number: happened.append(number), chance.random() < 0.5) for number in range(2000)]
     waited_for = [chance.sample(tasks, 300) for _ in range(4)]
@@ -160,8 +160,8 @@ def test_a_turn_keeps_its_error_and_calls_back_once():
     assert called == ["end", "late"]
 
 
-def test_callbacks_run_on_threads_that_carry_out_no_task():
-    """A callback may wait for another task, also with a callback, and that for a third one."""
+def test_callbacks_run_on_threads_without_tasks():
+    """A callback may wait for another task whose callback waits for a third one, and so on."""
     turns, happened = new_turns("test"), []
 
     def again(depth):
@@ -185,14 +185,14 @@ def test_callbacks_run_on_threads_that_carry_out_no_task():
 
 @pytest.mark.parametrize("steps", range(1, 32))
 def test_an_interrupt_between_two_steps_loses_no_task(steps):
-    """A tracer raises as a signal handler would, after so many calls; the tasks behind happen all the same."""
+    """A tracer raises like a signal handler after `steps` calls. The later tasks still run."""
     lost, happened, left, last = [], [], [steps], {}
 
     def interrupt(frame, event, _):
         if frame.f_code.co_filename.endswith("backend/turns.py"):
             frame.f_trace_opcodes = True
             if event == "opcode":
-                # Handlers run after calls and at jumps back, and not between any two opcodes.
+                # Signal handlers run after calls and at backward jumps, not between all opcodes.
                 before, last[frame] = last.get(frame, ""), dis.opname[frame.f_code.co_code[frame.f_lasti]]
                 left[0] -= before.startswith(("CALL", "RESUME", "JUMP_BACKWARD"))
                 if left[0] == 0:
@@ -237,9 +237,9 @@ def test_an_unawaited_task_runs_with_the_next_one():
 @pytest.mark.parametrize("former, arrived, size, expected", [
     ("", "a b c", 3, "a b c"),
     ("a b c", "c a", 3, "a c"),
-    ("a b c", "c a s*", 3, "a s c"),      # The spare has the place of the dead.
-    ("a b c", "a b c s*", 3, "a b c"),    # And stays outside while nobody is missing.
-    ("a b c", "a c s* n", 3, "a n c"),    # Who was started again comes before it.
+    ("a b c", "c a s*", 3, "a s c"),      # The spare replaces the dead member.
+    ("a b c", "a b c s*", 3, "a b c"),    # The spare is not used if no member is missing.
+    ("a b c", "a c s* n", 3, "a n c"),    # A restarted member takes precedence over the spare.
     ("a b c", "n m a", 4, "a n m"),
     ("a b", "a b n", 2, "a b n"),
     ("", "s* t* a", 2, "a s"),
@@ -260,7 +260,7 @@ def test_when_the_next_members_are_known(former, arrived, dead, size, expected):
 
 
 class Store:
-    """The store that no rank owns, as a job's is: ours, in torch's dialect."""
+    """An ivy-rendezvous with torch's protocol. Like a job's store, it does not belong to a rank."""
 
     def __init__(self, local, size):
         self.local, self.size = local, size
@@ -287,7 +287,8 @@ class Store:
 
 @has_torch
 def test_a_process_whose_barrier_timed_out_returns_to_the_same_round():
-    """Three meet; A gives up after a second, and asks again before C has come. C comes when A has gone for good."""
+    """A, B and C synchronize. First A times out after a second and returns before C arrives. In the second round A times out
+    for good before C arrives."""
     program = """
         import sys, threading, time
         import torch.distributed as dist
@@ -322,13 +323,13 @@ def test_a_process_whose_barrier_timed_out_returns_to_the_same_round():
     assert done.returncode == 0, done.stderr
     together, without = map(ast.literal_eval, done.stdout.splitlines())
     assert together == {name: ["A", "B", "C"] for name in "ABC"}
-    # Nobody takes A for a member that has given up.
+    # A, which has given up, does not count as a member.
     assert [without[name].split()[0] for name in "ABC"] == ["2", "1", "2"] and "3 are required" in without["A"], without
 
 
 @has_torch
 def test_survivors_and_a_spare_form_a_new_group(local):
-    """Two of four die one after the other: the spare takes the place of the first, and then three go on."""
+    """Two of four ranks die one after the other. The spare replaces the first one, and then three ranks continue."""
     with contextlib.ExitStack() as running:
         store = Store(local, 5)
         running.callback(store.end)
@@ -344,7 +345,7 @@ def test_survivors_and_a_spare_form_a_new_group(local):
 
 # ---- torch's own suite -------------------------------------------------------------------------------
 
-# What backend ivy does otherwise than gloo, as docs/torch.md says.
+# Differences between backend ivy and gloo, as in docs/torch.md.
 DIFFERENCES = {
     "test_get_backend": "its name",
     "test_monitored_barrier_gloo": "monitored_barrier is Gloo's",
@@ -355,7 +356,7 @@ DIFFERENCES = {
 
 
 def outcomes(local, backend, names=()):
-    """{test: {rank: outcome}} of torch's suite; goes on in another job where a test hangs."""
+    """Runs torch's suite and returns {test: {rank: outcome}}. If a test hangs, another job runs the remaining tests."""
     found, left = {}, list(names)
     for attempt in range(20):
         folder = os.path.join(local.directory, f"suite.{backend}.{attempt}")
@@ -384,7 +385,7 @@ def passed(found):
 
 @has_torch
 @pytest.mark.long
-def test_torchs_own_suite_passes_as_on_gloo_but_for_what_the_page_names(local):
+def test_torchs_own_suite_passes_as_on_gloo_except_for_documented_differences(local):
     gloo = outcomes(local, "gloo")
     assert len(passed(gloo)) > 80, gloo
     ivy = outcomes(local, "ivy", sorted(passed(gloo)))
@@ -394,7 +395,7 @@ def test_torchs_own_suite_passes_as_on_gloo_but_for_what_the_page_names(local):
 
 @has_torch
 def test_a_part_of_torchs_own_suite_passes_as_on_gloo(local):
-    """The whole suite takes minutes; these calls are those that were wrong before."""
+    """The whole suite takes minutes. These tests have failed in earlier versions."""
     names = ["test_all_gather_coalesced_complex", "test_all_gather_coalesced_simple", "test_all_to_all_single_unequal_split",
              "test_barrier_timeout_global"]
     found = outcomes(local, "ivy", names)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchrun mode: every node has an ivyrun of its own, started by somebody else (a pod's operator, srun, people), and
-that of node 0 launches the whole job. One line on every node says what is wrong, and one exit code is everybody's."""
+"""torchrun mode: an ivyrun is started on every node (by a pod's operator, srun or a user), and the one on node 0 launches the
+whole job. Every node reports an error in one line and exits with the same code."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ class Nodes:
     @contextlib.contextmanager
     def all(self, *words, env=None):
         with contextlib.ExitStack() as stack:
-            # Node 0 is the last one: the others dial until it is there.
+            # Node 0 starts last: the others retry until it accepts connections.
             started = [stack.enter_context(self.start(rank, *words, env=env))
                        for rank in reversed(range(self.count))]
             yield started[::-1]
@@ -73,7 +73,7 @@ def sequence(local):
 # ---- a job ---------------------------------------------------------------------------------------
 
 def test_an_endpoint_without_a_rank_suggests_the_right_form(local):
-    """torchrun's elastic form, once on each node."""
+    """The command line is torchrun's elastic form."""
     done = local.run("--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "node1:29400", "true")
     assert done.code == 2 and "IVY-P002" in done.err_text, done
     assert "on each node: --nnodes 2 --node-rank R --master-addr node1, with R=0 on node1" in done.err_text, done
@@ -109,13 +109,13 @@ def test_variables_of_an_operator_are_enough(local):
     assert b"no effect" not in done[0].err + done[1].err, done
 
 
-def test_the_first_failure_is_everybodys(local, two):
+def test_every_node_reports_the_first_failure(local, two):
     script = local.file("fails.py", "import os, sys, time\nif os.environ['RANK'] == '2': sys.exit('broken data')\n"
                                     "time.sleep(600)\n")
     everybody(two.run(script), 1, r"IVY-R001", r"rank 2 failed first", "broken data", r"exit code 1 \(from rank 2\)")
 
 
-def test_a_restart_is_one_on_all_nodes(local):
+def test_a_restart_happens_on_all_nodes(local):
     script = local.file("once.py", "import os, sys\nattempt = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
                                    "print('attempt', attempt)\n"
                                    "sys.exit(attempt == '0' and os.environ['RANK'] == '3')\n")
@@ -133,7 +133,7 @@ def test_torchs_store(local, two):
     assert all(b"squares [0, 1, 4, 9] sum 4" in one.out or b"squares [0, 1, 4, 9]" in one.out for one in done)
 
 
-def test_much_output_is_whole(local, two):
+def test_large_output_is_complete(local, two):
     lines = 20_000
     script = local.file("much.py", f"for i in range({lines}): print('line', i, 'x' * 100)\n")
     done = two.run("--label", "none", script, limit=90)
@@ -158,9 +158,9 @@ def test_each_node_keeps_its_own_files(local, two):
         assert found == {f"rank{rank:05}.out" for rank in (2 * node, 2 * node + 1)}, directory
 
 
-# ---- who may join --------------------------------------------------------------------------------
+# ---- joining -------------------------------------------------------------------------------------
 
-def test_a_secret_keeps_others_out(local, two):
+def test_nodes_without_the_secret_are_rejected(local, two):
     secret = {"IVY_JOIN_SECRET": SECRET}
     script = local.file("env.py", "import os\nassert 'IVY_JOIN_SECRET' not in os.environ\nprint('fine')\n")
     done = two.run(script, env=secret)
@@ -176,7 +176,7 @@ def test_a_secret_keeps_others_out(local, two):
         everybody([member, first.finish()], 0)
 
 
-def test_garbage_at_the_port(local, two):
+def test_garbage_at_the_port_does_not_disturb_a_job(local, two):
     script = hello(local)
     port = int(two.flags[two.flags.index("--master-port") + 1])
     with two.start(0, script) as first:
@@ -192,19 +192,19 @@ def test_garbage_at_the_port(local, two):
     (("--nproc_per_node", "1"), "a different --nproc-per-node than node 0"),
     (("--nnodes", "3"), "a different --nnodes than node 0"),
 ])
-def test_nodes_that_differ(local, two, flags, said):
+def test_nodes_with_different_flags_are_rejected(local, two, flags, said):
     script = hello(local)
     with two.start(0, script) as first, two.start(1, *flags, script) as second:
         everybody([first.finish(), second.finish()], 122, "IVY-J001", said, "same command line")
 
 
-def test_another_program(local, two):
+def test_nodes_with_different_programs_are_rejected(local, two):
     script = hello(local)
     with two.start(0, script) as first, two.start(1, script, "more") as second:
         everybody([first.finish(), second.finish()], 122, "IVY-J001", "a different program", r"hello\.py more")
 
 
-def test_two_nodes_of_one_rank(local):
+def test_two_nodes_with_the_same_rank_are_rejected(local):
     nodes = Nodes(local, 3)
     script = hello(local)
     with nodes.start(1, script) as one, nodes.start(1, script) as other, nodes.start(0, script) as first:
@@ -218,7 +218,7 @@ def test_a_missing_node_is_named(local):
         everybody([first.finish(), second.finish()], 120, "IVY-J003", "node 2 did not join", "--node-rank R")
 
 
-def test_no_node_0(local, two):
+def test_a_missing_node_0_is_reported(local, two):
     done = two.launcher.run(*two.flags, "--start-timeout", "2s", "--node-rank", "1", "x")
     everybody([done], 120, "IVY-J004", "could not reach node 0", "Connection refused", "--start-timeout")
     done = two.launcher.run(*two.flags, "--start-timeout", "2s", "--master-addr", "no.such.host", "--node-rank", "1", "x")
@@ -261,7 +261,7 @@ def test_a_node_names_the_file_system_that_it_waits_for(local, when):
         everybody([done], 122, "IVY-O002", f"did not respond {when}")
 
 
-def test_node_0_is_started_again_while_others_wait(local):
+def test_node_0_may_be_restarted_while_others_wait(local):
     nodes = Nodes(local, 3)
     script = hello(local)
     with nodes.start(1, script) as second:
@@ -283,7 +283,7 @@ def test_an_interrupt_on_any_node_ends_the_job_everywhere(local, two, who, numbe
             run.wait_for("count 1", count=2)
         runs[who].signal(number)
         done = [run.finish() for run in runs]
-        # A shell sees 128 + signal; a program that started it sees the signal itself.
+        # A shell sees 128 + signal; another parent process sees the signal itself.
         assert {one.code for one in done} <= {code, -number}, done
         everybody([done[1]], code, "IVY-R003")
 
@@ -331,7 +331,7 @@ def test_node_0_is_killed(local, two):
 
 
 class Cutter:
-    """A way to node 0 on another port, whose first connections can be cut: that of the other node's ivyrun."""
+    """A proxy to node 0 on another port, whose connections can be cut by their number."""
 
     def __init__(self, port):
         self.to = int(port)
@@ -369,7 +369,7 @@ class Cutter:
 
     def close(self):
         with contextlib.suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)  # Ends accept() too, which close() would not.
+            self.listener.shutdown(socket.SHUT_RDWR)  # Interrupts accept(), unlike close().
         self.listener.close()
         for number in range(len(self.pairs)):
             self.cut(number)
@@ -377,7 +377,7 @@ class Cutter:
 
 @pytest.fixture
 def cut(two):
-    """Node 0, and node 1 behind a Cutter. Its first connection is ivyrun's, the second one its ivy-node's."""
+    """Starts node 0, and node 1 behind a Cutter. Its first connection is from ivyrun, the second one from ivy-node."""
     @contextlib.contextmanager
     def started(*words):
         cutter = Cutter(two.flags[two.flags.index("--master-port") + 1])
@@ -393,7 +393,7 @@ def cut(two):
 
 
 def test_a_node_whose_connection_breaks_dials_again(local, cut):
-    """What was said meanwhile is said afterwards, once."""
+    """Output of the time without a connection arrives afterwards, without repetitions."""
     path = local.file("lines.py", "import sys, time\n"
                                   "for number in range(400):\n"
                                   "    print('line', number, 'x' * 500, flush=True)\n"
@@ -411,7 +411,7 @@ def test_a_node_whose_connection_breaks_dials_again(local, cut):
         assert len(one.texts_by_rank()) == 2
 
 
-def test_an_interrupt_is_one_also_on_another_connection(local, cut):
+def test_an_interrupt_is_sent_over_the_next_connection(local, cut):
     with cut(*sequence(local)) as (head, other, cutter):
         other.wait_for("count 1", count=2)
         cutter.cut(0)
@@ -422,7 +422,7 @@ def test_an_interrupt_is_one_also_on_another_connection(local, cut):
         everybody([done[1]], 143, "IVY-R003")
 
 
-def test_an_interrupt_of_an_earlier_job_is_none_of_the_next(local, two, cut):
+def test_an_interrupt_of_an_earlier_job_does_not_affect_the_next(local, two, cut):
     with cut(*sequence(local)) as (head, other, cutter):
         other.wait_for("count 1", count=2)
         port, cutter.to = cutter.to, free_port()
@@ -448,7 +448,7 @@ def test_a_node_without_a_connection_is_lost(local, cut):
         local.wait_clean(10)
 
 
-def test_a_node_that_leaves_before_all_are_here(local):
+def test_a_node_that_leaves_before_the_start_may_be_replaced(local):
     nodes = Nodes(local, 3)
     script = hello(local)
     with nodes.start(0, "-v", script) as first:
@@ -465,7 +465,8 @@ def test_a_node_that_leaves_before_all_are_here(local):
 
 @pytest.fixture
 def everywhere(hosts):
-    """ivyrun on a test host, by its number: programs that all hosts have, as in a cluster where it is installed."""
+    """Returns a function that makes a launcher for a test host by its number. All hosts have ivyrun at the same path, as in a
+    cluster where it is installed."""
     folder = hosts.outside(f"{hosts.directory}/bin")
     os.mkdir(folder)
     for name in ("ivyrun", "ivy-node", "ivy-probe"):
@@ -491,7 +492,7 @@ def test_three_hosts_by_name(hosts, everywhere):
                                           for rank in (2 * node, 2 * node + 1)], one
 
 
-def test_a_host_that_falls_silent(hosts, everywhere):
+def test_a_silent_host_is_lost(hosts, everywhere):
     flags = ["--nnodes", "2", "--nproc_per_node", "1", "--master-addr", "node1", "--lease", "3s"]
     with contextlib.ExitStack() as stack:
         second = stack.enter_context(everywhere(2).start(*flags, "--node-rank", "1", *sequence(hosts)))

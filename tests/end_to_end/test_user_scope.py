@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ordinary user without a writable cgroup, but with a systemd of his own: a real `systemd --user`
-in a cgroup that belongs to him, as a login would give it."""
+"""An ordinary user without a writable cgroup, but with a real `systemd --user` in a cgroup that belongs to the user, as in a
+login session."""
 
 import os
 import shutil
@@ -13,10 +13,10 @@ import pytest
 from launching import BIN, SLOW
 
 UNIFIED = "/sys/fs/cgroup/unified" if os.path.isdir("/sys/fs/cgroup/unified") else "/sys/fs/cgroup"
-UID = 2091  # Nobody else's: the user needs no name.
+UID = 2091  # An unused uid; the user does not need a name.
 
-# Runs in a mount namespace of its own, so that /run is private and looks like a machine that systemd
-# has booted (the user's manager refuses to start elsewhere).
+# Runs in a separate mount namespace, so that /run is private and looks like a machine booted by systemd. Otherwise the
+# user's manager would not start.
 SESSION = r"""
 set -e
 uid=$1; base=$2; shift 2
@@ -105,7 +105,7 @@ def test_workers_live_in_a_delegated_scope(session):
         assert ".scope/ivy-" in line, line
 
 
-def test_environment_shows_nothing_of_it(session):
+def test_workers_do_not_see_the_scopes_variables(session):
     process = session(IVYRUN, "-n", "1", "env")
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, out + err
@@ -145,7 +145,7 @@ def test_killed_launcher_leaves_nothing(session):
 
 
 def test_an_unreachable_service_manager_does_not_stop_a_job(session):
-    """The socket is there and nobody answers: the process tree holds the job instead."""
+    """The manager's socket exists, but nothing answers. The job runs without a scope."""
     process = session(IVYRUN, "-n", "1", "cat", "/proc/self/cgroup",
                       before="kill -STOP $manager")
     out, err = process.communicate(timeout=60)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines as people type them, out of other launchers' habits or by mistake: never a job of another
-shape without a word, and a message that says what to type."""
+"""Command lines in the style of other launchers or with mistakes: ivyrun never silently starts a different job, and its
+message shows the right command."""
 
 import os
 import re
@@ -13,7 +13,7 @@ HELLO = ("sh", "-c", "echo started")
 
 
 def noted(done, *words):
-    """The job ran, and a note holds all words."""
+    """Checks that the job ran and that a note contains all words."""
     assert done.code == 0 and b"started" in done.out, done
     for word in words:
         assert re.search(word, done.own_text()), f"no {word!r} in {done!r}"
@@ -21,7 +21,7 @@ def noted(done, *words):
 
 # ---- worlds of one -------------------------------------------------------------------------------
 
-# A package in the place of Horovod, whose `basics` is the part that joins the world.
+# A package that replaces Horovod. In Horovod, `basics` is the module that joins the world.
 WORLD = "import horovod.common.basics as b\nprint('started', b.size)\n"
 
 
@@ -34,11 +34,11 @@ def horovod(local):
     return local.file("world.py", WORLD)
 
 
-def test_a_python_script_that_would_be_a_world_of_one(local, horovod):
+def test_a_python_script_that_would_be_a_world_of_one_is_rejected(local, horovod):
     done = local.run("-n", "3", "--python", "/usr/bin/python3", horovod)
     assert done.code == 122 and b"started" not in done.out, done
     said = done.err.count(b"IVY-P024]: horovod.common.basics was imported")
-    assert said in (1, 2), done  # Its line, and in the report.
+    assert said in (1, 2), done  # In the rank's line, and perhaps in the report.
     assert b"each of the 3 workers would be a world of one" in done.err, done
     assert b"--allow-singletons" in done.err and b"-B horovod" in done.err, done
 
@@ -53,13 +53,13 @@ def test_a_process_that_only_queries_the_world_is_not_affected(local, horovod, b
 
 @pytest.mark.parametrize("flags", [("-n", "1"), ("-n", "2", "--allow-singletons"),
                                    ("-n", "2", "--no-python-hook")])
-def test_worlds_of_one_that_are_meant(local, horovod, flags):
+def test_intended_worlds_of_one_are_accepted(local, horovod, flags):
     done = local.run(*flags, "--python", "/usr/bin/python3", horovod)
     assert done.code == 0 and b"started 1" in done.out, done
 
 
-def test_a_worker_that_starts_a_launcher_itself(local, horovod):
-    """A launcher inside of a worker tells its processes their ranks: nobody is alone there."""
+def test_a_worker_may_start_a_launcher(local, horovod):
+    """A launcher inside a worker sets the ranks of its processes, so they are not worlds of one."""
     done = local.run("-n", "2", "sh", "-c", f"HOROVOD_RANK=0 exec /usr/bin/python3 {horovod}")
     assert done.code == 0 and done.out.count(b"started 1") == 2, done
 
@@ -92,14 +92,14 @@ def test_the_fix_suggests_a_similar_name(local):
         refused(local.run("-n", "2", program), code, r"fix: .*" + fix)
 
 
-def test_python_where_only_python3_is(local):
+def test_the_fix_suggests_python3_if_python_is_missing(local):
     place = os.path.join(local.directory, "bin")
     os.makedirs(place)
     os.symlink("/usr/bin/python3", os.path.join(place, "python3"))
     refused(local.run("-n", "1", "python", "-c", "1", env={"PATH": place}), 127, "fix: .*write python3")
 
 
-def test_a_long_path_is_not_recited(local):
+def test_a_long_path_is_not_printed(local):
     place = ":".join(f"/opt/no/such/directory/{number}" for number in range(20))
     done = local.run("-n", "1", "nosuchprogram", env={"PATH": place})
     refused(done, 127, r"PATH \(20 directories\)")
@@ -142,7 +142,7 @@ def test_equivalent_flags_are_noted(local, words, notes):
     noted(local.run(*words, *HELLO), notes)
 
 
-def test_a_variable_that_nothing_reads(local):
+def test_unknown_variables_are_noted(local):
     noted(local.run(*HELLO, env={"IVY_HOST": "foo"}), "IVY_HOST is set, but nothing reads it", "IVY_HOSTS")
     done = local.run(*HELLO, env={"IVY_TIMEOUT": "1h", "IVY_PYTHON": "python3", "IVY_KERNELS": "avx2"})
     assert "nothing reads" not in done.own_text(), done
@@ -157,7 +157,7 @@ def test_brackets_that_the_shell_has_expanded(local):
 
 # ---- host files ----------------------------------------------------------------------------------
 
-def test_max_slots_is_the_most(local):
+def test_max_slots_limits_the_workers(local):
     path = local.file("hosts", "localhost slots=2 max_slots=1\n")
     refused(local.run("--hostfile", path, *HELLO), 2, f"{path}:1:1", "max_slots=1")
     local.file("hosts", "localhost max_slots=2\n")
@@ -166,14 +166,14 @@ def test_max_slots_is_the_most(local):
     assert local.run("--hostfile", path, "-n", "2", *HELLO).out.count(b"started") == 2
 
 
-def test_host_files_of_others(local):
+def test_host_files_of_other_launchers(local):
     path = local.file("hosts", "localhost 3\n")
     assert local.run("--hostfile", path, *HELLO).out.count(b"started") == 3
     local.file("hosts", "localhost:2 binding=user:1\n")
     refused(local.run("--hostfile", path, *HELLO), 2, f"{path}:1:13", "MPICH", "fix: .*--bind-to")
 
 
-# ---- words ---------------------------------------------------------------------------------------
+# ---- messages ------------------------------------------------------------------------------------
 
 def test_an_address_of_another_machine(local):
     done = local.run("--master-addr", "203.0.113.9", "-n", "2", "sleep", "30")
@@ -185,7 +185,7 @@ def test_short_times_have_tenths(local):
     assert re.search(r"with exit 3 after \d+\.\d s\n    \(no stderr output\)\n", done.own_text()), done
 
 
-def test_verbose_lines_have_one_lead(local):
+def test_verbose_lines_have_the_same_prefix(local):
     done = local.run("-v", *HELLO)
     assert "debug:" not in done.own_text() and "ivyrun: job: " in done.own_text(), done
 
@@ -244,7 +244,7 @@ def test_a_module_in_the_working_directory_of_a_script_elsewhere_is_named(local)
 
 
 def test_a_module_of_the_projects_own_environment(local):
-    """uv and poetry make ./.venv; a VIRTUAL_ENV that has been removed is often left in a shell."""
+    """uv and poetry create ./.venv. VIRTUAL_ENV often still names an environment that has been removed."""
     for folder in (".venv/bin", ".venv/lib/python3.11/site-packages/onlyhere"):
         os.makedirs(os.path.join(local.directory, folder))
     os.symlink("/usr/bin/python3", os.path.join(local.directory, ".venv/bin/python"))

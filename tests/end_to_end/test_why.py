@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who waits for whom: `ivyctl why`, and what --stall-timeout says by itself."""
+"""Ranks that wait for each other: `ivyctl why` and the reports of --stall-timeout."""
 
 import os
 import re
@@ -13,17 +13,17 @@ IVYCTL = os.path.join(BIN, "ivyctl")
 TORCH_LIMIT = 90
 WITH_TORCH = pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packages/torch"),
                                 reason="python3-torch is not installed")
-# What a worker that has been told its job says, before it becomes the program behind it.
+# Prints the job's id before it executes the program that follows.
 SAY_JOB = ["bash", "-c", 'echo job $IVY_JOB_ID; exec "$@"', "-"]
 PYTHON = "/usr/bin/python3"
-# Where ranks are is said last, their main threads' stacks folded.
+# The stacks of the ranks' main threads come last, with equal ones folded.
 PLACES = (r"\nwhere the ranks are \(ivyctl stack shows all threads\):\n"
           r"(  ranks? \S+ \(host.*\): main thread: .*\n(      .*\n)*)+")
 
 
 def why(local, job, pattern, limit=10):
-    """What ivyctl says, once it says so: the job has no socket at first, and the store reads later
-    than its client writes."""
+    """Runs `ivyctl why` until its output contains the pattern, and returns its result. At first the job has no socket, and the
+    store reads requests after the client has sent them."""
     job_id = re.search(rb"job ([0-9a-f]{32})", job.said())[1].decode()
     done = None
 
@@ -44,12 +44,12 @@ def end(job):
 
 
 @WITH_TORCH
-def test_why_and_stall_timeout_name_the_key_and_the_silent(local):
+def test_why_and_stall_timeout_name_the_key_and_the_silent_client(local):
     with local.start("--stall-timeout", "1", "-n", "2", *SAY_JOB, PYTHON,
                      local.script("torch_waits.py")) as job:
         job.wait_for(rb"both are there", limit=TORCH_LIMIT, count=2)
         job.wait_for(rb"What each rank waits for:\n.*unique-id", limit=20)
-        # Debian's torch does not tell its process: a client is an address.
+        # Debian's torch does not send its process id, so a client is shown as an address.
         line = (r"key '\S*unique-id-of-rank-1': a client at 127\.0\.0\.1:\d+ has waited for \S+ s; "
                 r"not waiting for it: a client at 127\.0\.0\.1:\d+ \(silent for \S+ s, "
                 r"last: \w+ \S*ready0\)")
@@ -70,7 +70,7 @@ def test_clients_that_report_their_process_are_shown_as_ranks(local):
                 r"it: rank 1 \(host \S+, pid \d+\) \(silent for \S+ s, last: set early\)")
         done = why(local, job, "late")
         assert done.code == 0 and re.fullmatch(line + PLACES, done.out.decode()), done
-        # Both are in the same place, on two hosts.
+        # Both ranks have the same stack, on two hosts.
         assert "ranks 0-1 (hosts fake0, fake1): main thread: <module> (" in done.out.decode(), done
         finished = end(job)
     assert len(re.findall(rf"^  {line}$", finished.err_text, re.MULTILINE)) == 1, finished
@@ -96,7 +96,7 @@ def test_a_detached_job_writes_its_stall_into_its_log(local):
     assert stopped.code == 0, stopped
 
 
-def test_a_short_wait_after_a_long_silence_is_no_stall(local):
+def test_a_short_wait_after_a_long_silence_is_not_a_stall(local):
     done = local.run("--stall-timeout", "2", "-n", "2", PYTHON, local.script("ping_waits.py"),
                      "brief")
     assert done.code == 0 and b"answered" in done.out, done
@@ -112,7 +112,7 @@ def test_unconnected_ranks_are_named(local):
         end(job)
 
 
-def test_on_two_hosts_an_address_is_a_host(hosts):
+def test_clients_on_two_hosts_are_shown_with_their_hosts(hosts):
     user = hosts.as_user("ivyuser")
     with user.start("-H", "node3,node2", *SAY_JOB, PYTHON, user.script("ping_waits.py")) as job:
         job.wait_for(rb"asked, pid", limit=TORCH_LIMIT, count=2)

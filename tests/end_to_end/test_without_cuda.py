@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/without_cuda.py: what its libraries' functions return is what their callers read."""
+"""scripts/without_cuda.py: the functions of its libraries return values of the types that callers expect."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ const char* result(void) { const char* text; cuptiGetResultString(1, &text); ret
 """
 
 
-def test_text_is_text_and_codes_are_codes(tmp_path):
+def test_functions_return_values_of_the_right_types(tmp_path):
     folder = tmp_path / "lib"
     folder.mkdir()
 
@@ -29,7 +29,7 @@ def test_text_is_text_and_codes_are_codes(tmp_path):
         subprocess.run(["cc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-x", "none", f"-Wl,-soname,{name}", *flags,
                         "-o", folder / name], input=code, text=True, check=True)
 
-    # What the caller is linked with has no functions: they come from what the script writes.
+    # The caller is linked with libraries without functions. The script's libraries provide the functions.
     for name in ("libcudart.so.12", "libnccl.so.2"):
         cc(name, "")
     cc("libcaller.so", CALLER, "-Wl,--no-as-needed", folder / "libcudart.so.12", folder / "libnccl.so.2",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ivycomm under every launcher but ivyrun, and under none: real torchrun, Open MPI, MPICH and Slurm, plain
-processes with tcp:// and file://; deaths, and everything that can be given wrongly."""
+"""ivycomm without ivyrun: under torchrun, Open MPI, MPICH and Slurm, and in plain processes with tcp:// and file://; deaths of
+ranks, and invalid arguments."""
 
 import contextlib
 import glob
@@ -25,7 +25,7 @@ LIBRARY = os.path.join(os.path.dirname(BIN), "lib/libivycomm.so.1")
 EXTENSION = os.path.join(os.path.dirname(BIN), "lib/ivyrun/ivycomm_calls.abi3.so")
 GELU = os.path.join(REPOSITORY, "scripts/examples/ivy_gelu.py")
 ENVIRONMENT = {"PYTHONPATH": PACKAGE, "IVY_LIBRARY": LIBRARY, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-LIMIT = 120  # Importing torch takes seconds where many workers share few cores.
+LIMIT = 120  # Importing torch takes seconds if many workers share few cores.
 
 
 def needs(program, package):
@@ -35,8 +35,8 @@ def needs(program, package):
 has_torch = os.path.isdir("/usr/lib/python3/dist-packages/torch")
 needs_torch = pytest.mark.skipif(not has_torch, reason="python3-torch is not installed")
 
-# Debian's torch 1.13 under Python 3.11 cannot read its own default of --redirects and --tee. Where no folder for logs is
-# named, one stays behind in /tmp. Its own port is one for the whole machine, and files of tests run side by side.
+# Debian's torch 1.13 under Python 3.11 cannot parse its own defaults of --redirects and --tee. Without a directory for logs,
+# it leaves one in /tmp. Its default port is the same for the whole machine, but test files run at the same time.
 PORT = 29500 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 TORCHRUN = (PYTHON, "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--log_dir", "torchrun-logs",
             "--master_port", str(PORT))
@@ -53,7 +53,7 @@ under_each_launcher = pytest.mark.parametrize("launcher, name", LAUNCHERS)
 
 
 def told(*finished):
-    """Every JSON object that was printed, with the process's place in the arguments."""
+    """Returns every JSON object in the output, with the index of its process in the arguments."""
     found = []
     for place, done in enumerate(finished):
         for line in done.out_lines:
@@ -64,7 +64,7 @@ def told(*finished):
 
 
 def check_met(finished, ranks, source, worlds=1):
-    """All ranks were there, in each world, and none said anything else."""
+    """Checks that all ranks joined each world and printed nothing else."""
     assert all(done.code == 0 for done in finished), finished
     said = told(*finished)
     assert sorted((one["world"], one["rank"]) for one in said) == [
@@ -75,7 +75,7 @@ def check_met(finished, ranks, source, worlds=1):
 
 
 def error_of(done, *named):
-    """The one error that was told, with these words in it."""
+    """Returns the only error of a process, and checks that it contains these words."""
     errors = [one for one in told(done) if "error" in one]
     assert len(errors) == 1, done
     for word in named:
@@ -84,7 +84,7 @@ def error_of(done, *named):
 
 
 class Processes:
-    """Plain processes, as somebody starts them from a script of their own."""
+    """Plain processes, started as by a user's script."""
 
     def __init__(self, local, method=None, size=None):
         self.local, self.method, self.size = local, method, size
@@ -109,7 +109,7 @@ class Processes:
 
 
 def meet(local, *arguments, env=None, limit=LIMIT):
-    """One process in an environment."""
+    """Runs one process with these variables."""
     with Processes(local) as one:
         one.start(0, *arguments, env=env)
         return one.finish(limit)[0]
@@ -127,7 +127,7 @@ def notes():
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    """Neither notes of rank 0 nor shared memory; processes are looked for by the fixture `local`."""
+    """Checks that no files of rank 0 and no shared memory are left. The fixture `local` searches for processes."""
     before = notes() | set(glob.glob("/dev/shm/ivycomm-*"))
     yield
     left = (notes() | set(glob.glob("/dev/shm/ivycomm-*"))) - before
@@ -137,14 +137,14 @@ def nothing_is_left():
 # ---- launchers --------------------------------------------------------------------------------------
 
 @under_each_launcher
-def test_ranks_are_the_launchers(local, launcher, name):
+def test_ranks_come_from_the_launcher(local, launcher, name):
     done = local.run_program(*launcher, local.script("comm_meet.py"), env=ENVIRONMENT, limit=LIMIT)
     said = check_met([done], 4, name)
     assert {one["local"] for one in said} == {4}, done
 
 
 def check_examples(done):
-    """Of Ivy Distributed, of Neurenix (remote calls, training) and of the tutorials."""
+    """Checks the output of the examples of Ivy Distributed, Neurenix (remote calls, training) and the tutorials."""
     assert done.code == 0, done
     for words in (b"on 4 ranks: gather and pmap agree", b"learnt by 3 workers", b"4 ranks with 64 bytes of optimizer state",
                   b"Epoch: 3, Loss: "):
@@ -153,8 +153,8 @@ def check_examples(done):
 
 @contextlib.contextmanager
 def installed_environment(place, *beside):
-    """The python3 of an environment with the package installed, as links, and with the packages of another environment;
-    without one, with the system's."""
+    """Makes an environment in which the package is installed with links, and yields its python3. It also has the packages of
+    the directories `beside`, or else those of the system."""
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", *([] if beside else ["--system-site-packages"]), str(place)],
                    check=True)
     site, = place.glob("lib/python3*/site-packages")
@@ -172,12 +172,12 @@ def environment(tmp_path_factory):
 
 
 def run_installed(local, environment, launcher, script):
-    """A launcher's workers in that environment, which finds the package without PYTHONPATH."""
+    """Runs a launcher's workers in that environment, which finds the package without PYTHONPATH."""
     words = [environment if word == PYTHON else word for word in launcher]
     return local.run_program(*words, script, env=without(ENVIRONMENT, "PYTHONPATH"), limit=LIMIT)
 
 
-# Importing torch takes most of the time: not under the second way of starting the same workers.
+# Importing torch takes most of the time, so this is not run under the second way to start the same workers.
 under_each_kind = pytest.mark.parametrize("launcher, name", [one for one in LAUNCHERS if one.id != "torchrun_standalone"])
 
 
@@ -196,7 +196,7 @@ def test_the_originals_programs_run_after_import_ivycomm(local, environment, lau
     assert done.code == 0 and done.out.count(b"all equal") == 4, done
 
 
-# Torch's own examples: DDP by each way of torchrun's variables; MPI's launchers give none, so MASTER_* come from here.
+# torch's own examples: DDP under each kind of torchrun. MPI's launchers do not set MASTER_*, so the test does.
 @needs_torch
 @under_each_kind
 @pytest.mark.parametrize("program, says", [("torch_process_groups.py", b"4 ranks of backend gloo agree"),
@@ -213,7 +213,7 @@ def test_examples_of_torch(local, launcher, name, program, says):
 
 @needs_torch
 def test_a_program_of_neurenix_by_tcp(local, environment):
-    """As its documentation has it: each process is told the address, the number of ranks and its own."""
+    """As in its documentation, each process gets the address, the number of ranks and its rank."""
     program = os.path.join(REPOSITORY, "scripts/examples/neurenix_by_tcp.py")
     with contextlib.ExitStack() as stack:
         words = (environment, program, f"tcp://localhost:{free_port()}", "4")
@@ -224,7 +224,7 @@ def test_a_program_of_neurenix_by_tcp(local, environment):
 
 
 def test_installing_the_package_changes_no_import(local, environment):
-    """`try: import ivy` in another package must fail where neither Ivy nor ivycomm has been imported."""
+    """`try: import ivy` in another package must fail if neither Ivy nor ivycomm has been imported."""
     done = local.run_program(environment, "-c", "import importlib.util, sys\n"
                              "print(importlib.util.find_spec('ivy'), importlib.util.find_spec('neurenix'))\n"
                              "print([name for name in sys.modules if 'ivy' in name])\n"
@@ -246,15 +246,15 @@ def test_gelu_example_runs_without_a_launcher(local, environment):
 
 
 @under_each_launcher
-def test_everything_works_there(local, launcher, name):
+def test_the_package_works_under_each_launcher(local, launcher, name):
     done = local.run_program(*launcher, local.script("comm_world.py"), env=ENVIRONMENT, limit=LIMIT)
     assert done.code == 0 and done.out.count(b"all equal") == 4, done
 
 
-# Importing torch takes most of the time here too.
+# Here, too, importing torch takes most of the time.
 @needs_torch
 @pytest.mark.parametrize("launcher, name", [one for one in LAUNCHERS if one.id != "torchrun_standalone"])
-def test_remote_calls_work_there(local, launcher, name):
+def test_remote_calls_work_under_each_launcher(local, launcher, name):
     done = local.run_program(*launcher, local.script("comm_rpc.py"), "200", env=ENVIRONMENT, limit=LIMIT)
     assert done.code == 0 and done.out.count(b"all equal") == 4, done
 
@@ -308,7 +308,7 @@ def test_options_of_remote_calls(local, kind):
 
 
 def test_the_environment_identifies_host_and_rank(local):
-    """A program that says nothing: IVY_INIT_METHOD, and a launcher's ranks."""
+    """The program passes no arguments: the variables are IVY_INIT_METHOD and a launcher's ranks."""
     env = {"IVY_INIT_METHOD": f"tcp://localhost:{free_port()}", "OMPI_COMM_WORLD_SIZE": "2"}
     with Processes(local) as processes:
         for rank in (0, 1):
@@ -325,7 +325,7 @@ def test_a_secret_of_all_ranks(local, content):
         check_met(processes.finish(), 2, "the program")
 
 
-def test_a_file_of_a_killed_run_is_not_believed(local):
+def test_a_stale_file_of_a_killed_run_is_replaced(local):
     method = f"file://{local.directory}/meet"
     with Processes(local, method, 2) as first:
         run = first.start(0)
@@ -335,7 +335,7 @@ def test_a_file_of_a_killed_run_is_not_believed(local):
     assert local.exists("meet")
     with Processes(local, method, 2) as second:
         second.start(1)
-        # It has read the old file by now; rank 0 replaces it.
+        # Rank 1 has read the old file by now, and rank 0 replaces it.
         with pytest.raises(subprocess.TimeoutExpired):
             second.running[0].process.wait(1)
         second.start(0)
@@ -359,14 +359,14 @@ def test_a_killed_rank_is_named_within_a_second(local, victim):
 
 
 def connections_to(port):
-    """How many connections to that port of this host were dialled and stand."""
+    """Returns the number of established connections to that port of this host."""
     with open("/proc/net/tcp") as table:
         rows = [line.split() for line in table.readlines()[1:]]
     return sum(int(row[2].split(":")[1], 16) == port and row[3] == "01" for row in rows)
 
 
 def sleeps_for(pid, duration):
-    """Whether a process does nothing but sleep for so many seconds."""
+    """Returns whether a process only sleeps for so many seconds."""
     until = time.monotonic() + duration
     while time.monotonic() < until:
         with open(f"/proc/{pid}/stat") as file:
@@ -417,7 +417,7 @@ def without(variables, name):
     ({"IVY_RANK": "0", "IVY_WORLD_SIZE": "2"}, ["IVY_STORE is not set"]),
 ], ids=["disagree", "no_port", "no_size", "rank_too_large", "several_hosts", "launcher", "no_hydra", "no_rank",
         "half_ivyrun"])
-def test_an_environment_that_makes_no_sense(local, env, words):
+def test_an_invalid_environment_is_an_error(local, env, words):
     done = meet(local, "--timeout", "5", env=env)
     assert done.code == 3, done
     assert error_of(done, *words)["code"] == "FailedPrecondition", done
@@ -428,7 +428,7 @@ def test_an_environment_that_makes_no_sense(local, env, words):
     (["--method", "tcp://127.0.0.1", "--rank", "0", "--size", "2"], ["port"]),
     (["--method", "etcd://127.0.0.1:1", "--rank", "0", "--size", "2"], ["etcd://", "tcp://"]),
 ], ids=["rank", "port", "method"])
-def test_arguments_that_make_no_sense(local, words, named):
+def test_invalid_arguments_are_errors(local, words, named):
     done = meet(local, *words)
     assert error_of(done, *named)["code"] == "InvalidArgument", done
 
@@ -456,7 +456,7 @@ def test_rank_zero_names_a_missing_rank(local):
 
 
 class ForeignServer(threading.Thread):
-    """Something else on that port."""
+    """Another program that listens on the port."""
 
     def __init__(self, answer):
         super().__init__(daemon=True)
@@ -502,7 +502,7 @@ def test_another_token_is_rejected(local):
     error_of(first, "members that have not arrived: 1")
 
 
-def test_two_world_sizes(local):
+def test_different_world_sizes_are_an_error(local):
     method = f"tcp://127.0.0.1:{free_port()}"
     with Processes(local, method, 2) as first, Processes(local, method, 3) as second:
         first.start(0, "--timeout", "5")
@@ -512,7 +512,7 @@ def test_two_world_sizes(local):
         first.finish()
 
 
-def test_a_file_that_others_could_have_written(local):
+def test_a_file_that_others_can_write_is_rejected(local):
     local.file("meet", "ivycomm meeting 1\n", mode=0o666)
     with Processes(local, f"file://{local.directory}/meet", 2) as processes:
         for rank in (0, 1):
@@ -534,7 +534,7 @@ def test_a_store_that_cannot_be_started(local, program, words):
 
 @pytest.fixture
 def installed(hosts):
-    """The package with library and store, as a wheel lays them out, where all test hosts see it."""
+    """The package with library and store, laid out as in a wheel, on the file system that all test hosts share."""
     place = hosts.outside(f"{hosts.directory}/site/ivycomm")
     shutil.copytree(os.path.join(PACKAGE, "ivycomm"), place, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(LIBRARY, place)
@@ -548,7 +548,7 @@ def installed(hosts):
 
 
 def on_hosts(installed, commands):
-    """{host: command}, or pairs of both, at once."""
+    """Runs commands on hosts at the same time. `commands` is {host: command} or a list of such pairs."""
     with contextlib.ExitStack() as stack:
         runs = []
         for host, words in commands.items() if isinstance(commands, dict) else commands:
@@ -581,8 +581,8 @@ def test_a_killed_rank_is_named_on_other_hosts(installed, victim):
         assert error["at"] - killed["at"] < seconds(1), (error, killed)
 
 
-def test_a_killed_rank_that_has_forked_is_named_as_soon(installed):
-    """Its child, which goes on, has a copy of every connection."""
+def test_a_killed_rank_that_has_forked_is_named_within_a_second(installed):
+    """The rank's child continues and holds a copy of every connection."""
     words = (PYTHON, installed.worker, "--method", "tcp://10.77.0.1:4000", "--size", "2", "--victim", "1",
              "--forks", f"{installed.directory}/over")
     said = told(*on_hosts(installed, {host: (*words, "--rank", str(host - 1)) for host in (1, 2)}))
@@ -595,7 +595,8 @@ def test_a_killed_rank_that_has_forked_is_named_as_soon(installed):
     assert error["at"] - killed["at"] < seconds(1), (error, killed)
 
 
-# No supervisor's page tells them, but rank 0's store, when it happens and not when it is asked the next time.
+# Without a supervisor's status page, ranks get the abort from rank 0's store, which sends it without waiting for their next
+# request.
 WAKES_MS = 50
 
 
@@ -653,7 +654,7 @@ def test_slurm_steps(installed):
         assert {one["hosts"] for one in two_hosts} == {2}, two_hosts
         check_met([run("srun", "-N", "1", "-n", "2", PYTHON, installed.worker)], 2, "the Slurm step")
         check_met([run("srun", "-N", "2", "-n", "2", "--mpi=pmi2", PYTHON, installed.worker)], 2, "the Slurm step")
-        # A batch script has SLURM_PROCID=0 too, and is no rank of anything.
+        # A batch script also has SLURM_PROCID=0, but is not a rank.
         done = run("sbatch", "-W", "-N", "2", "-n", "2", "-o", f"{installed.directory}/out", "--wrap",
                    f"{PYTHON} {installed.worker}")
         assert done.code == 0 and json.loads(installed.read("out"))["source"] == "a world of one", done

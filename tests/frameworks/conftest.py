@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixtures of tests/end_to_end, and JAX where test hosts find it."""
+"""The fixtures of tests/end_to_end, and a copy of JAX that test hosts can use."""
 
 import importlib.util
 import os
@@ -15,7 +15,7 @@ from environments import on_hosts  # noqa: E402
 
 
 def load_fixtures():
-    # By its path: both files have the name that pytest wants.
+    # Loaded by its path, because pytest requires the same name for both files.
     spec = importlib.util.spec_from_file_location("end_to_end_fixtures", os.path.join(END_TO_END, "conftest.py"))
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -32,6 +32,6 @@ agent_credentials, agents = _shared.agent_credentials, _shared.agents
 
 @pytest.fixture(scope="session")
 def python_on_hosts(testbed):
-    """JAX's interpreter where test hosts find it."""
+    """The path of JAX's interpreter on test hosts."""
     with on_hosts("jax") as python:
         yield python

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual environments that `scripts/setup frameworks` has made, and scripts that run in them."""
+"""Virtual environments that `scripts/setup frameworks` creates, and scripts that run in them."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ FRAMEWORKS = os.environ.get("IVY_FRAMEWORKS") or os.path.join(REPOSITORY, "build
 
 
 def python_of(name):
-    """The interpreter of that virtual environment; skips where there is none."""
+    """Returns the interpreter of that virtual environment. Skips the test if it does not exist."""
     path = os.path.join(FRAMEWORKS, name, "bin/python3")
     if not os.path.exists(path):
         pytest.skip(f"{path} is not there: scripts/setup frameworks")
@@ -25,12 +25,13 @@ def python_of(name):
 
 @contextlib.contextmanager
 def on_hosts(name):
-    """The same where test hosts find it, until the end: they see neither this repository nor /tmp."""
+    """Copies that virtual environment for test hosts, which see neither this repository nor /tmp, and yields its
+    interpreter."""
     source = os.path.dirname(os.path.dirname(python_of(name)))
     folder = tempfile.mkdtemp(prefix="ivytest-frameworks-", dir="/opt")
     try:
         os.chmod(folder, 0o755)
-        # Links instead of copies where both places are on one file system.
+        # Use links instead of copies if both directories are on the same file system.
         if subprocess.run(["cp", "-al", source, folder], stderr=subprocess.DEVNULL).returncode:
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
             subprocess.run(["cp", "-a", source, folder], check=True)
@@ -40,12 +41,12 @@ def on_hosts(name):
 
 
 def example(name):
-    """The path of a script in scripts/examples, for launchers on this machine."""
+    """Returns the path of a script in scripts/examples, for launchers on this machine."""
     return os.path.join(REPOSITORY, "scripts/examples", name)
 
 
 def script(launcher, name):
-    """The path of a script as workers see it; test hosts have what is in the test's shared folder."""
+    """Returns the path of a script as workers see it. For test hosts it is copied to the test's shared directory."""
     source = os.path.join(HERE, "scripts", name)
     if not hasattr(launcher, "bed"):
         return source

@@ -6,12 +6,13 @@
     tests/frameworks/mpi4py_suite.py openmpi --under ivyrun
     tests/frameworks/mpi4py_suite.py mpich --by-file 120 [--files 'test_p2p*']
 
-Fetches the sources of the mpi4py of build/frameworks/LIBRARY by pip and prints which tests end otherwise
-under one launcher than under the other. Exit code 1: ivyrun fails one that mpiexec passes. It takes 5 to 20 minutes
-for each launcher on a machine with a processor for each rank. With fewer, ranks that spin may need an hour:
-`--by-file` starts each test file by itself, under one launcher after the other, with a bound in seconds, and prints a
-row for each. A file that exceeds its bound under both is no difference; one that exceeds it under one launcher alone
-is run again there with twice the bound. MPI_Comm_spawn and the like are left out: docs/mpi.md says why.
+Downloads the sources of build/frameworks/LIBRARY's mpi4py with pip and prints the tests that have different results
+under the two launchers. The exit code is 1 if a test fails under ivyrun and passes under mpiexec. It takes 5 to 20
+minutes for each launcher on a machine with a processor for each rank. With fewer processors, spinning ranks may need an
+hour. `--by-file` then runs each test file separately, under one launcher after the other, with a time limit in seconds,
+and prints a row for each. If a file exceeds its limit under both launchers, this does not count as a difference. If it
+exceeds it under only one, it is run again there with twice the limit. MPI_Comm_spawn and the like are left out; see
+docs/mpi.md.
 """
 
 import argparse
@@ -30,12 +31,12 @@ REPOSITORY = os.path.dirname(os.path.dirname(HERE))
 FRAMEWORKS = os.environ.get("IVY_FRAMEWORKS") or os.path.join(REPOSITORY, "build/frameworks")
 IVYRUN = os.path.join(os.environ.get("IVY_BIN") or os.path.join(REPOSITORY, "build/bin"), "ivyrun")
 RANK = os.path.join(HERE, "scripts/mpi4py_suite_rank.py")
-# Both start processes while the job runs, which ivyrun does not serve.
+# Both start processes during the job, which ivyrun does not support.
 LEFT_OUT = ["-e", "spawn", "-e", "dynproc"]
 
 
 def sources_of(python, folder):
-    """The unpacked sources of the version that this interpreter has."""
+    """Downloads and unpacks the sources of this interpreter's version of mpi4py, and returns their directory."""
     version = subprocess.run([python, "-c", "import importlib.metadata as m; print(m.version('mpi4py'))"],
                              check=True, capture_output=True, text=True).stdout.strip()
     subprocess.run([python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:",
@@ -53,7 +54,7 @@ def command_of(launcher, python, ranks):
 
 
 def outcomes(folder):
-    """What each test came to on the worst rank: fail before skip before ok; `begun` where it did not end."""
+    """Returns each test's worst result of all ranks, in the order ok, skip, begin (it did not end), fail."""
     order = ["ok", "skip", "begin", "fail"]
     found = collections.defaultdict(lambda: "ok")
     for rank in os.listdir(folder):
@@ -69,7 +70,7 @@ def outcomes(folder):
 
 
 def end_of(process, folder):
-    """Ends a launcher, and the ranks that it leaves behind, which have the name of the folder in their arguments."""
+    """Stops a launcher and the ranks that it leaves behind, which have the directory in their arguments."""
     process.terminate()
     try:
         process.wait(timeout=30)
@@ -86,7 +87,7 @@ def end_of(process, folder):
 
 
 class Run(collections.namedtuple("Run", "code seconds found")):
-    """`code` is None where the bound was exceeded."""
+    """The result of a run. `code` is None if the time limit was exceeded."""
 
     def is_over(self):
         return self.code is not None
@@ -98,7 +99,7 @@ class Run(collections.namedtuple("Run", "code seconds found")):
 
 
 def run(launcher, wanted, sources, only=(), bound=None):
-    """`only`: arguments of main.py that choose tests."""
+    """Runs the suite under a launcher. `only` are arguments of main.py that select tests."""
     with tempfile.TemporaryDirectory(prefix="ivytest-mpi4py-") as folder:
         began = time.monotonic()
         command = [*command_of(launcher, python_of(wanted), wanted.n), RANK, folder, "test/main.py", *LEFT_OUT, *only,
@@ -114,7 +115,8 @@ def run(launcher, wanted, sources, only=(), bound=None):
 
 
 def differences(ours, theirs):
-    """Lines for what ended otherwise, and whether ivyrun is worse. What a bound has cut off counts for neither."""
+    """Returns a line for each test with different results, and whether ivyrun's are worse. Tests that were cut off by the time
+    limit do not count."""
     lines, is_worse = [], False
     for test in sorted(ours.found.keys() | theirs.found.keys()):
         pair = [of.found.get(test, "not run") for of in (ours, theirs)]
@@ -139,7 +141,7 @@ def whole(wanted, sources):
 
 
 def one_file(name, wanted, sources):
-    """Its runs under ivyrun and under mpiexec."""
+    """Returns the file's runs under ivyrun and under mpiexec."""
     def under(launcher, bound):
         return run(launcher, wanted, sources, ["-i", f"^{name}$"], bound)
 

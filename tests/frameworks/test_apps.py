@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--app and --role: what runs beside the script starts before it, ends with it, and is held by the job's containment.
-Ray and Dask are real (`scripts/setup apps`); vLLM and SGLang are stand-ins with the same command line."""
+"""--app and --role: servers start before the script, end with it, and cannot outlive the job. Ray and Dask are real
+(`scripts/setup apps`); vLLM and SGLang are stand-ins with the same command line."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from launching import seconds, wait_until
 
 PYTHON = "/usr/bin/python3"
 TWO_HOSTS = ("--fake-hosts", "2")
-# Listens where IVY_ROLE_DB says, tells who asks which role it is, and ignores TERM.
+# Listens on the port in its argument, answers requests, and ignores TERM.
 SERVER = """
 import http.server, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -36,7 +36,7 @@ sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
 
 
 def processes_with(text):
-    """Processes whose command line holds this text."""
+    """Returns the pids of processes whose command line contains this text."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -54,14 +54,14 @@ def role(local):
     return server, client, ("--role", f"db@first={PYTHON} {server} {{db.port}}")
 
 
-def test_a_role_of_ones_own(local, role):
+def test_a_role_of_the_user_runs_with_the_program(local, role):
     server, client, flags = role
     done = local.run(*TWO_HOSTS, *flags, "--role", f"part=sleep 1{os.getpid()}", "--python", PYTHON, client)
     assert done.code == 0 and done.out.count(b"a row False") == 1, done
     assert not processes_with(server) and not processes_with(f"1{os.getpid()}")
 
 
-def test_the_programs_exit_code_is_the_jobs(local, role):
+def test_the_job_has_the_exit_code_of_the_program(local, role):
     server, client, flags = role
     done = local.run(*flags, "--python", PYTHON, client, "7")
     assert done.code == 7 and not processes_with(server), done
@@ -74,7 +74,7 @@ def test_a_role_that_ends_early_is_named(local):
 
 
 def test_a_framework_that_is_missing_is_named(local):
-    """Debian's Python has no Ray."""
+    """Ray is not installed for Debian's Python."""
     done = local.run("--app", "ray", "--python", PYTHON, local.file("client.py", CLIENT))
     assert done.code == 1 and b"IVY-R018" in done.err and b"No module named 'ray'" in done.err, done
     assert f"install it for {PYTHON}" in done.err_text and "--python PATH" in done.err_text, done
@@ -85,7 +85,7 @@ def test_a_role_that_is_not_ready_is_named(local):
     assert done.code == 1 and b"IVY-R019" in done.err and b"--start-timeout" in done.err and b"waits" in done.err, done
 
 
-def test_a_readiness_command_that_hangs_is_given_up(local):
+def test_a_readiness_command_that_hangs_times_out(local):
     server = local.file("server.py", SERVER)
     app = local.file("own.toml", f"""ready-command = ["sleep", "100"]
 [[role]]
@@ -100,7 +100,7 @@ command = ["{PYTHON}", "{server}", "{{db.port}}"]
     assert "IVY-R019" in done.err_text and not processes_with(server), done
 
 
-def test_a_program_that_is_not_there(local):
+def test_a_missing_server_program_is_named(local):
     done = local.run("--role", "db@first=/no/such/server {db.port}", "true")
     assert done.code == 1 and b"IVY-R018" in done.err and b"/no/such/server" in done.err, done
 
@@ -168,19 +168,20 @@ def test_ray(local):
     assert done.code == 0 and b"nodes 2 total 2470" in done.out, done
 
 
-# What a job of an app leaves would be found here, also where nothing of its processes is left.
+# Directories that may contain files of an app's job even when all of its processes have ended.
 PLACES = ("/tmp", "/dev/shm", "/var/tmp")
 CLUSTERS = (("dask", "apps", "dask_sum.py"), ("ray", "ray", "ray_sum.py"))
 
 
 def files():
-    """Semaphores of Python's multiprocessing bear the job's id, so that they are found when their maker was killed."""
+    """Returns the files of apps. Names of multiprocessing's semaphores contain the job's id, so that ivyrun can remove them when
+    their creator was killed."""
     return {f"{place}/{name}" for place in PLACES for name in os.listdir(place)
             if re.match(r"ray|dask|plasma|sem\.mp-[0-9a-f]{32}-", name)}
 
 
 def listened_on(processes):
-    """The sockets' numbers of ports on which these processes listen."""
+    """Returns the ports on which these processes listen."""
     inodes = set()
     for process in processes:
         folder = f"/proc/{process.pid}/fd"
@@ -202,7 +203,7 @@ def is_free(port):
 
 
 def processes_of(local, name):
-    """Those of one of the test's jobs, by the variable that it was given."""
+    """Returns the processes of one of the test's jobs, which have a variable of their job."""
     mark = f"IVYTEST_CLUSTER={name}".encode()
     return [process for process in local.processes() if mark in process.environment]
 
@@ -210,8 +211,8 @@ def processes_of(local, name):
 @pytest.mark.long
 @pytest.mark.parametrize("apps", ["dask", "ray", "dask, ray"])
 def test_concurrent_clusters_leave_nothing(local, apps):
-    """Two of Dask, two of Ray, or two of both share the hosts. Of each, one process at random is killed with -9: a
-    server, what a server has started, app-run, the supervisor or its warden, or ivyrun."""
+    """Two clusters of Dask, two of Ray, or two of both share the hosts. One random process of each is killed with -9: a server
+    or its child, app-run, the supervisor or its warden, or ivyrun."""
     before = files()
     waits = local.file("waits.py", "import sys, time\nexec(open(sys.argv[1]).read())\ntime.sleep(1200)\n")
     jobs = {}
@@ -236,7 +237,7 @@ def test_concurrent_clusters_leave_nothing(local, apps):
             job.signal(signal.SIGTERM)
         done = job.finish(limit=120)
         assert done.code != 0, done
-        # A supervisor that has lost its launcher looks for it during its lease.
+        # A supervisor that has lost its launcher waits for it until its lease expires.
         wait_until(lambda name=name: not processes_of(local, name), 90, f"the processes of {name} to end")
     wait_until(lambda: not files() - before, 20, "files to be removed")
     wait_until(lambda: all(is_free(port) for port in ports), 20, "ports to be free")
@@ -246,7 +247,7 @@ def test_concurrent_clusters_leave_nothing(local, apps):
 @pytest.mark.parametrize("app, environment, name, says", [
     ("dask", "apps", "dask_sum.py", b"workers 4 total 328350"), ("ray", "ray", "ray_sum.py", b"nodes 2 total 2470")])
 def test_on_hosts(hosts, app, environment, name, says):
-    """By SSH, between two addresses."""
+    """The servers on two hosts reached by SSH connect over the network."""
     path = hosts.file(name, open(example(name), encoding="utf-8").read())
     with on_hosts(environment) as python:
         done = hosts.run("-H", "node1,node2", "--nproc_per_node", "2", "--start-timeout", "600s", "--app", app,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of every framework in ivycomm: results are of the input's, one world may have several, wrong ones are refused."""
+"""Arrays of every framework in ivycomm: results belong to the input's framework, one world may have several frameworks, and
+invalid arrays are rejected."""
 
 import os
 import subprocess
@@ -10,7 +11,7 @@ from environments import python_of, script
 from launching import REPOSITORY, seconds
 
 CALM = ("-x", "OMP_NUM_THREADS=1", "-x", "XLA_FLAGS=--xla_force_host_platform_device_count=2")
-# Runs the script with the interpreter that stands at this rank's place among the arguments.
+# Runs the script with the interpreter whose position among the arguments is the rank.
 CHOOSE = 'script=$1 names=$2; shift "$((2 + IVY_RANK))"; exec "$1" -B "$script" "$names"'
 
 
@@ -44,11 +45,11 @@ def run(local, pythons, names, *flags):
 @pytest.mark.parametrize("environment,name", [("jax", "jax"), ("jax-old", "jax"), ("tensorflow", "tensorflow"),
                                               ("tensorflow", "mlx"), ("tensorflow", "ivy"), ("paddle", "paddle")],
                          ids=["jax", "jax-old", "tensorflow", "mlx", "ivy", "paddle"])
-def test_results_are_of_the_inputs_framework(local, environment, name):
+def test_results_have_the_framework_of_the_input(local, environment, name):
     run(local, [python_of(environment)] * 2, name, "-n", "2")
 
 
-def test_reductions_have_tensorflows_names():
+def test_reductions_have_names_of_tensorflow():
     said = subprocess.run([python_of("tensorflow"), "-c", REDUCTIONS], capture_output=True, text=True, timeout=seconds(60),
                           check=False, env={**os.environ, "PYTHONPATH": os.path.join(REPOSITORY, "comm", "python")})
     assert said.stdout == "right\n", said
@@ -60,7 +61,7 @@ def test_pmap_by_tensorflows_own_vmap(local):
     assert done.code == 0 and done.out.count(b": agree") == 4, done
 
 
-def test_torch_of_today(local):
+def test_a_current_torch(local):
     run(local, [python_of_torch()] * 2, "torch", "-n", "2")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers in containers: podman with an image whose one program is busybox."""
+"""Workers in containers: podman with an image whose only program is busybox."""
 
 import io
 import os
@@ -14,7 +14,7 @@ import pytest
 from launching import wait_until
 
 BUSYBOX = "/bin/busybox"
-# crun knows no machine whose control groups are those of both kernels.
+# crun does not support machines that use cgroup v1 and v2 at the same time.
 RUNTIMES = [name for name in ("crun", "runc") if shutil.which(name)]
 
 pytestmark = [pytest.mark.long,
@@ -58,7 +58,7 @@ def image():
 
 @pytest.fixture(scope="module")
 def words(image):
-    """As docs/launching.md writes it, with limits that also a machine which may raise none has."""
+    """Returns the command in docs/launching.md, with limits that also work on machines that cannot raise them."""
     common = ["podman", "run", "--rm", "--network", "host", "--ipc", "host", "--pid", "host", "--env-host", "-v", "/tmp:/tmp",
               "--ulimit", "nofile=1000:1000", "--ulimit", "nproc=10000:10000"]
     said = []
@@ -85,7 +85,7 @@ def test_the_first_failure_counts(local, words):
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_stays(local, words, image, end):
+def test_no_container_is_left(local, words, image, end):
     with local.start("-n", "2", *words, "sh", "-c", "echo ready; exec sleep 600") as run:
         run.wait_for("ready", count=2)
         assert len(running(image)) == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CudaContext and the conversions of tensors on one GPU. Needs NumPy and, for torch's part, torch; no root, no build.
+"""CudaContext and the conversion of tensors on one GPU. Needs NumPy and, for some tests, torch, but neither root nor a build.
 
     python3 -m pytest -q tests/frameworks/test_cuda_context.py
 """
@@ -43,7 +43,7 @@ def test_start_without_a_gpu_is_reported():
         CudaContext().start()
 
 
-def test_programs_that_do_not_run_are_rejected():
+def test_calls_without_a_running_context_are_rejected():
     context = CudaContext()
     assert not context.is_running
     context.stop()
@@ -74,7 +74,7 @@ def test_a_kernel_from_source():
 
 @needs_gpu
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64", "uint8", "complex64", "bool"])
-def test_arrays_go_there_and_back(dtype):
+def test_arrays_are_copied_to_the_gpu_and_back(dtype):
     with CudaContext() as context:
         for shape in ((7,), (3, 4), (2, 3, 5), (0,), ()):
             x = numpy.ones(shape, dtype)
@@ -82,12 +82,12 @@ def test_arrays_go_there_and_back(dtype):
             assert there.shape == shape and there.dtype == x.dtype and there.size == x.size
             back = context.from_gpu(there)
             assert back.dtype == x.dtype and numpy.array_equal(back, x)
-        turned = numpy.arange(12).reshape(3, 4).T.astype(dtype)  # Not in C order.
+        turned = numpy.arange(12).reshape(3, 4).T.astype(dtype)  # This array is not in C order.
         assert numpy.array_equal(context.from_gpu(context.to_gpu(turned)), turned)
 
 
 @needs_gpu
-def test_several_starts_and_stops_and_arrays_that_outlive_them():
+def test_arrays_outlive_repeated_starts_and_stops():
     context = CudaContext(0, enable_profiling=True)
     assert context.start() is context and context.start() is context
     x = context.to_gpu(numpy.arange(5.0))
@@ -115,7 +115,7 @@ def test_torch_shares_the_memory():
         assert torch.equal(gpu_to_tensor(result), wanted.cpu())
         sent = tensor_to_gpu(x.requires_grad_())
         assert torch.equal(gpu_to_tensor(sent), x.detach().cpu())
-    assert float((x.detach() + 1).sum()) == pytest.approx(float(x.detach().sum()) + 1000, abs=1)  # Its context is whole.
+    assert float((x.detach() + 1).sum()) == pytest.approx(float(x.detach().sum()) + 1000, abs=1)  # torch's own CUDA context still works.
 
 
 @needs_gpu
@@ -136,8 +136,8 @@ def test_bad_input_is_explained():
         assert numpy.array_equal(x.get(), numpy.ones(4, "float32"))
 
 
-# A stand-in for PyCUDA, which wants a GPU even to be imported: the names that pycuda_device.py uses, on NumPy's arrays.
-# It says what it is asked for; a kernel is the Python function that its "source" names.
+# A stand-in for PyCUDA, whose import already needs a GPU: the names that pycuda_device.py uses, on NumPy's arrays. It prints
+# its calls. A kernel is the Python function that its "source" defines.
 STAND_IN = {
     "__init__.py": "",
     "driver.py": """
@@ -200,7 +200,7 @@ print(context.is_running)
 """
 
 
-def test_by_pycuda_where_it_is_installed(tmp_path):
+def test_pycuda_is_used_if_it_is_installed(tmp_path):
     (tmp_path / "pycuda").mkdir()
     for name, text in STAND_IN.items():
         (tmp_path / "pycuda" / name).write_text(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of scripts/examples that need a framework's own environment, and each call of DaskCluster."""
+"""The programs of scripts/examples that need the environment of a framework, and each call of DaskCluster."""
 
 import glob
 import os
@@ -18,7 +18,7 @@ PACKAGE = os.path.join(REPOSITORY, "comm", "python")
 
 @pytest.mark.parametrize("name, says", [("jax_global_arrays.py", "an array of (16, 16)"),
                                         ("scatter_to_sharding.py", "an array of (128, 128)")])
-def test_of_jax(local, name, says):
+def test_the_examples_with_jax(local, name, says):
     done = local.run("-n", "2", "--cpu-devices", "2", "--python", python_of("jax"), os.path.join(EXAMPLES, name), limit=120)
     assert done.code == 0 and done.out.decode().count(says) == 2, done
     if name == "jax_global_arrays.py" and glob.glob(os.path.join(FRAMEWORKS, "jax/lib/python3*/site-packages/rich")):
@@ -26,7 +26,7 @@ def test_of_jax(local, name, says):
 
 
 @pytest.mark.parametrize("launcher", ["ivyrun", "torchrun", pytest.param("openmpi", marks=pytest.mark.long)])
-def test_of_jax_under_each_launcher(local, launcher):
+def test_the_example_with_jax_under_each_launcher(local, launcher):
     words = [python_of("jax"), os.path.join(EXAMPLES, "jax_pencils.py")]
     if launcher == "ivyrun":
         done = local.run("-n", "2", *words, limit=120)
@@ -39,8 +39,8 @@ def test_of_jax_under_each_launcher(local, launcher):
 
 
 @pytest.mark.parametrize("backend", ["numpy", "tensorflow"])
-def test_of_ivy(local, backend):
-    """By real Ivy, over real arrays of that backend; the example goes without Ivy where it is not installed."""
+def test_the_example_with_ivy(local, backend):
+    """Uses the real Ivy with arrays of that backend. Without Ivy the example would use torch or NumPy."""
     done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", "--python", python_of("tensorflow"),
                      os.path.join(EXAMPLES, "ivy_gelu.py"), backend, limit=120)
     wanted = f"gelu of (24, 5) on 4 ranks: gather and pmap agree on all of them, by Ivy over {backend}"
@@ -54,8 +54,8 @@ def run(*argv):
     return done.stdout
 
 
-# As Neurenix's documentation has it, behind the import that a program without ivyrun needs: nothing guards it from being
-# run by the workers.
+# The example of Neurenix's documentation, after the import that a program without ivyrun needs. It has no `if __name__`
+# guard against being run by the workers.
 NEURENIX_WITH_DASK = """
 import ivycomm
 import neurenix
@@ -110,7 +110,7 @@ def test_neurenix_program_with_dask_runs_as_documented(tmp_path):
     assert "Error" not in said[1].stderr, said[1]
 
 
-def test_of_dask():
+def test_the_example_with_dask():
     assert "4000 rows, normalized in blocks by 2 workers" in run(os.path.join(EXAMPLES, "dask_normalize.py"))
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frameworks and ivyrun on a real GPU, one for all ranks; skipped where there is none. `scripts/test_gpu` runs it: the
-tests with "alone" in their names one by one, since they measure time or memory, and all others side by side."""
+"""Frameworks and ivyrun on a real GPU that all ranks share; skipped without a GPU. `scripts/test_gpu` runs the tests with
+"alone" in their names one by one, because they measure time or memory, and all others in parallel."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def test_torch_alone(ranks, scenario, capsys):
 
 @pytest.mark.parametrize("scenario, module", [("cupy_arrays", "cupy"), ("cupyx_group", "cupy"), ("jax_arrays", "jax")])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_others(ranks, scenario, module, capsys):
+def test_other_frameworks(ranks, scenario, module, capsys):
     pytest.importorskip(module)
     run(ranks, scenario, capsys)
 
@@ -76,13 +76,13 @@ def test_alone_a_gpu_fault_is_shown_with_the_rank(capsys):
         print(f"\nfigure: a kernel that writes to an address of nobody's is reported as: {found.group(1)}")
 
 
-def test_alone_top_shows_what_a_rank_holds():
+def test_alone_top_shows_the_memory_of_a_rank():
     with subprocess.Popen(ivyrun("-n", "1", "--name", "holding", sys.executable, DRIVER_WORKER, "hold", "60"),
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as job:
         try:
             assert "held" in job.stdout.readline()
             rank, end = {}, time.monotonic() + 20
-            while "gpus" not in rank and time.monotonic() < end:  # ivy-probe begins half a second after the workers.
+            while "gpus" not in rank and time.monotonic() < end:  # ivy-probe starts half a second after the workers.
                 top = subprocess.run([os.path.join(BIN, "ivyctl"), "top", "holding", "--json"], capture_output=True, text=True)
                 rank = json.loads(top.stdout)["ranks"][0] if top.returncode == 0 else {}
         finally:
@@ -90,7 +90,7 @@ def test_alone_top_shows_what_a_rank_holds():
     assert rank.get("gpus") == 1 and rank["gpu_memory_bytes"] >= 4 << 30 and 0 <= rank["gpu_percent"] <= 100, rank
 
 
-# A process outside of the job takes 4 GiB while the job runs, and gives them back when the note names it.
+# A process outside the job allocates 4 GiB during the job and frees them when the note names it.
 def test_alone_the_next_attempt_waits_for_the_memory_of_its_devices(tmp_path):
     go, text = tmp_path / "go", []
     job = subprocess.Popen(ivyrun("-n", "1", "--max-restarts", "1", sys.executable, DRIVER_WORKER, "fail", str(go)),

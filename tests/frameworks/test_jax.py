@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX under ivyrun, of today and the oldest one that is served: unmodified scripts find their world by the import
-hook or by variables alone, stops are quick, and what is wrong is said in one line."""
+"""The current and the oldest supported JAX under ivyrun: unmodified scripts join their world by the import hook or only by
+variables, stops are quick, and errors are reported in one line."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from launching import seconds
 from slurm_jobs import Slurm, running_on
 
 TWO_BY_TWO = ("--fake-hosts", "2", "--nproc_per_node", "2")
-# Words of a Slurm step and of mpirun in which ivyrun was not started.
+# Variables of a Slurm step, mpirun and Kubernetes that do not belong to this job.
 FOREIGN = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "elsewhere", "SLURM_NTASKS": "9", "SLURM_PROCID": "7",
            "SLURM_LOCALID": "7", "OMPI_MCA_orte_hnp_uri": "1.0;tcp://10.9.9.9:1", "OMPI_COMM_WORLD_SIZE": "9",
            "OMPI_COMM_WORLD_RANK": "7", "OMPI_COMM_WORLD_LOCAL_RANK": "7", "KUBERNETES_SERVICE_HOST": "10.9.9.9"}
@@ -61,7 +61,7 @@ def test_jax_initializes_from_variables_only(local, python):
     assert done.code == 0 and ranks_of(done) == world_of(4), done
 
 
-def test_a_sum_by_variables_alone(local):
+def test_a_sum_with_variables_only(local):
     done = run(local, python_of("jax"), "jax_psum.py", *TWO_BY_TWO, "--no-python-hook", "-B", "jax")
     assert done.code == 0 and ranks_of(done) == world_of(4), done
 
@@ -72,7 +72,7 @@ def test_devices_of_the_cpu(local, python):
 
 
 def test_training_on_devices_of_the_cpu(local):
-    """Gloo of 0.4.31 wants a core for each device."""
+    """Only with current JAX: Gloo in 0.4.31 needs a core for each device."""
     done = run(local, python_of("jax"), "jax_train.py", "--fake-hosts", "2", "--cpu-devices", "3",
                "-x", "XLA_FLAGS=--xla_cpu_enable_fast_math=false")
     assert done.code == 0 and done.out.count(b"3 of 6 devices, loss 0.0") == 2, done
@@ -83,7 +83,7 @@ def test_every_kind_of_collective_on_the_cpu(local, python):
     assert done.code == 0 and ranks_of(done) == world_of(4), done
 
 
-def test_a_stop_does_not_wait_out_its_grace(local, python):
+def test_a_stop_does_not_wait_for_the_grace_period(local, python):
     with local.start(*TWO_BY_TWO, "--shutdown-timeout", "60", "--python", python,
                      script(local, "jax_waits.py")) as job:
         job.wait_for("up \\d", 60, count=4)
@@ -93,13 +93,13 @@ def test_a_stop_does_not_wait_out_its_grace(local, python):
 
 
 def test_a_failing_rank_does_not_wait_for_the_others(local, python):
-    """JAX by itself would: every process waits at its exit until all others are there."""
+    """With JAX alone, every process waits at its exit for all others."""
     for rank in "0", "1":
         done = run(local, python, "jax_waits.py", "--fake-hosts", "2", arguments=[rank])
         assert done.code == 3 and f"rank {rank} failed first" in done.own_text(), done
 
 
-def test_without_a_notice_the_question_is_answered_no(local, python):
+def test_jax_reports_no_notice_after_an_ordinary_term(local, python):
     with local.start("--fake-hosts", "2", "--python", python, script(local, "jax_notice.py")) as job:
         job.wait_for("stepping", 60, count=2)
         job.signal(signal.SIGTERM)
@@ -108,7 +108,7 @@ def test_without_a_notice_the_question_is_answered_no(local, python):
 
 
 def test_a_notice_reaches_every_rank(local, python):
-    """One rank hears of it; JAX tells the others."""
+    """One rank gets the notice, and JAX passes it on to the others."""
     with local.start(*TWO_BY_TWO, "--preempt-signal", "TERM", "--python", python,
                      script(local, "jax_notice.py")) as job:
         job.wait_for("stepping", 60, count=4)
@@ -122,7 +122,7 @@ def test_a_notice_reaches_every_rank(local, python):
 
 @pytest.mark.long
 def test_the_end_of_a_slurm_job_is_a_notice(local):
-    """For JAX of today test_in_a_slurm_job says it."""
+    """With the oldest JAX; test_in_a_slurm_job covers the current one."""
     python = python_of("jax-old")
     end = str(round(time.time() + 10 + seconds(5)))
     done = local.run("-n", "2", "--transport", "local", "--stop-before-end", "10s", "--python", python,
@@ -170,7 +170,7 @@ def test_different_versions_are_rejected(local):
     assert f"pip install jax=={line[2]}" in done.err_text, done
 
 
-def test_the_stores_port_is_not_the_coordinators(local, python):
+def test_the_coordinator_does_not_use_the_port_of_the_store(local, python):
     done = run(local, python, "jax_arguments.py", *TWO_BY_TWO,
                arguments=["address=$MASTER_ADDR:$MASTER_PORT", "num_processes=$WORLD_SIZE", "process_id=$RANK"])
     assert done.code == 0 and ranks_of(done) == world_of(4), done
@@ -178,7 +178,7 @@ def test_the_stores_port_is_not_the_coordinators(local, python):
 
 
 def test_another_rank_than_the_jobs_is_noted(local, python):
-    """Each rank a world of its own: JAX is content, and one line says what is odd."""
+    """JAX accepts that each rank is a separate world. One line reports it."""
     done = run(local, python, "jax_arguments.py", "--fake-hosts", "2",
                arguments=["address=127.0.0.1:4${RANK}711", "num_processes=1", "process_id=0"])
     assert done.code == 0, done
@@ -207,7 +207,7 @@ def test_the_jax_service_serves_each_attempt(local, python):
     assert done.out.count(b"attempt 1: sum 3.0") == 2, done
 
 
-def test_the_death_of_the_service_ends_the_job(local):
+def test_the_job_ends_when_the_service_is_killed(local):
     with local.start("--fake-hosts", "2", "--app", "jax-service", "--python", python_of("jax"),
                      script(local, "jax_waits.py")) as job:
         job.wait_for("up \\d", 60, count=2)
@@ -219,7 +219,7 @@ def test_the_death_of_the_service_ends_the_job(local):
 
 
 def test_a_service_that_cannot_start_reports_why(local):
-    """Debian's interpreter has no jaxlib."""
+    """jaxlib is not installed for Debian's Python."""
     done = local.run("--app", "jax-service", "--python", "/usr/bin/python3", "-m", "timeit", "-n1",
                      "-r1", "import time; time.sleep(30)", limit=60)
     assert "IVY-R016" in done.err_text and "/usr/bin/python3 has no jaxlib" in done.err_text, done
@@ -233,7 +233,7 @@ def test_an_invalid_app_is_rejected(local):
     assert local.run("--app", "no-such-app", "true").code == 2
 
 
-def test_no_service_of_jax_for_another_program(local):
+def test_other_programs_get_no_service_of_jax(local):
     done = local.run("-B", "jax", "--on-failure", "replace", "-n", "1", "echo", "fine")
     assert done.code == 0 and done.out == b"fine\n", done
 
@@ -241,7 +241,7 @@ def test_no_service_of_jax_for_another_program(local):
 @pytest.mark.parametrize("flags", [("--app", "jax-service"), ("-B", "jax")], ids=["asked for", "by itself"])
 def test_rank_0_reconnects(local, flags):
     if b"--on-failure" not in local.run("--help").out:
-        pytest.skip("this ivyrun starts no rank again alone")
+        pytest.skip("this ivyrun has no --on-failure")
     done = run(local, python_of("jax"), "jax_rejoins.py", "--fake-hosts", "3", *flags, "--on-failure", "replace")
     assert done.code == 0 and done.out.count(b"of 3: back 1") == 3, done
 
@@ -278,7 +278,7 @@ def test_in_a_slurm_job(hosts, python_on_hosts):
 
 
 def test_separate_jax_worlds_are_reported_once(local, python):
-    """Unless it is meant: another way to the other ranks is imported, or initialize() is called."""
+    """There is no report if the script imports another library to reach the other ranks, or calls initialize()."""
     for first, count in (("", 1), ("import ivycomm", 0), ("jax.distributed.initialize()", 0)):
         path = local.file("alone.py", f"import jax\n{first}\nprint('counts', jax.device_count())\n")
         done = local.run("-n", "2", "--python", python, path, limit=60)

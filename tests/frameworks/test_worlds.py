@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frameworks that find their world by variables: TensorFlow, MLX, LightGBM, XGBoost, Horovod (also a stand-in), and
-what is said where one would be alone."""
+"""Frameworks that find their world by variables: TensorFlow, MLX, LightGBM, XGBoost, Horovod (also a stand-in). Also the
+messages if each process would be a separate world."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def test_horovods_rendezvous(local):
 
 @pytest.mark.long
 def test_horovod(local):
-    """The real one, built by `scripts/setup apps`."""
+    """The real Horovod, built by `scripts/setup apps`."""
     done = run(local, python_of("horovod"), script(local, "horovod_train.py"), "-B", "horovod", *TWO_BY_TWO)
     ends = sorted(re.findall(r"rank (\d) of 4 local (\d) of 2 model (\S+) sum 10", done.out.decode()))
     assert done.code == 0 and [end[:2] for end in ends] == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")], done
@@ -48,28 +48,28 @@ def test_horovod(local):
 @pytest.mark.long
 def test_tensorflow(local):
     done = run(local, python_of("tensorflow"), example("tf_workers.py"), "-B", "tensorflow", "--fake-hosts", "2")
-    # Each worker's rows hold its number, so the gradients' sum is (1 + 2) / 2 each time: 1 - 0.1 x 1.5 x 2.
+    # Each worker's rows contain its number, so the mean gradient is (1 + 2) / 2 in each step: 1 - 0.1 x 1.5 x 2.
     ends = re.findall(r"replicas 2 losses (\[.*\]) weight (\S+)", done.out.decode())
     assert done.code == 0 and len(ends) == 2 and ends[0] == ends[1], done
 
 
 @pytest.mark.long
 def test_parameter_servers_of_tensorflow(local):
-    """They and the workers wait for ever: the chief's end is the job's."""
+    """The servers and the workers never exit. The job ends when the chief exits."""
     done = run(local, python_of("tensorflow"), example("tf_parameter_servers.py"), "--app", "tf-ps", "--fake-hosts", "2")
     assert done.code == 0 and b"workers 2 steps 10 weight 45.0" in done.out, done
 
 
 @pytest.mark.long
 def test_paddle(local):
-    # Its store writes http.log into the directory that it runs in.
+    # Paddle's store writes http.log into the working directory.
     done = run(local, python_of("paddle"), script(local, "paddle_sum.py"), "-B", "paddle", "--wdir", local.directory,
                *TWO_BY_TWO)
     assert done.code == 0 and done.out.count(b"of 4 sum 10.0") == 4, done
 
 
 def test_cupyxs_store(local):
-    """A stand-in for its NCCLBackend, which cannot be had without a GPU."""
+    """Uses a stand-in for cupyx's NCCLBackend, which needs a GPU."""
     done = run(local, PYTHON, script(local, "cupyx_client.py"), *TWO_BY_TWO)
     assert done.code == 0 and done.out.count(b"of 4 has what rank 0 gave") == 4, done
 
@@ -106,7 +106,7 @@ def test_tasks_of_tensorflow(local):
     assert wrong.code == 2 and b"--tf-roles needs -B tensorflow" in wrong.err, wrong
 
 
-# Packages in the place of the real ones, whose functions are those that the hook looks at.
+# Packages that replace the real ones, with the functions that the import hook checks.
 STAND_INS = {
     "distributed": ("class Client:\n    def __init__(self):\n        self.cluster = object()\n", "client",
                     "from distributed.client import Client; Client()", b"--app dask"),
@@ -128,7 +128,7 @@ def test_a_process_without_a_world_gets_an_explanation(local, name):
     assert b"IVY-P036" not in local.run("-n", "1", "--python", PYTHON, path).err
 
 
-# ---- torch: what is said when its ranks are not one world ----------------------------------------
+# ---- torch: messages if its ranks are not one world -----------------------------------------------
 
 @pytest.fixture
 def torch():
@@ -162,7 +162,7 @@ def test_a_rank_passed_to_torch_that_differs_is_noted(local, torch):
 
 @pytest.mark.long
 def test_torch_and_mpi4py_that_disagree_are_named(local, torch):
-    """An mpirun in a worker: its ranks are mpi4py's, and torch has the worker's variables."""
+    """A worker starts mpirun. mpi4py gets mpirun's ranks, and torch the worker's variables."""
     theirs = "/usr/lib/python3/dist-packages/mpi4py"
     if not os.path.isdir(theirs) or shutil.which("mpiexec.openmpi") is None:
         pytest.skip("python3-mpi4py or mpiexec.openmpi is not installed")

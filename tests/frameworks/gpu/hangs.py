@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ivyrun says of collectives of torch and of ivycomm that hang on a GPU. Wants a torch that sees one GPU; one is enough:
+"""ivyrun's reports about collectives of torch and ivycomm that hang on a GPU. Needs a torch that can use a GPU:
 
     python3 tests/frameworks/gpu/hangs.py [CASE...]
 
     gloo        two ranks share the GPU, and one does not enter an all_reduce of CUDA tensors
-    nccl        one rank, whose all_reduce waits behind a kernel that runs for long
+    nccl        one rank, whose all_reduce waits for a kernel that runs for a long time
     ivycomm     two ranks share the GPU, and one does not enter an all_reduce of ivycomm
-    nccl-pair   two ranks share the GPU as if on hosts of their own, and one does not enter
-    nccl-alone  the same by calls of NCCL alone, without torch and ivycomm: what our profiler plug-in tells
+    nccl-pair   two ranks share the GPU as if on separate hosts, and one does not enter
+    nccl-alone  the same with direct calls of NCCL, without torch and ivycomm: reports of ivyrun's profiler plug-in
 
-Each case prints what `ivyctl why` and torch's worker server say, and whether the expected sentence is among it. The
-exit code is the number of cases that failed. It uses build/bin/ivyrun, or IVYRUN where that is set.
+Each case prints the output of `ivyctl why` and of torch's worker server, and whether it contains the expected sentence.
+The exit code is the number of failed cases. It uses build/bin/ivyrun, or IVYRUN if that is set.
 """
 import ctypes
 import glob
@@ -26,19 +26,19 @@ IVYRUN = os.environ.get("IVYRUN", os.path.join(REPOSITORY, "build/bin/ivyrun"))
 ABSENT = (r'rank 1 did not enter all_reduce #4 of "default_pg" \(last entered .*#3.*\); rank 0 waits in it '
           r"\(\[\[1000\]\] Float")
 CASES = {"gloo": (2, ABSENT), "nccl": (1, r'rank 0 is in all_reduce #4 of "default_pg" \(\[\[1000\]\] Float'),
-         # Numbered among the operations on devices for which the ranks did not meet.
+         # The number counts only operations on devices.
          "ivycomm": (2, r'rank 1 did not enter all_reduce #3 of "world \(devices\)" \(last entered all_reduce #2\); '
                         r"rank 0 waits in it \(1000 f32, sum\)"),
          "nccl-pair": (2, ABSENT),
          "nccl-alone": (2, r"rank 1 did not enter all_reduce #\d+ of NCCL communicator .*\(last entered all_reduce #\d+ .*\); "
                            r"rank 0 waits in it \(1000 f32\)")}
 BACKENDS = ("gloo", "nccl", "nccl2", "nccl-lazy")
-# At the clock of a fast GPU some 20 s; it is longer on others.
+# About 20 s on a fast GPU, longer on others.
 KERNEL_CYCLES = 40_000_000_000
 
 
 def ask(path, question):
-    """torch's worker server, as ivyrun's supervisor asks it."""
+    """Queries torch's worker server like ivyrun's supervisor does."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(5)
         connection.connect(path)
@@ -52,7 +52,7 @@ def ask(path, question):
 
 
 def say_what_the_server_knows():
-    """Which backends' records hold what: the name by which a backend is asked for is torch's affair."""
+    """Prints the records of each backend's name. The names differ between versions of torch."""
     folder = os.path.dirname(os.environ["IVY_TOKEN_FILE"])
     for path in glob.glob(f"{folder}/stack-*.{os.getpid()}.torch"):
         questions = [f"fr_trace_json?backend={backend}" for backend in BACKENDS]
@@ -64,7 +64,7 @@ def say_what_the_server_knows():
 
 
 def share_the_gpu():
-    """Ranks that share a GPU are hosts of their own for NCCL, whatever its version."""
+    """Makes NCCL treat ranks that share a GPU as separate hosts, in all of its versions."""
     os.environ.update(NCCL_HOSTID="rank" + os.environ["IVY_RANK"], NCCL_IB_DISABLE="1", NCCL_MAX_CTAS="2")
 
 
@@ -73,13 +73,13 @@ class UniqueId(ctypes.Structure):
 
 
 def find_nccl():
-    """The library that NCCL's users load: what test_gpu names, else pip's."""
+    """Returns NCCL's library: IVY_NCCL_LIB (set by test_gpu), or else pip's."""
     import nvidia.nccl
     return os.environ.get("IVY_NCCL_LIB") or glob.glob(os.path.join(nvidia.nccl.__path__[0], "lib", "libnccl.so.*"))[0]
 
 
 def agree_on_id(nccl, rank):
-    """Through a file, since nothing but NCCL takes part."""
+    """Passes NCCL's unique id through a file, because the ranks have no other connection."""
     own, path = UniqueId(), os.path.join(os.path.dirname(os.environ["IVY_TOKEN_FILE"]), "nccl-id")
     if rank == 0:
         assert nccl.ncclGetUniqueId(ctypes.byref(own)) == 0
@@ -159,7 +159,7 @@ def hang(case):
 
 def run(case):
     ranks, expected = CASES[case]
-    name = f"hang-{case}-{os.getpid()}"  # Other jobs may run beside it.
+    name = f"hang-{case}-{os.getpid()}"  # Other jobs may run at the same time.
     job = subprocess.Popen([IVYRUN, "--name", name, "-n", str(ranks), sys.executable, __file__, "--worker", case],
                            stdout=subprocess.PIPE, text=True)
     try:

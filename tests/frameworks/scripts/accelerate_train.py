@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accelerate as its quick tour has it: prepare(), backward(), gather()."""
+"""accelerate as in its quick tour: prepare(), backward(), gather()."""
 import torch
 from accelerate import Accelerator
 

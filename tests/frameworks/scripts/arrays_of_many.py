@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""arrays_of_many.py FRAMEWORK[,FRAMEWORK...]: rank i has arrays of the i-th framework, of the last one from there on.
+"""arrays_of_many.py FRAMEWORK[,FRAMEWORK...]: rank i uses arrays of the i-th framework; further ranks use the last one.
 
-Every operation gives arrays of the rank's own framework, whatever the others have. "all equal" is said at the end.
+Every operation returns arrays of the rank's own framework, whatever the others use. Prints "all equal" at the end.
 """
 
 import os
@@ -47,7 +47,7 @@ class Torch:
         return self.torch.tensor(values).to(getattr(self.torch, dtype))
 
     def listed(self, x):
-        x = self.torch.as_tensor(x)  # Of scatter, where this rank has given nothing, it may be another's.
+        x = self.torch.as_tensor(x)  # The result of scatter, for which this rank passed no array, may be of another framework.
         return (x.real if x.is_complex() else x.to(self.torch.float32)).tolist()
 
 
@@ -64,7 +64,7 @@ class TensorFlow(Numpy):
 
 
 class Mlx(Numpy):
-    cannot = ("float64", "float8_e4m3fn", "float8_e5m2")  # MLX has no such types on every device.
+    cannot = ("float64", "float8_e4m3fn", "float8_e5m2")  # MLX does not support these types on every device.
 
     def made(self, values, dtype):
         import mlx.core
@@ -108,7 +108,7 @@ FRAMEWORKS = {"numpy": Numpy, "torch": Torch, "jax": Jax, "tensorflow": TensorFl
 
 
 def operations(x, r, n):
-    """{name: (result, values)} of x = [[0, 1], [1, 0]] on every rank."""
+    """Returns {name: (result, values)} for x = [[0, 1], [1, 0]] on every rank."""
     grid = [[0, 1], [1, 0]]
     return {
         "all_reduce": (ic.all_reduce(x, "max"), grid),
@@ -161,7 +161,7 @@ def refused(call, kind, *words):
 
 
 def in_place(framework, r, n):
-    """All ranks take part, each as its framework lets it."""
+    """In-place operations. All ranks take part, each as far as its framework supports them."""
     x = framework.made([1, 2, 3], "float32")
     if framework.name in ("jax", "tensorflow", "mlx"):
         refused(lambda: ic.all_reduce_(x), TypeError, "is read-only", "trailing underscore")
@@ -178,14 +178,14 @@ def in_place(framework, r, n):
         total = ic.all_reduce(x, async_op=True).wait(30)
     assert framework.listed(total) == [n, 2 * n, 3 * n]
     if framework.name in ("jax", "mlx"):
-        ic.all_reduce(x)  # The others write.
+        ic.all_reduce(x)  # Matches the other ranks' all_reduce_().
         return
     assert ic.all_reduce_(x) is x
     assert framework.listed(x.value() if framework.name == "tensorflow" else x) == [n, 2 * n, 3 * n]
 
 
 def mismatched(framework, r, n):
-    """Every rank is told; each of these breaks its group."""
+    """Mismatches are reported on every rank. Each of them breaks its group."""
     groups = [ic.new_group(range(n)) for _ in range(2)]
     wrong = [framework.made([1] * (1 + r), "float32"), framework.made([1], "float32" if r else "int32")]
     for group, x in zip(groups, wrong):
@@ -198,7 +198,7 @@ def mismatched(framework, r, n):
 
 
 def own_refusals(framework, r, n):
-    """What only this framework has, refused before anything is sent."""
+    """Arrays specific to this framework that are rejected before anything is sent."""
     if framework.name == "jax":
         import jax
         import jax.numpy as jnp
@@ -225,7 +225,7 @@ def own_refusals(framework, r, n):
         refused(lambda: ic.all_reduce(tensorflow.sparse.from_dense(x)), TypeError, "to_dense")
         refused(lambda: ic.all_reduce(tensorflow.ragged.constant([[1.0], [1.0, 2.0]])), TypeError, "to_tensor")
         refused(lambda: ic.all_reduce(tensorflow.constant(["text"])), TypeError, "string")
-        # Results that begin inside a block are copied: TensorFlow wants memory that is aligned.
+        # Results that start inside a block are copied, because TensorFlow needs aligned memory.
         assert framework.listed(ic.all_gather_list(tensorflow.ones(3), group=alone)[0]) == [1, 1, 1]
     elif framework.name == "paddle":
         import paddle

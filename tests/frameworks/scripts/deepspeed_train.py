@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's getting-started, on processors: the optimizer's state is divided among the ranks (ZeRO 1)."""
+"""DeepSpeed's getting-started, on CPUs: the optimizer's state is divided among the ranks (ZeRO 1)."""
 import deepspeed
 import torch
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpu_driver_worker.py SCENARIO: what happens to a real GPU, by CUDA's driver alone.
+"""gpu_driver_worker.py SCENARIO: events on a real GPU, caused with CUDA's driver API only.
 
-    fault         a kernel of rank 0 writes to an address that is nobody's
-    hold SECONDS  4 GiB of the GPU's memory are in use for so long, by a process that is no worker
-    fail FILE     the first attempt ends with exit code 3 once FILE is there
+    fault         a kernel of rank 0 writes to an unmapped address
+    hold SECONDS  a process that is not a worker uses 4 GiB of the GPU's memory for so long
+    fail FILE     the first attempt exits with 3 when FILE exists
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import time
 
 from ivycomm.compat.cuda_driver import Primary, driver
 
-# The address 16 is in the page that no program has.
+# Address 16 is in the page that is never mapped.
 FAULTY = b"""
 .version 7.0
 .target sm_52
@@ -30,7 +30,7 @@ FAULTY = b"""
 
 
 def fault():
-    time.sleep(2)  # ivy-probe has taken its first reading of the devices by then.
+    time.sleep(2)  # By then ivy-probe has taken its first reading of the devices.
     if os.environ["RANK"] != "0":
         time.sleep(60)
     module, kernel = ctypes.c_void_p(), ctypes.c_void_p()

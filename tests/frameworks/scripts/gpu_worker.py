@@ -7,7 +7,7 @@ import sys
 import time
 
 if int(os.environ["WORLD_SIZE"]) > 1:
-    # As if the ranks were on hosts of their own: NCCL lets them share a GPU then.
+    # Makes NCCL treat the ranks as separate hosts, so that they may share a GPU.
     os.environ["NCCL_HOSTID"] = "rank" + os.environ["RANK"]
     os.environ["NCCL_IB_DISABLE"] = "1"
     os.environ["NCCL_MAX_CTAS"] = "2"
@@ -28,7 +28,7 @@ def figure(text):
 
 
 def arrays():
-    """Every operation on tensors of the GPU, of several types; nothing waits for the processor."""
+    """Every operation on tensors of several types on the GPU, without synchronizing with the host."""
     ic.init()
     total, first = SIZE * (SIZE + 1) / 2, torch.arange(5, device=GPU)
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
@@ -51,7 +51,7 @@ def arrays():
 
 
 def messages():
-    """Messages between GPUs, of ivycomm and of c10d."""
+    """Messages between GPUs with ivycomm and c10d."""
     ic.init()
     after, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
     x, y = torch.full((1000,), float(RANK), device=GPU), torch.empty(1000, device=GPU)
@@ -72,7 +72,7 @@ def messages():
     dist.init_process_group("ivy")
     dist.all_reduce(x.clone())
     y.zero_()
-    if SIZE > 1:  # One after the other: torch does not group the messages of a backend of Python's.
+    if SIZE > 1:  # One after the other, because torch does not batch messages of a backend written in Python.
         for is_send in (RANK == 0, RANK != 0):
             if is_send:
                 dist.send(x, after)
@@ -83,7 +83,7 @@ def messages():
 
 
 def works():
-    """Asynchronous operations: the stream waits, the processor does not."""
+    """Asynchronous operations: the stream waits, the host does not."""
     ic.init()
     a, b = torch.randn(4096, 4096, device=GPU), torch.randn(4096, 4096, device=GPU)
     ic.all_reduce_(torch.ones(1, device=GPU))
@@ -156,7 +156,7 @@ def _is_refused(group, pattern, x):
         assert time.monotonic() - began < 30, error
         print(f"rank {RANK}: {type(error).__name__} after {time.monotonic() - began:.1f} s: {error}", flush=True)
     else:
-        raise AssertionError(f"all_reduce of {x.numel()} elements went well")
+        raise AssertionError(f"all_reduce of {x.numel()} elements succeeded")
 
 
 def mistakes():
@@ -174,7 +174,7 @@ def mistakes():
     ic.all_reduce_(x, group=groups[3])
     torch.cuda.synchronize()
     if RANK == 0:
-        recorded = torch.cuda.CUDAGraph()  # Not replayed.
+        recorded = torch.cuda.CUDAGraph()  # The graph is not replayed.
         with torch.cuda.graph(recorded):
             ic.all_reduce_(x, group=groups[3])
         del recorded
@@ -206,7 +206,7 @@ def _step_time(backend, steps=30):
 
 
 def ddp():
-    """DDP by backend ivy beside torch's own: the same losses, and the time of a step."""
+    """DDP with backend ivy and with torch's own backend: the losses are the same; prints the time of a step."""
     nccl, by_nccl = _step_time("nccl")
     ivy, by_ivy = _step_time("ivy")
     assert max(abs(a - b) for a, b in zip(nccl, ivy)) < 1e-5, (nccl, ivy)
@@ -215,7 +215,7 @@ def ddp():
 
 
 def c10d():
-    """c10d's calls on the GPU by backend ivy."""
+    """c10d's calls on the GPU with backend ivy."""
     dist.init_process_group("ivy")
     x = torch.full((100,), RANK + 1.0, device=GPU)
     work = dist.all_reduce(x, async_op=True)
@@ -238,8 +238,8 @@ def c10d():
 
 
 def _each(call, count=300, rounds=7):
-    """Microseconds that a call takes on the processor."""
-    # Ranks that share a GPU take turns of some milliseconds each.
+    """Returns the microseconds of host time that a call takes."""
+    # Ranks that share a GPU get time slices of some milliseconds.
     if SIZE > 1:
         count, rounds = max(1, count // 10), min(rounds, 5)
     call()
@@ -255,7 +255,7 @@ def _each(call, count=300, rounds=7):
 
 
 def _all_calls(of, x, y, whole, part):
-    """The three collectives by name, of ivycomm or of torch."""
+    """Returns the three collectives of ivycomm or torch by name."""
     if of is ic:
         return {"all_reduce": lambda: ic.all_reduce_(y), "all_gather": lambda: ic.all_gather(x),
                 "reduce_scatter": lambda: ic.reduce_scatter(whole)}
@@ -264,14 +264,14 @@ def _all_calls(of, x, y, whole, part):
 
 
 def _begin(backend, name):
-    """A process group with keys of its own in the store, which outlives it: torch's NCCL would take the id that the
-    last group left there."""
+    """Creates a process group with separate keys in the store. The store outlives the group, and torch would read the NCCL id
+    of the previous group."""
     store, rank, size = next(dist.rendezvous("env://"))
     dist.init_process_group(backend, store=dist.PrefixStore(name, store), rank=rank, world_size=size)
 
 
 def sizes():
-    """The same calls of several sizes beside torch's own."""
+    """Measures the same calls with several sizes and compares them with torch's own."""
     ic.init()
     figures = {}
     for count, times in ((2, 100), (2048, 100), (2 << 20, 20), (256 << 20, 2)):
@@ -291,7 +291,7 @@ def sizes():
 
 
 def calls():
-    """What a call costs beside torch's own, on the processor."""
+    """Measures the host time of a call and compares it with torch's own."""
     ic.init()
     dist.init_process_group("nccl")
     x = torch.ones(1024, device=GPU)
@@ -309,7 +309,7 @@ def calls():
 
 
 class OnlyDlpack:
-    """A tensor that shows itself by DLPack alone, and notes what it is asked for."""
+    """A tensor that only supports DLPack and records the calls."""
 
     asked = []
 
@@ -329,13 +329,13 @@ class OnlyDlpack:
 
 
 class Nameless(OnlyDlpack):
-    """As one whose framework makes no array of another's."""
+    """A tensor whose framework cannot import arrays of another framework."""
 
     from_dlpack = None
 
 
 def dlpack_arrays():
-    """Arrays of the GPU of which DLPack is all that is known: values, streams, memory that is given back."""
+    """GPU arrays that only support DLPack: values, streams, and released memory."""
     ic.init()
     total = SIZE * (SIZE + 1) / 2
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int64):
@@ -345,7 +345,7 @@ def dlpack_arrays():
     assert all(options["stream"] == 1 for options in OnlyDlpack.asked), OnlyDlpack.asked
     late = torch.zeros(1 << 20, device=GPU)
     torch.cuda.synchronize()
-    with torch.cuda.stream(torch.cuda.Stream()):  # What is still being computed there is waited for.
+    with torch.cuda.stream(torch.cuda.Stream()):  # The operation waits for pending work on that stream.
         torch.cuda._sleep(200_000_000)
         late += RANK + 1
         y = ic.all_reduce(OnlyDlpack(late))
@@ -373,11 +373,11 @@ def _dlpack_refusals():
         except error as refused:
             assert words in str(refused), refused
         else:
-            raise AssertionError(f"{x} is taken")
+            raise AssertionError(f"{x} was accepted")
 
 
 def _dlpack_in_place():
-    """Only where the framework says that the memory may be written, which version 1 of the protocol can."""
+    """In-place operations are only allowed if the framework declares the memory writable, as version 1 of DLPack can."""
     x = torch.ones(6, device=GPU)
     try:
         can_say = "versioned" in repr(x.__dlpack__(max_version=(1, 0)))
@@ -391,7 +391,7 @@ def _dlpack_in_place():
 
 
 def _dlpack_memory():
-    """Inputs are given back when the operation is done, results with the last tensor that uses them."""
+    """Inputs are released when the operation is done, results with the last tensor that uses them."""
     before = torch.cuda.memory_allocated()
     kept = [ic.all_reduce(OnlyDlpack(torch.full((1 << 22,), float(index), device=GPU))).tensor for index in range(3)]
     assert torch.cuda.memory_allocated() == before, torch.cuda.memory_summary()
@@ -400,11 +400,11 @@ def _dlpack_memory():
     ic.all_reduce(OnlyDlpack(torch.ones(1, device=GPU)))
     torch.cuda.synchronize()
     free = torch.cuda.mem_get_info()[0]
-    for _ in range(8):  # Of 64 MiB each.
+    for _ in range(8):  # Each array has 64 MiB.
         ic.all_reduce(OnlyDlpack(torch.ones(1 << 24, device=GPU)))
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    if SIZE == 1:  # Else the other ranks take and give as well.
+    if SIZE == 1:  # Otherwise the other ranks also allocate and free memory.
         assert torch.cuda.mem_get_info()[0] > free - (200 << 20), (free, torch.cuda.mem_get_info())
 
 
@@ -419,12 +419,12 @@ def cupy_arrays():
 
 
 def cupyx_group():
-    """cupyx.distributed by the address that ivyrun gives it; ivycomm takes no part."""
+    """cupyx.distributed with the address that ivyrun sets, without ivycomm."""
     import ctypes
     import glob
 
     import nvidia.nccl
-    # CuPy looks for it by name alone.
+    # CuPy searches for the library only by its name.
     ctypes.CDLL(glob.glob(os.path.join(next(iter(nvidia.nccl.__path__)), "lib", "libnccl.so.*"))[0], ctypes.RTLD_GLOBAL)
     import cupy
     from cupyx import distributed

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for Horovod's Gloo controller, whose build takes minutes: the same variables and the same requests of
-HTTP as its C++ store makes, in two worlds one after the other. horovod_train.py is for the real one."""
+"""A stand-in for Horovod's Gloo controller, whose build takes minutes: it uses the same variables and HTTP requests as
+Horovod's C++ store, in two worlds one after the other. horovod_train.py uses the real Horovod."""
 import http.client
 import os
 import time
@@ -19,7 +19,7 @@ def ask(method, scope, key, body=None):
 
 
 def mesh(scope, place, members, value):
-    """Every member sets its key, reads all others', and says that it has finished."""
+    """Every member sets its key, reads the keys of all others, and reports that it has finished."""
     assert ask("PUT", scope, place, value)[0] == 200
     values = []
     for other in range(members):
@@ -36,7 +36,7 @@ for world in b"first", b"second":
                  int(variable("HOROVOD_LOCAL_SIZE")), b"%d" % rank)
     cross = mesh("cross_" + variable("HOROVOD_LOCAL_RANK"), int(variable("HOROVOD_CROSS_RANK")),
                  int(variable("HOROVOD_CROSS_SIZE")), b"%d" % rank)
-    # A barrier stands for the reductions in between: whoever has finished has read everything.
+    # A barrier replaces the reductions in between: a rank that has finished has read everything.
     mesh(f"barrier_{world.decode()}", rank, size, b"")
     for scope, place in (("global", rank), ("local_" + variable("HOROVOD_HOSTNAME"), variable("HOROVOD_LOCAL_RANK")),
                          ("cross_" + variable("HOROVOD_LOCAL_RANK"), variable("HOROVOD_CROSS_RANK"))):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's own example for PyTorch, on processors: one model is trained by all ranks."""
+"""Horovod's own example for PyTorch, on CPUs: all ranks train one model."""
 import horovod.torch as hvd
 import torch
 

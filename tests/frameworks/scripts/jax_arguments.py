@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives initialize() its arguments, as scripts do that were written for another launcher: KEY=VALUE..."""
+"""Passes KEY=VALUE... to initialize(), like scripts that were written for another launcher."""
 import os
 import sys
 

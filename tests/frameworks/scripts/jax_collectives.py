@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ivycomm.jax on every rank of a job: each call's values and derivatives are compared with those of a world that one
-process pretends, and what is in one program is carried out in its order. Prints `right` once for each part."""
+"""ivycomm.jax on every rank of a job: each call's values and derivatives are compared with those of a world that is
+simulated in one process, and the calls of a program run in its order. Prints `right` once for each part."""
 
 import functools
 import sys
@@ -27,7 +27,7 @@ def parts(x):
     return x.reshape(size, -1, *x.shape[1:])
 
 
-# Each call, and what it makes of [x of rank 0, x of rank 1, ...].
+# Each call, and its result for [x of rank 0, x of rank 1, ...].
 last, around = size - 1, [(each + 1) % size for each in range(size)]
 CALLS = {
     "sum": (icj.all_reduce, lambda xs: jnp.stack([xs.sum(0)] * size)),
@@ -72,7 +72,7 @@ def loss_of_all(model, xs):
     return sum(weighed(ys[each], each) for each in range(size))
 
 
-# One program for all calls: most of the time goes into compiling.
+# One program for all calls, because compilation takes most of the time.
 def every(make):
     return jax.jit(lambda x: {name: make(*pair)(x) for name, pair in CALLS.items()})
 
@@ -102,7 +102,7 @@ def gradients():
     agree("identity", once, 2 * rows.sum(0))
 
 
-# Fifty calls that depend on nothing of each other: in another order on another rank they would not fit.
+# Fifty independent calls: if another rank ran them in another order, they would not match.
 def fifty(x):
     results, calls = [], list(CALLS.items())
     for turn in range(50):
@@ -118,8 +118,8 @@ def expected_of_fifty(xs):
             for turn in range(50)]
 
 
-# What each call waits for takes long on one rank and nothing on the other: a program that runs what is ready would call
-# in another order on each.
+# The input of each call takes long on one rank and no time on the other. A program that runs operations when they are
+# ready would use another order on each rank.
 def crossed(x):
     def late(x):
         return lax.fori_loop(0, 20_000, lambda _, x: jnp.sin(x) + 0.1, x) * 0 + rows[rank]
@@ -136,7 +136,7 @@ def order():
     expected = jax.jit(lambda xs: [y for _, y in expected_of_fifty(xs)])(rows)
     for turn, (mine, whole) in enumerate(zip(results, expected)):
         agree(f"call {turn}", mine, whole)
-    if rank == 0:  # No result is used: nothing is left out for that.
+    if rank == 0:  # The calls must run even though their results are not used.
         jax.jit(lambda x: [icj.send(x * each, dst=last, tag=each) for each in range(3)] and None)(rows[0])
     if rank == last:
         for each in range(3):
@@ -182,7 +182,7 @@ def training():
         agree(name, mine[name], whole[name])
 
 
-# The loss itself is a loop over all ranks: forward and backward, what is remembered and what is computed again.
+# The loss is a loop over all ranks: forward and backward, with stored and recomputed values.
 def through_loops():
     def run(x, reduce):
         @jax.checkpoint

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kind of collective that XLA has for the CPU."""
+"""Every kind of collective that XLA supports on the CPU."""
 
 from functools import partial
 
@@ -11,18 +11,18 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 try:
     from jax import shard_map
-except ImportError:  # Older JAX, whose checks do not know every collective.
+except ImportError:  # Older JAX, whose checks do not support every collective.
     from jax.experimental import shard_map as older
     shard_map = partial(older.shard_map, check_rep=False)
 
 jax.distributed.initialize()
 rank, size = jax.process_index(), jax.process_count()
 line = Mesh(jax.devices(), "i")
-square = Mesh(np.array(jax.devices()).reshape(-1, 2), ("j", "i"))  # Of each two ranks a communicator is made.
+square = Mesh(np.array(jax.devices()).reshape(-1, 2), ("j", "i"))  # A communicator is made for each pair of ranks.
 
 
 def over_ranks(function, own, mesh=line):
-    """What this rank gets when each gives its own."""
+    """Returns this rank's result if each rank passes its own value."""
     parts = PartitionSpec(mesh.axis_names)
     whole = jax.make_array_from_process_local_data(NamedSharding(mesh, parts), np.asarray(own[None]))
     run = jax.jit(shard_map(lambda x: function(x[0])[None], mesh=mesh, in_specs=parts, out_specs=parts))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two ranks see of ivycomm.jax's calls that fail: in compiled programs, outside them, and at Ctrl-C."""
+"""Errors of ivycomm.jax's calls on two ranks: in compiled programs, outside of them, and at Ctrl-C."""
 
 import os
 import signal

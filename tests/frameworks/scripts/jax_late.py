@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that are named on the command line never initialize JAX."""
+"""The ranks on the command line never initialize JAX."""
 import os
 import sys
 import time

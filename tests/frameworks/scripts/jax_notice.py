@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks at every step whether a preemption notice has come, and ends with it, as JAX's page has it."""
+"""Checks at every step for a preemption notice and exits after one, as in JAX's documentation."""
 import time
 
 import jax

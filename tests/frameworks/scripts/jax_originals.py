@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The originals' calls on JAX's arrays beside JAX itself: pmap beside jax.vmap, calls with buffers that never change, rank
+"""The originals' calls on JAX's arrays compared with JAX itself: pmap with jax.vmap, calls with immutable buffers, and rank
 0's array as pencils. Prints "NAME: right" for each part."""
 
 import ivycomm as ic
@@ -19,7 +19,7 @@ def close(got, wanted):
 
 
 def pmap_beside_vmap(rank, size):
-    """Several positions a rank, an uneven number of them, other axes, trees, an argument that is not divided."""
+    """Several and uneven numbers of positions for each rank, other axes, trees, and an argument that is not divided."""
     key = jax.random.PRNGKey(0)
     length = 3 * size + 1
     rows, columns = jax.random.normal(key, (length, 4)), jax.random.normal(key, (4, length))
@@ -59,7 +59,7 @@ def reductions(rank, size):
 
 
 def moments_beside_one_process(rank, size):
-    """Uneven batches, one without rows, and the derivatives of the sum of all ranks' losses; traced and not."""
+    """Uneven batches, one of them empty, and the derivatives of the sum of all ranks' losses, with and without tracing."""
     lengths = [2 * each + 3 for each in range(size - 1)] + [0]
     whole = jax.random.normal(jax.random.PRNGKey(1), (sum(lengths), 6, 4)) + 3
     mine = slice(sum(lengths[:rank]), sum(lengths[:rank + 1]))
@@ -87,7 +87,7 @@ def moments_beside_one_process(rank, size):
 
 
 def calls_with_buffers(rank, size):
-    """JAX's arrays never change: a buffer says shape and type, and the result is a new array."""
+    """JAX's arrays are immutable: a buffer only sets shape and type, and the result is a new array."""
     buffer, whole = jnp.zeros(3), jnp.arange(3.0 * size)
     part = i_dist.scatter(buffer, whole if rank == 0 else None)
     assert isinstance(part, jax.Array) and np.array_equal(part, np.arange(3.0) + 3 * rank) and not buffer.any()
@@ -103,7 +103,7 @@ def calls_with_buffers(rank, size):
 
 
 def pencils(rank, size):
-    """Rank 0's array over all devices in two ways, as the mesh's axes and transposed, beside NumPy's slices."""
+    """Rank 0's array over all devices, along the mesh's axes and transposed, compared with NumPy's slices."""
     whole = np.random.default_rng(42).normal(size=(32, 16)).astype("f4")
     mesh = Mesh(np.array(jax.devices()).reshape(2, -1), ("a", "b"))
     for spec in (PartitionSpec("a", "b"), PartitionSpec("b", "a"), PartitionSpec(None, ("a", "b")), PartitionSpec()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As JAX's own multi-process page has it: initialize() without arguments, a sum over all processes."""
+"""As in JAX's documentation of multiple processes: initialize() without arguments, and a sum over all processes."""
 import jax
 import jax.numpy as jnp
 from jax.experimental import multihost_utils

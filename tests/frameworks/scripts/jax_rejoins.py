@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rank 0, where JAX's coordinator would be, dies by KILL and comes back; the others live on and hear of it."""
+"""Rank 0, the usual host of JAX's coordinator, is killed and restarted. The others continue and are notified."""
 import os
 import signal
 

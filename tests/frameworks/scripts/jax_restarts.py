@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rank 0, where JAX's coordinator is, dies in the first attempt by KILL; the second one meets again."""
+"""Rank 0, which has JAX's coordinator, is killed in the first attempt. In the second one all ranks connect again."""
 import os
 import signal
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data-parallel training as JAX's pages write it: a mesh of all devices, a batch sharded over it, jit. Knows
-nothing of its launcher."""
+"""Data-parallel training as in JAX's documentation: a mesh of all devices, a batch sharded over it, jit. Does not depend on
+the launcher."""
 import jax
 import jax.numpy as jnp
 import numpy as np

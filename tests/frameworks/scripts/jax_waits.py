@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Initializes JAX and then stays, or fails where its argument is its rank."""
+"""Initializes JAX and then waits, or fails if its argument is its rank."""
 import sys
 import time
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras 3 as its guide to distributed training has it: initialize(), a distribution, fit()."""
+"""Keras 3 as in its guide to distributed training: initialize(), a distribution, fit()."""
 import os
 
 os.environ["KERAS_BACKEND"] = "jax"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Megatron-Core's quick start: groups of two ranks that divide a model, and of those that divide the data."""
+"""Megatron-Core's quick start: groups of two ranks that share a model, and groups that share the data."""
 import torch
 from megatron.core import parallel_state
 

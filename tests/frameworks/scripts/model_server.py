@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for `vllm serve` and `sglang.launch_server`: the same words of the command line, /health and one
-answer, and no model. Headless parts wait for the end."""
+"""A stand-in for `vllm serve` and `sglang.launch_server` without a model: the same command line, /health and one response.
+Headless parts wait for the job's end."""
 import argparse
 import http.server
 import json

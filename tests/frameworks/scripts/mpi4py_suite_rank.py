@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of mpi4py's own test suite: notes in FOLDER/RANK how each test ends, whatever launcher has started it.
+"""One rank of mpi4py's own test suite under any launcher: writes the result of each test to FOLDER/RANK.
 
 mpi4py_suite_rank.py FOLDER .../mpi4py-VERSION/test/main.py [ARGUMENTS OF main.py]
 """
@@ -18,7 +18,7 @@ NOTES.write(f"world {MPI.COMM_WORLD.Get_size()}\n")
 
 
 class Noted(unittest.TextTestResult):
-    """A test that hangs has its `begin` as the last line."""
+    """Writes results. If a test hangs, its `begin` is the last line."""
 
     @staticmethod
     def note(what, test):

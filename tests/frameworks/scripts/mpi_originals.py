@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communicators of mpi4py as groups of i_dist and back, on 2 x 2 ranks; what MPI calls each reduction."""
+"""Communicators of mpi4py as groups of i_dist and back, on 2 x 2 ranks, and MPI's names of the reductions."""
 
 import numpy
 from mpi4py import MPI
@@ -18,7 +18,7 @@ def main():
     native = half.to_native_group()
     assert half.to_native_group() is native and (native == MPI.COMM_NULL) == (not half.is_member)
     assert not half.is_member or native.allreduce(r) == sum(half.ranks)
-    own = world.Split(r % 2, -r)  # In the other order.
+    own = world.Split(r % 2, -r)  # The ranks in reverse order.
     group = i_dist.Group.from_native_group(own)
     members = [each for each in range(n) if each % 2 == r % 2][::-1]
     assert list(group.ranks) == members and group.rank == own.Get_rank() and group.to_native_group() is own

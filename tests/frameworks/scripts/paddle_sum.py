@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As Paddle's guide of collective communication has it: a parallel environment, and a sum over all ranks."""
+"""As in Paddle's guide to collective communication: a parallel environment and a sum over all ranks."""
 import paddle
 import paddle.distributed as dist
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pmap of TensorFlow's tensors beside vectorized_map of the whole; says "agree" at the end."""
+"""pmap on TensorFlow's tensors compared with vectorized_map on the whole array. Prints "agree" at the end."""
 
 import ivycomm as ic
 import numpy as np
@@ -26,7 +26,7 @@ def main():
     for got, wanted in ((made["hidden"], hidden), (made["pair"][0], tf.reduce_sum(hidden, 1)),
                         (made["pair"][1], tf.transpose(columns[:2]))):
         assert tf.is_tensor(got) and np.allclose(got, wanted)
-    # What vectorized_map cannot trace is called for each position.
+    # A function that vectorized_map cannot trace is called for each position.
     uneven = i_dist.pmap(lambda row: row.numpy().sum())(rows)
     assert np.allclose(uneven, tf.reduce_sum(rows, 1))
     print(f"rank {ic.rank()}: agree")

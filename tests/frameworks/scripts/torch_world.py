@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch's process group as each script has it; torch_world.py [WHAT]: late N: rank N does not come; old: rank 1 says
-that it has another version; other: each rank is a world of its own; both: beside mpi4py."""
+"""torch's process group as in any script. torch_world.py [WHAT]: late N: rank N does not join; old: rank 1 pretends to have
+another version; other: each rank is a separate world; both: with mpi4py."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformers' Trainer on a model of some thousand parameters, made here so that nothing is fetched."""
+"""Transformers' Trainer on a model of some thousand parameters that is created here, so that nothing is downloaded."""
 import sys
 
 import torch

@@ -10,7 +10,7 @@ from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2Jo
 
 
 def unknown_fields(document, known, path=""):
-    """The fields that a model has dropped."""
+    """Returns the fields that a model has dropped."""
     if isinstance(document, dict):
         for name, value in document.items():
             place = f"{path}.{name}" if path else name
