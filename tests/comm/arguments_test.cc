@@ -330,7 +330,7 @@ TEST(ArgumentsTest, RejectsAMessageStructureWithoutItsSize) {
   }
 }
 
-TEST(ArgumentsTest, EmptyBuffersMayBeNull) {
+TEST(ArgumentsTest, AllowsNullForEmptyBuffers) {
   expect_ok(run_world(one_host(2), [](int) {
     const World world(seconds(20));
     ASSERT_TRUE(world);

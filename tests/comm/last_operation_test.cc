@@ -153,7 +153,7 @@ int in_group(const Mismatch& mismatch, ivy_comm* group) {
 }
 
 // Freeing a group does not wait, so only the last rank to free it is certain to get the error.
-TEST_P(LastOperationTest, OfAGroupIsReportedToAtLeastOneRank) {
+TEST_P(LastOperationTest, ReportsAMismatchInAGroupToAtLeastOneRank) {
   for (const Mismatch& mismatch : mismatches()) {
     for (const bool by_finalize : {false, true}) {
       SCOPED_TRACE(std::string(mismatch.name) + (by_finalize ? ", finalize" : ""));
@@ -193,7 +193,7 @@ TEST_P(LastOperationTest, OfAGroupIsReportedToAtLeastOneRank) {
 }
 
 // One rank keeps the group to the end: the others free it immediately, without an error.
-TEST_P(LastOperationTest, OfAGroupBlocksNoRank) {
+TEST_P(LastOperationTest, FreeingAGroupBlocksNoRank) {
   Shared<std::atomic<int>> freed;
   expect_ok(run_world(GetParam(), [&](int rank) {
     const World world;

@@ -106,7 +106,7 @@ Variables ivyrun_variables() {
           {"IVY_TOKEN_FILE", "/t"}, {"IVY_GENERATION", "2"}, {"IVY_CONTROL", "/c"}};
 }
 
-TEST(IdentityTest, AnEmptyEnvironmentIsAWorldOfOne) {
+TEST(IdentityTest, MakesAWorldOfOneFromAnEmptyEnvironment) {
   const Result<Identity> identity = identify_in({});
   ASSERT_TRUE(identity.ok());
   EXPECT_EQ(identity->bootstrap, Bootstrap::kSingle);

@@ -109,7 +109,7 @@ TEST(Completions, CompletesVerbsJobsAndFlags) {
   EXPECT_EQ(completions(ctl, {"nothing", "b"}, jobs), "");
 }
 
-TEST(CommandPage, FormsOfAPage) {
+TEST(CommandPage, GeneratesMarkdownAndCompletionScripts) {
   for (const char* form : {"markdown", "bash", "zsh", "fish"})
     EXPECT_NE(generated_page(page(), form)->find(form[0] == 'm' ? "--kind" : "tool_x"),
               std::string::npos)

@@ -318,7 +318,7 @@ TEST_F(BadInputTest, ClosesTorchConnectionsBeyondALimit) {
   }
 }
 
-TEST_F(BadInputTest, NumbersMustBeNumbers) {
+TEST_F(BadInputTest, RejectsAddsToInvalidNumbers) {
   ServerThread server;
   HealthyClient healthy_client(server);
   const auto client = server.client();

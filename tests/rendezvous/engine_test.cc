@@ -38,7 +38,7 @@ TEST(EngineTest, SetsAndGetsBytes) {
        {Get{"", {}}, "=empty key"}});
 }
 
-TEST(EngineTest, SetOnceRejectsAnotherValueOnly) {
+TEST(EngineTest, SetOnceRejectsOnlyAnotherValue) {
   run({{Set{"a", "1", true}, "done"},
        {Set{"a", "1", true}, "done"},
        {Set{"a", "2", true}, "!6"},

@@ -15,7 +15,7 @@ using test::EngineScript;
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
-TEST(ExplanationTest, NamesKeysWaitersAndTheSilent) {
+TEST(ExplanationTest, NamesKeysWaitersAndSilentClients) {
   EngineScript script;
   const ClientId first = script.join(0);
   const ClientId second = script.join(1);

@@ -321,7 +321,7 @@ TEST_F(StoreServerTest, CountsOnlyChangesAsProgress) {
   EXPECT_GT(progress(), before);
 }
 
-TEST_F(StoreServerTest, OnlyTheJobsHostsMaySpeakTorch) {
+TEST_F(StoreServerTest, AcceptsTorchOnlyFromTheJobsHosts) {
   ifaddrs* all = nullptr;
   ASSERT_EQ(getifaddrs(&all), 0);
   std::string address;
@@ -425,7 +425,7 @@ TEST(TorchBytesTest, SufficeForEveryRank) {
   EXPECT_LE(server_limits(~std::size_t{0}).torch_bytes, std::size_t{8} << 30);
 }
 
-TEST_F(StoreServerTest, OnlyTheJobsUserMaySpeakTorch) {
+TEST_F(StoreServerTest, AcceptsTorchOnlyFromTheJobsUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can pass for another user";
   ServerThread server({}, {}, 0, "::");
   constexpr uid_t kNobody = 65534;
@@ -495,7 +495,7 @@ TEST(PeerOwnersTest, FindsTheUserOfALocalSocket) {
 }
 
 // Simulates a kernel without tcp_diag, which lists neither end.
-TEST(PeerOwnersTest, SaysWhyAnUnlistedConnectionHasNoOwner) {
+TEST(PeerOwnersTest, ExplainsWhyAnUnlistedConnectionHasNoOwner) {
   const int udp = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_in loopback{};
   loopback.sin_family = AF_INET;
