@@ -9,17 +9,19 @@
     scripts/house.py --check         fails if files, folders or Python modules depend on each other in a cycle, or if two
                                      sources of a folder define the same name in their unnamed namespaces
 
-A module is a header with its source; including either one counts as a use. Tests are excluded. universal-ctags
-(scripts/setup test) finds classes and functions; it does not count lambdas.
+A module is a header with its source; including either one counts as a use. Tests are excluded, except in
+one row about comments. universal-ctags (scripts/setup test) finds classes and functions; it does not count lambdas.
 """
 
 import ast
 import collections
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 
 import style_rules
@@ -32,6 +34,7 @@ NOT_PRODUCT = re.compile(r"(^|/)(tests?|testing|benchmarks?|bench|perf|examples?
                          r"(_test|_perftest|_test_util|/test)\.\w+$")
 TO_A_TOOL = re.compile(r"NOLINT|clang-format (off|on)$")  # Directives for tools do not count as comments.
 RELATIVE_CLAUSE = re.compile(r"(What|Whatever|Where|Which|Who|Whom|Whose|Whoever|Those|The one that)\b")
+CLAUSES = "comments with a sentence that opens with a relative clause"  # A row of the table.
 
 
 def tracked(pattern):
@@ -326,9 +329,38 @@ def comment_figures(files):
         figures[kind + "_comment"] += taken
         figures[kind + "_lines"] += filled
         figures["comments"] += len(blocks)
-        # Check every sentence, because rewrites tend to improve only the first one.
-        figures["clauses"] += sum(1 for text in blocks if any(map(RELATIVE_CLAUSE.match, re.split(r"[.:;?!] +", text))))
+        figures["clauses"] += sum(map(opens_with_a_clause, blocks))
     return figures
+
+
+def opens_with_a_clause(comment):
+    # Check every sentence, because rewrites tend to improve only the first one.
+    return any(map(RELATIVE_CLAUSE.match, re.split(r"[.:;?!] +", comment)))
+
+
+def python_comments_of(path):
+    """Returns the comments (consecutive comment lines are one) and the docstrings, each on one line."""
+    text = "\n".join(lines_of(path)) + "\n"
+    blocks, previous = [], -2
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        content, number = token.string.lstrip("#! "), token.start[0]
+        if previous == number - 1:
+            blocks[-1] += " " + content
+        else:
+            blocks.append(content)
+        previous = number
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    blocks += [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, documented)]
+    kept = (" ".join(block.split()) for block in blocks)
+    return [block for block in kept if block and not re.match(r"SPDX|usr/bin/env|noqa", block)]
+
+
+def test_clauses(ending, comments_in):
+    """Returns the share of the tests' comments with a sentence that opens with a relative clause."""
+    comments = [comment for path in tracked(ending) if path.startswith("tests/") for comment in comments_in(path)]
+    return percent(sum(map(opens_with_a_clause, comments)), len(comments))
 
 
 # -- the profile
@@ -377,7 +409,7 @@ def profile(files):
         "classes by data members: 0-4 5-9 10-19 20-29 30+": histogram((one[1] for one in classes), (5, 10, 20, 30)),
         "comment lines in headers, in sources": ", ".join(
             percent(comments[kind + "_comment"], comments[kind + "_lines"]) for kind in ("header", "source")),
-        "comments with a sentence that opens with a relative clause": percent(comments["clauses"], comments["comments"]),
+        CLAUSES: percent(comments["clauses"], comments["comments"]),
     }
 
 
@@ -396,6 +428,8 @@ def print_table():
     print("| | " + " | ".join(columns) + " |\n|" + "---|" * (len(columns) + 1))
     for figure in columns["here"]:
         print(f"| {figure} | " + " | ".join(str(column.get(figure, "")) for column in columns.values()) + " |")
+    print(f"| {CLAUSES}, in tests: C++, Python | {test_clauses(r'[.](h|cc|c)$', lambda path: comments_of(path)[0])}, "
+          f"{test_clauses(r'[.]py$', python_comments_of)} |" + " |" * len(beside))
     print("| commit | | " + " | ".join(column["commit"] for column in beside.values()) + " |")
 
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker on the control socket that does what its arguments say, one after the other; "3:STEP" is
-// for rank 3 only. It prints what it sees, with CLOCK_MONOTONIC nanoseconds.
+// A worker on the control socket that performs the steps in its arguments one after the other.
+// "3:STEP" applies only to rank 3. It prints events with CLOCK_MONOTONIC nanoseconds.
 //
 //   attach            connect to IVY_CONTROL and attach as IVY_RANK
 //   leave             Leave, and wait for the answer
-//   exit:CODE         at once, without a Leave
+//   exit:CODE         exit immediately, without a Leave
 //   sleep:MS
-//   wait-dead:N       until N ranks are dead, then print them
-//   wait-left:RANK    until that rank has left
-//   wait-report:N     until there are N reports, then print them
+//   wait-dead:N       wait until N ranks are dead, then print them
+//   wait-left:RANK    wait until that rank has left
+//   wait-report:N     wait until there are N reports, then print them
 //   report:BLAMED,TEXT
 //   segment:NAME,BYTES,MEMBERS
-//   enter:NAME,SEQUENCE    begin an all_reduce of 1024 f32 and stay in it
+//   enter:NAME,SEQUENCE    start an all_reduce of 1024 f32 and stay in it
 //   finish:NAME,SEQUENCE
-//   ignore-term       SIGTERM is printed and nothing else
+//   ignore-term       on SIGTERM, only print a line
 #include <time.h>
 #include <unistd.h>
 
@@ -113,7 +113,7 @@ class Steps {
   void wait_dead(std::uint32_t count) {
     comm_status::StatusPage& page = client_->page();
     if (!client_->wait_for_event([&] { return page.deaths() >= count; }, kTimeout))
-      fail("nobody has died");
+      fail("no rank has died");
     const long long at_ns = now_ns();
     for (std::uint32_t rank = 0; rank < page.shape().world_size; ++rank) {
       const RankStatus status = page.rank(rank);
@@ -126,7 +126,7 @@ class Steps {
   void wait_left(std::uint32_t rank) {
     if (!client_->wait_for_event(
             [&] { return client_->page().rank(rank).state == RankState::kLeft; }, kTimeout))
-      fail("it has not left");
+      fail("the rank has not left");
     std::printf("has-left rank=%u\n", rank);
   }
   void wait_report(std::size_t count) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// crash SIGNAL: dies of that signal, without a core file.
+// crash SIGNAL: is killed by that signal, without a core file.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -11,5 +11,5 @@ int main(int argc, char** argv) {
   int number = atoi(argv[1]);
   signal(number, SIG_DFL);
   raise(number);
-  return 3;  // The signal was not deadly.
+  return 3;  // The signal does not kill processes.
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints its arguments and then its environment, each followed by a zero byte; an empty entry parts
-// the two.
+// Prints its arguments and then its environment, each followed by a zero byte; an empty entry
+// separates them.
 #include <stdio.h>
 
 extern char** environ;

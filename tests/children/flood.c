@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// flood BYTES [stderr]: writes that many bytes as lines of 64, each line with its number.
+// flood BYTES [stderr]: writes that many bytes in lines of 64 bytes, each with its number.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork_grandchild stay|leave: forks twice, so that a grandchild in a session of its own, which
-// ignores the polite signals, loses its parent. Prints "PARENT GRANDCHILD\n", then stays or exits
-// 0.
+// fork_grandchild stay|leave: forks twice, so that a grandchild in a separate session, which
+// ignores SIGTERM, SIGINT and SIGHUP, loses its parent. Prints "PARENT GRANDCHILD
+// ", then keeps running or exits with 0.
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork_many N: N processes that ignore SIGTERM, a parent and its children. Prints "ready\n" when
-// all live.
+// fork_many N: N processes that ignore SIGTERM, a parent and its children. Prints "ready
+// " when all are running.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

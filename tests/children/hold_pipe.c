@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hold_pipe SECONDS: exits 0 at once, but a child of it keeps the standard descriptors open.
+// hold_pipe SECONDS: exits with 0 immediately, but a child keeps the standard descriptors open.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ignores the polite signals; prints "ready\n" and stays until it is killed.
+// Ignores the signals that ask it to exit, prints "ready
+// " and runs until it is killed.
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// leave_main_thread [ignore] [grandchild]: the main thread exits, another one goes on for ever, so
-// that /proc calls a living process a zombie. "ignore": it ignores SIGTERM. "grandchild": not the
-// process itself but an orphan of it in a session of its own does so, and the process exits with 0.
-// Prints "PID\n" of the process that goes on.
+// leave_main_thread [ignore] [grandchild]: the main thread exits and another thread runs forever,
+// so that /proc shows a running process as a zombie. With "ignore" it ignores SIGTERM. With
+// "grandchild" an orphan in a separate session does this instead, and the process exits with 0.
+// Prints "PID
+// " of the process that keeps running.
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

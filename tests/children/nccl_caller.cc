@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in of NCCL as the caller of a profiler plug-in: opens the library that
-// NCCL_PROFILER_PLUGIN names and calls it as NCCL does, without a GPU.
+// A test double of NCCL as the caller of a profiler plug-in: opens the library that
+// NCCL_PROFILER_PLUGIN names and calls it like NCCL, without a GPU.
 //
-//   nccl_caller serve SOCKET          answers as a supervisor; prints all pages at every line of
-//   input nccl_caller calls COUNT           version 5: COUNT all-reduces; their cost in nanoseconds
-//   nccl_caller steps COUNT           steps of a proxy; their cost in nanoseconds
-//   nccl_caller rank COUNT ABSENT     a rank of a job: COUNT all-reduces, of which rank ABSENT
-//   leaves
-//                                     out the last; says "ready", and sleeps
+//   nccl_caller serve SOCKET        answers as a supervisor; prints all pages for each input line
+//   nccl_caller calls COUNT         version 5: COUNT all-reduces; prints their cost in nanoseconds
+//   nccl_caller steps COUNT         COUNT steps of a proxy; prints their cost in nanoseconds
+//   nccl_caller rank COUNT ABSENT   a rank of a job: COUNT all-reduces, of which rank ABSENT omits
+//                                   the last; prints "ready" and sleeps
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -31,7 +30,7 @@ int number_of(const char* name) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
-// One communicator, as NCCL has it with version 5.
+// One communicator, as in version 5 of the plug-in interface.
 class Caller {
  public:
   Caller() {
@@ -50,7 +49,7 @@ class Caller {
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
 
-  // `runs`: the device is through with it before the call returns.
+  // With `runs`, the device finishes the operation before the call returns.
   void all_reduce(bool runs) {
     void* operation = start_all_reduce();
     plugin_->stop(operation);
@@ -105,7 +104,7 @@ class Caller {
   int mask_ = 0;
 };
 
-// In batches that are shorter than a time slice, so that other programs disturb few of them.
+// Measures batches that are shorter than a time slice, so that other programs disturb few of them.
 template <class Once>
 void measure(const char* what, long count, const Once& once) {
   constexpr long kBatches = 101;

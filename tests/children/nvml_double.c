@@ -5,10 +5,10 @@
  *   memory BYTES    busy PERCENT    ecc ERRORS    field NUMBER SCOPE VALUE    fabric BYTE CLIQUE
  *   lost
  *
- * Each belongs to the gpu, or to the slice, before it; a cluster's UUID is that byte 16 times. The
- * file is read again whenever devices are counted. Error codes come from the lines of a second
- * file, NVML_DOUBLE.xid, as soon as they stand there: BDF NUMBER. NVML_DOUBLE=hang: nvmlInit never
- * returns; =crash: it dies; =refuse: it reports an error. */
+ * Each line belongs to the gpu or slice before it; a cluster's UUID is that byte 16 times. The file
+ * is read again whenever devices are counted. Error events are the lines (BDF NUMBER) of a second
+ * file, $NVML_DOUBLE.xid, which may be appended at any time. With NVML_DOUBLE=hang, nvmlInit never
+ * returns; with crash, it crashes; with refuse, it returns an error. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints what it was born with: signal sets, descriptors, session, limits, working directory.
+// Prints its inherited state: signal sets, descriptors, session, limits, working directory.
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

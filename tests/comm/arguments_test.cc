@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments that make no sense: each is an error of the caller alone, which names the argument,
-// touches no memory and breaks nothing.
+// Invalid arguments. Each is an error only of the calling rank, names the argument, touches no
+// memory and leaves the communicator usable.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ using Counts = const std::size_t*;
 struct WrongCall {
   const char* name;
   std::function<int(ivy_comm*)> call;
-  const char* printed;  // Of the argument.
+  const char* printed;  // The argument's text in the message.
 };
 
 constexpr std::size_t kHalf = std::size_t{1} << 63;
@@ -27,10 +27,10 @@ char bytes[64];
 char others[64];
 void* const in_place = const_cast<void*>(IVY_IN_PLACE);
 const std::size_t two_each[] = {2, 2};
-const std::size_t wrapping[] = {kHalf, kHalf};  // Together: nothing.
+const std::size_t wrapping[] = {kHalf, kHalf};  // Their sum wraps around to 0.
 const std::size_t far_away[] = {0, SIZE_MAX - 1};
 
-// Of the two ranks both are the root: a wrong call meets nobody.
+// Each rank is the root of its own call: an invalid call must not reach its peers.
 std::vector<WrongCall> wrong_reductions() {
   const auto all_reduce = [](const void* send, void* recv, std::size_t count) {
     return
@@ -260,7 +260,7 @@ std::vector<WrongCall> wrong_messages() {
 void expect_rejected(ivy_comm* comm, const std::vector<WrongCall>& calls) {
   for (const WrongCall& wrong : calls) {
     SCOPED_TRACE(std::string(wrong.name) + ", wrong " + wrong.printed);
-    // Entered in spite of it, it would wait for the other rank's or write where nothing is.
+    // If the call were executed, it would wait for the other rank or write to invalid memory.
     ASSERT_EQ(wrong.call(comm), IVY_INVALID_ARGUMENT) << ivy_last_error();
     const std::string text = ivy_last_error();
     EXPECT_NE(text.find(wrong.printed), std::string::npos) << text;
@@ -271,14 +271,14 @@ constexpr std::vector<WrongCall> (*kWrongCalls[])() = {wrong_reductions, wrong_p
                                                        wrong_moves,      wrong_uneven_moves,
                                                        wrong_exchanges,  wrong_messages};
 
-TEST(ArgumentsTest, EveryFunctionIsCalledWithWrongOnes) {
-  std::set<std::string> names = {"barrier"};  // Has no arguments.
+TEST(ArgumentsTest, ChecksEveryFunction) {
+  std::set<std::string> names = {"barrier"};  // Takes no arguments to check.
   for (const auto calls : kWrongCalls)
     for (const WrongCall& wrong : calls()) names.insert(wrong.name);
   EXPECT_EQ(functions_missing_in(names), std::set<std::string>());
 }
 
-TEST(ArgumentsTest, InvalidArgumentsAreNamedAndBreakNothing) {
+TEST(ArgumentsTest, RejectsInvalidArgumentsAndKeepsTheCommunicator) {
   expect_ok(run_world(one_host(2), [](int) {
     const World world(seconds(5));
     ASSERT_TRUE(world);
@@ -292,8 +292,8 @@ TEST(ArgumentsTest, InvalidArgumentsAreNamedAndBreakNothing) {
   }));
 }
 
-// Rejected before anything is touched: what was sent is still there for the next receive.
-TEST(ArgumentsTest, AMessageOfNoKnownSizeTakesNothingFromThePeer) {
+// Rejected before anything is touched: the message is still available to the next receive.
+TEST(ArgumentsTest, RejectsAMessageStructureWithoutItsSize) {
   for (const Hosts& hosts : {one_host(2), host_each(2)}) {
     expect_ok(run_world(hosts, [](int rank) {
       const World world(seconds(5));
@@ -321,7 +321,7 @@ TEST(ArgumentsTest, AMessageOfNoKnownSizeTakesNothingFromThePeer) {
           << ivy_last_error();
       EXPECT_EQ(got, other);
       EXPECT_EQ(message.bytes, sizeof got);
-      // Nor has the rejected sendrecv sent anything.
+      // The rejected sendrecv has not sent anything either.
       const ivy_call soon = call_with_timeout(milliseconds(100));
       EXPECT_EQ(ivy_recv(world, &got, 1, IVY_I32, other, IVY_ANY_TAG, nullptr, &soon),
                 IVY_DEADLINE_EXCEEDED);
@@ -330,7 +330,7 @@ TEST(ArgumentsTest, AMessageOfNoKnownSizeTakesNothingFromThePeer) {
   }
 }
 
-TEST(ArgumentsTest, EmptyBuffersMayBeNull) {
+TEST(ArgumentsTest, AllowsNullForEmptyBuffers) {
   expect_ok(run_world(one_host(2), [](int) {
     const World world(seconds(20));
     ASSERT_TRUE(world);
@@ -351,10 +351,9 @@ TEST(ArgumentsTest, EmptyBuffersMayBeNull) {
   }));
 }
 
-// ---- Structs that grow
-// ---------------------------------------------------------------------------
+// ---- Structures that grow -----------------------------------------------------------------------
 
-// As a struct of the header is today, and as it will be.
+// A structure of the header today and in a later version.
 struct Now {
   std::size_t struct_bytes;
   std::int64_t first;
@@ -393,9 +392,9 @@ TEST(StructGrowthTest, ServesANewerStructure) {
   EXPECT_EQ(program.struct_bytes, sizeof(Later));
 }
 
-// A program of the first version: its structures end where those of that version did, and behind
-// them lies something of its own. Sizes are written down here, because what the library takes for
-// them may not change with the structures.
+// A program of the first version: its structures end where that version's did, with other data of
+// the program after them. The sizes are literals, because the sizes that the library accepts must
+// not change with the structures.
 void use_the_first_versions_structures() {
   constexpr std::size_t kOptions = 32, kFailure = 136, kMessage = 24;
   ivy_options options = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks find each other without ivyrun: the endpoint, its file, torchrun's store, and whole
+// How ranks find each other without ivyrun: the endpoint, its file, torchrun's store, and complete
 // bootstraps of processes.
 #include "comm/join/bootstrap.h"
 
@@ -46,7 +46,7 @@ TEST(EndpointTest, SurvivesARoundTripOrIsRejected) {
   for (std::size_t length = 0; length < text.size(); ++length) {
     EXPECT_FALSE(decode_endpoint(text.substr(0, length)).ok()) << length;
   }
-  // A bit that flips gives another endpoint or none, never a crash.
+  // A flipped bit gives another endpoint or an error, never a crash.
   for (std::size_t i = 0; i < text.size() * 8; ++i) {
     std::string flipped = text;
     flipped[i / 8] = static_cast<char>(flipped[i / 8] ^ (1 << i % 8));
@@ -67,7 +67,7 @@ class NoteFileTest : public ::testing::Test {
   }
   ~NoteFileTest() override {
     unlink(path().c_str());
-    EXPECT_EQ(rmdir(directory_.c_str()), 0) << "something was left in " << directory_;
+    EXPECT_EQ(rmdir(directory_.c_str()), 0) << "files remain in " << directory_;
   }
   std::string path() const { return directory_ + "/endpoint"; }
 
@@ -116,7 +116,7 @@ class TorchStoreTest : public ::testing::TestWithParam<TorchDialect> {};
 INSTANTIATE_TEST_SUITE_P(Dialects, TorchStoreTest,
                          ::testing::Values(TorchDialect::kOld, TorchDialect::kNew));
 
-TEST_P(TorchStoreTest, AValueIsWaitedForAndRead) {
+TEST_P(TorchStoreTest, WaitsForAValueAndReadsIt) {
   const LeakGuard guard;
   ServerThread server;
   const auto end = steady_clock::now() + scaled_time(seconds(10));
@@ -137,7 +137,7 @@ TEST_P(TorchStoreTest, AValueIsWaitedForAndRead) {
   writer.join();
 }
 
-TEST(TorchStoreProbeTest, AServerThatHangsUpOrIsSilentIsNoStore) {
+TEST(TorchStoreProbeTest, RejectsAServerThatHangsUpOrIsSilent) {
   const LeakGuard guard;
   const int silent = listen_tcp("127.0.0.1", 0).value();
   const auto end = steady_clock::now() + milliseconds(300);
@@ -147,7 +147,7 @@ TEST(TorchStoreProbeTest, AServerThatHangsUpOrIsSilentIsNoStore) {
   close(silent);
 }
 
-// ---- Whole bootstraps---------------------------------------------------------------------------
+// ---- Complete bootstraps ------------------------------------------------------------------------
 
 Result<Identity> identity_for(const std::string& method, std::uint32_t rank, std::uint32_t size) {
   IdentityRequest request;
@@ -176,7 +176,7 @@ TEST(MeetTest, NamesAMissingRankZero) {
       << met.error().message;
 }
 
-TEST(MeetTest, APortThatIsTakenIsNamed) {
+TEST(MeetTest, NamesAPortInUse) {
   const LeakGuard guard;
   const int taken = listen_tcp("127.0.0.1", 0).value();
   const std::string address = store::address_of(taken);
@@ -189,8 +189,8 @@ TEST(MeetTest, APortThatIsTakenIsNamed) {
   close(taken);
 }
 
-// A network in which the kernel gives the derived ports to connections, of which one has ours. With
-// what rank 0 says of that; empty: such a network cannot be made.
+// Returns the error of rank 0 in a network namespace whose ephemeral range is the derived port and
+// where a connection uses that port. Returns an empty string if no such namespace can be created.
 std::string ephemeral_port_error(const Identity& identity) {
   int printed[2];
   EXPECT_EQ(pipe(printed), 0);
@@ -223,7 +223,7 @@ std::string ephemeral_port_error(const Identity& identity) {
   return text;
 }
 
-TEST(MeetTest, ADerivedPortThatIsTakenIsExplained) {
+TEST(MeetTest, ExplainsADerivedPortInUse) {
   Identity identity;
   identity.rank = 0;
   identity.world_size = 2;
@@ -240,13 +240,13 @@ TEST(MeetTest, ADerivedPortThatIsTakenIsExplained) {
   EXPECT_NE(met.error().fix.find("another MASTER_PORT"), std::string::npos) << met.error().fix;
   EXPECT_EQ(met.error().fix.find("ip_local_port_range"), std::string::npos) << met.error().fix;
   const std::string printed = ephemeral_port_error(identity);
-  if (printed.empty()) GTEST_SKIP() << "no network can be made";
+  if (printed.empty()) GTEST_SKIP() << "no network namespace can be created";
   EXPECT_NE(printed.find("cannot open 127.0.0.1:" + port), std::string::npos) << printed;
   EXPECT_NE(printed.find("ip_local_port_range is " + port + "-" + port), std::string::npos)
       << printed;
 }
 
-// ivy_init in threads of one process: each rank meets, nobody makes a world.
+// Bootstraps in threads of one process; no world is created.
 TEST(MeetTest, ConnectsToRankZeroAndStopsTheStoreWithTheLastRank) {
   const std::string method = "tcp://" + free_address();
   Result<Bootstrapped> second = Error{Code::kInternal, "not met"};
@@ -260,7 +260,7 @@ TEST(MeetTest, ConnectsToRankZeroAndStopsTheStoreWithTheLastRank) {
   EXPECT_EQ(second->first_host_address, first->first_host_address);
   EXPECT_EQ(second->private_store, nullptr);
 
-  // Rank 0 leaves; rank 1 is served on, and nobody else is taken.
+  // Rank 0 leaves. The store keeps serving rank 1 and accepts no other client.
   first->client.reset();
   first->private_store.reset();
   EXPECT_TRUE(second->client->set("still", "here").ok());
@@ -292,7 +292,7 @@ TEST(MeetTest, RejectsADuplicateRank) {
       << second.error().message;
 }
 
-TEST(MeetTest, AnotherWorldSizeIsAnError) {
+TEST(MeetTest, RejectsAnotherWorldSize) {
   const std::string method = "tcp://" + free_address();
   const Result<Bootstrapped> first =
       bootstrap(identity_for(method, 0, 2).value(), 0, scaled_time(seconds(20)));
@@ -305,7 +305,7 @@ TEST(MeetTest, AnotherWorldSizeIsAnError) {
       << second.error().message;
 }
 
-// Of 12,000 ports that are derived from jobs' names two may be the same.
+// Two jobs may derive the same of 12,000 ports from their names.
 TEST(MeetTest, SeparatesTwoJobsWithTheSameDerivedPort) {
   const std::string method = "tcp://" + free_address();
   Identity first = identity_for(method, 0, 2).value();
@@ -321,7 +321,7 @@ TEST(MeetTest, SeparatesTwoJobsWithTheSameDerivedPort) {
   EXPECT_TRUE(bootstrap(second, 0, scaled_time(seconds(20))).ok());
 }
 
-// What all jobs without a secret begin with.
+// The common prefix of the ids of all jobs without a secret.
 constexpr const char* kNoSecret = "no secret was given to this job";
 constexpr const char* kPublicJob = "6976792d706c61696e2d7463702d6a6f";
 
@@ -386,7 +386,7 @@ TEST(MeetTest, RejectsProcessesAfterAllRanksHaveJoined) {
   outsider.may_redial = false;
   const auto client = store::Client::connect(outsider);
   EXPECT_FALSE(client.ok());
-  // Whoever was told to come there is told why.
+  // A rank that arrives later gets the reason.
   const Result<Bootstrapped> late =
       bootstrap(identity_for("tcp://" + address, 1, 2).value(), 0, scaled_time(seconds(2)));
   ASSERT_FALSE(late.ok());

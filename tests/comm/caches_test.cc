@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks know of their machine's caches, and what they agree on.
+// The caches that each rank detects, and the values that all ranks agree on.
 #include "comm/contract/caches.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-// The kernel's files of every processor that this process may run on, in a folder of their own.
+// A directory with the kernel's cache files of every processor that this process may use.
 class Machine {
  public:
   Machine() {
@@ -45,7 +45,7 @@ class Machine {
   std::string root_;
 };
 
-TEST(CachesTest, TheLastLevelIsFound) {
+TEST(CachesTest, FindsTheLastLevel) {
   Machine machine;
   machine.add(0, 1, "Data", "48K", "0");
   machine.add(1, 1, "Instruction", "32K", "0");
@@ -56,7 +56,7 @@ TEST(CachesTest, TheLastLevelIsFound) {
   EXPECT_EQ(caches.last_processors, 16U);
 }
 
-TEST(CachesTest, LeavesOutWhatTheKernelDoesNotReport) {
+TEST(CachesTest, OmitsValuesThatTheKernelDoesNotReport) {
   EXPECT_EQ(own_caches("/nonexistent"), Caches());
   Machine machine;
   machine.add(0, 1, "Data", "48K", "0");
@@ -87,7 +87,7 @@ TEST(CachesTest, UsesTheSmallestCacheOfAllRanks) {
   EXPECT_EQ(smallest_caches({}), Caches());
 }
 
-TEST(CachesTest, RanksFillAsFewLastLevelsAsTheyCan) {
+TEST(CachesTest, CountsTheFewestLastLevelsThatHoldAllRanks) {
   const Caches caches = {32 * kMiB, 8, true};
   EXPECT_EQ(last_level_bytes(caches, 1), 32 * kMiB);
   EXPECT_EQ(last_level_bytes(caches, 8), 32 * kMiB);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several threads of a rank on one communicator: their calls are carried out one at a time. Which
-// thread comes first only they can know, so where their calls differ ranks may meet in different
-// ones; then all are told, and nothing but the calls' own buffers has been touched.
+// Several threads of a rank on one communicator: their calls are executed one at a time. The
+// library cannot order the threads, so if their calls differ, ranks may match different ones. Then
+// every rank gets an error, and only the buffers of those calls have been touched.
 #include <algorithm>
 #include <array>
 #include <thread>
@@ -19,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, CallersTest,
                          ::testing::Values(one_host(2), one_host(3), host_each(2), Hosts{2, 1}),
                          [](const auto& world) { return hosts_text(world.param); });
 
-// Memory with a margin that nobody may touch.
+// Memory with guards on both sides.
 class Guarded {
  public:
   Guarded(std::size_t count, float value) : floats_(count + 2 * kMargin, kUntouched) {
@@ -44,13 +44,13 @@ class Guarded {
   std::vector<float> floats_;
 };
 
-// Of 1, 2, 3...
+// Returns 1 + 2 + ... + size.
 float sum_of_ranks(ivy_comm* comm) {
   const auto size = static_cast<float>(ivy_comm_size(comm));
   return size * (size + 1) / 2;
 }
 
-// The code of the first call that was no success, of so many.
+// Makes `calls` calls. Returns the code of the first failure, or IVY_OK.
 int call_repeatedly(ivy_comm* comm, std::size_t count, int calls) {
   const auto own = static_cast<float>(ivy_comm_rank(comm) + 1);
   Guarded buffer(count, own);
@@ -65,7 +65,7 @@ int call_repeatedly(ivy_comm* comm, std::size_t count, int calls) {
   return IVY_OK;
 }
 
-TEST_P(CallersTest, EqualConcurrentCallsGetTheirResults) {
+TEST_P(CallersTest, ReturnsTheResultsOfEqualConcurrentCalls) {
   struct Size {
     std::size_t count;
     int calls;
@@ -85,8 +85,8 @@ TEST_P(CallersTest, EqualConcurrentCallsGetTheirResults) {
   }
 }
 
-// Each thread has a size of its own, so the entry, the eager areas and the slots are all used.
-TEST_P(CallersTest, DifferentConcurrentCallsSucceedOrFailWithAnError) {
+// Each thread has its own size, so that the entry, the eager areas and the slots are all used.
+TEST_P(CallersTest, DifferentConcurrentCallsSucceedOrAbort) {
   constexpr std::array<std::size_t, kCallers> kCounts = {5, 3'000, 40'000, 300'000};
   for (int round = 0; round < 6; ++round) {
     expect_ok(run_world(GetParam(), [&](int) {
@@ -101,7 +101,7 @@ TEST_P(CallersTest, DifferentConcurrentCallsSucceedOrFailWithAnError) {
               << codes[caller] << ": " << ivy_last_error();
         });
       for (std::thread& caller : callers) caller.join();
-      // Who was told is told again.
+      // The error repeats in later calls.
       const bool is_broken = std::find(codes.begin(), codes.end(), IVY_ABORTED) != codes.end();
       if (is_broken) {
         EXPECT_EQ(ivy_barrier(world, nullptr), IVY_ABORTED) << ivy_last_error();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several all_reduces as one operation: which parts go how, that all come out right, that ranks
-// whose parts differ are told, and what memory it takes.
+// Several all_reduces as one operation: the plan of its parts, their results, errors on every rank
+// if parts differ, and memory use.
 #include "comm/collectives/coalesced.h"
 
 #include <gtest/gtest.h>
@@ -49,14 +49,14 @@ TEST(PartsPlanTest, SendsLongPartsUnpackedAndPacksShortOnes) {
             (std::vector<PartStep>{{1, 2, 25, false}, {4, 5, 1000, false}, {0, 6, 72, true}}));
 }
 
-TEST(PartsPlanTest, NoStepPacksMoreThanTheMost) {
+TEST(PartsPlanTest, LimitsTheBytesOfAPackedStep) {
   const std::vector<std::size_t> counts(10, 24);  // 96 bytes each: three make 288.
   EXPECT_EQ(plan(counts),
             (std::vector<PartStep>{
                 {0, 3, 72, true}, {3, 6, 72, true}, {6, 9, 72, true}, {9, 10, 24, false}}));
 }
 
-// Whatever the sizes: every part that has elements is in one step, and no packed one is too long.
+// For any sizes, every non-empty part is in exactly one step, and no packed step is too long.
 TEST(PartsPlanTest, PutsEveryElementIntoOneStep) {
   std::uint32_t random = 1;
   for (int round = 0; round < 2000; ++round) {
@@ -90,7 +90,7 @@ std::uint32_t mix(std::size_t part, std::size_t i) {
   return static_cast<std::uint32_t>(part * 2'654'435'761U + i * 40'503U);
 }
 
-// The parts of one rank, each between two guards.
+// The parts of one rank, with guards between them.
 struct Parts {
   Parts(const std::vector<std::size_t>& all, int rank, bool in_place) : counts(all) {
     const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
@@ -112,7 +112,7 @@ struct Parts {
                                     IVY_U32, IVY_SUM, call);
   }
 
-  // The first that is wrong, for a message; empty: all are right.
+  // Returns a description of the first wrong element, or an empty string.
   std::string wrong(int ranks) const {
     const std::vector<std::uint32_t>& result = taken.empty() ? given : taken;
     const auto size = static_cast<std::uint32_t>(ranks);
@@ -125,18 +125,18 @@ struct Parts {
       }
       next += counts[part] + 1;
     }
-    return result[next - 1] != kGuard ? "behind the last part" : "";
+    return result[next - 1] != kGuard ? "after the last part" : "";
   }
 
   static constexpr std::uint32_t kGuard = 0xdeadbeef;
   std::vector<std::size_t> counts;
   std::vector<std::uint32_t> given;
-  std::vector<std::uint32_t> taken;  // Empty: in place.
+  std::vector<std::uint32_t> taken;  // Empty if in place.
   std::vector<const void*> send;
   std::vector<void*> receive;
 };
 
-// Elements at both sides of every size at which the way changes.
+// Sizes on both sides of every size at which the algorithm changes.
 std::vector<std::vector<std::size_t>> mixes() {
   std::vector<std::vector<std::size_t>> all = {{}, {0, 0}, {5}, {0, 5, 0}, {1, 2, 3}};
   for (const PartSizes& sizes : all_sizes()) {
@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, CoalescedTest,
                            return hosts_text(world.param);
                          });
 
-TEST_P(CoalescedTest, EveryMixOfSizesIsRight) {
+TEST_P(CoalescedTest, ReducesEveryMixOfSizes) {
   const int ranks = rank_count(GetParam());
   expect_ok(run_world(GetParam(), [&](int rank) {
     const World world;
@@ -173,8 +173,7 @@ TEST_P(CoalescedTest, EveryMixOfSizesIsRight) {
   }));
 }
 
-// Also where some of them go alone on one rank and packed on another, and where only the order
-// differs.
+// Also if a part is sent alone on one rank and packed on another, and if only the order differs.
 TEST_P(CoalescedTest, ReportsDifferentPartsOnEveryRank) {
   if (rank_count(GetParam()) == 1) return;
   const std::size_t alone = part_sizes(GetParam().size() > 1, true).max_coalesced_bytes / 4;
@@ -219,9 +218,9 @@ constexpr bool kKnowsItsMemory = false;
 constexpr bool kKnowsItsMemory = true;
 #endif
 
-// As gradients come: it neither takes as much memory again as there are parts, nor fresh memory in
-// every call.
-TEST(CoalescedMemoryTest, IsBoundedAndKept) {
+// With sizes like those of gradients, it allocates neither as much memory as all parts together nor
+// new memory in every call.
+TEST(CoalescedMemoryTest, BoundsAndReusesItsMemory) {
   if (!kKnowsItsMemory) GTEST_SKIP() << "a sanitizer's shadow is memory too";
   expect_ok(run_world(one_host(2), [&](int rank) {
     const World world;
@@ -230,7 +229,7 @@ TEST(CoalescedMemoryTest, IsBoundedAndKept) {
     counts.resize(counts.size() + 500, 2 * kKiB);
     Parts parts(counts, rank, true);
     Parts plain({2 * kMiB}, rank, true);
-    ASSERT_EQ(plain.reduce(world), IVY_OK) << ivy_last_error();  // The slots are there now.
+    ASSERT_EQ(plain.reduce(world), IVY_OK) << ivy_last_error();  // Creates the slots.
     const std::size_t before = peak_bytes();
     ASSERT_EQ(parts.reduce(world), IVY_OK) << ivy_last_error();
     EXPECT_LT(peak_bytes() - before, 16 * kMiB);
@@ -240,8 +239,8 @@ TEST(CoalescedMemoryTest, IsBoundedAndKept) {
   }));
 }
 
-// Where nothing can be registered any more it is packed all the same.
-TEST(CoalescedMemoryTest, ScratchNeedNotBeRegistered) {
+// If no more memory can be registered, it still packs the parts.
+TEST(CoalescedMemoryTest, PacksIntoUnregisteredScratch) {
   expect_ok(run_world(one_host(2), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
@@ -259,15 +258,16 @@ TEST(CoalescedMemoryTest, ScratchNeedNotBeRegistered) {
   }));
 }
 
-// A rank that dies in the middle of it is told, and a group without that rank goes on.
-TEST(CoalescedEndsTest, AFailureInTheMiddleHarmsNoOtherCommunicator) {
+// The survivors of a rank that dies during the operation get an error, and a group without that
+// rank continues.
+TEST(CoalescedEndsTest, KeepsOtherCommunicatorsWorkingAfterADeath) {
   Shared<std::atomic<int>> reduced;
   const auto body = [&](int rank) {
     const World world(seconds(20));
     ASSERT_TRUE(world);
     ivy_comm* group = nullptr;
     ASSERT_EQ(ivy_comm_split(world, rank == 2 ? 1 : 0, 0, &group), IVY_OK) << ivy_last_error();
-    // Most of the time is spent in one, between steps of both kinds.
+    // Large enough that a death most likely falls between steps of both kinds.
     std::vector<std::size_t> counts(60, 64 * kKiB);
     counts.resize(600, 1000);
     Parts parts(counts, rank, true);

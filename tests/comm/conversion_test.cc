@@ -55,7 +55,7 @@ class ConversionTest : public ::testing::TestWithParam<Param> {
   }
 };
 
-TEST_P(ConversionTest, EveryCodeWidensExactly) {
+TEST_P(ConversionTest, WidensEveryCodeExactly) {
   const Bytes memory = all_codes();
   const void* const input = memory.data();
   std::vector<float> values(codes());
@@ -83,7 +83,7 @@ TEST_P(ConversionTest, KeepsEveryCode) {
   }
 }
 
-TEST_P(ConversionTest, BoundariesRoundToNearestAndTiesToEven) {
+TEST_P(ConversionTest, RoundsToNearestWithTiesToEven) {
   std::vector<float> values;
   for (std::uint32_t code = 0; code + 1 < codes() / 2; ++code) {
     const double low = decode_small(dtype(), code);
@@ -101,19 +101,19 @@ TEST_P(ConversionTest, BoundariesRoundToNearestAndTiesToEven) {
   expect_narrows(values);
 }
 
-TEST_P(ConversionTest, AnyNumberNarrowsAsTheReference) {
+TEST_P(ConversionTest, NarrowsNumbersLikeTheReference) {
   const float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> values = {infinity, -infinity, 3e38f,    -3e38f,   1e-45f,   -1e-45f,  448.0f,
                                464.0f,   465.0f,    57344.0f, 61440.0f, 65519.0f, 65520.0f, 1e6f};
-  // A step that meets all exponents and, over and over, other mantissas.
+  // The step reaches all exponents, with a different mantissa each time.
   for (std::uint64_t bits = 0; bits < (1ull << 32); bits += 6151) {
     values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
   }
   expect_narrows(values);
 }
 
-// The table behind the references is itself checked against numbers from the formats' definitions.
-TEST(ConversionReference, KnowsTheFormats) {
+// Checks the table behind the references against numbers from the definitions of the formats.
+TEST(ConversionReference, MatchesTheDefinitionsOfTheFormats) {
   EXPECT_EQ(65504.0f, decode_small(Dtype::kF16, 0x7bff));
   EXPECT_EQ(0x1p-24f, decode_small(Dtype::kF16, 1));
   EXPECT_EQ(-2.0f, decode_small(Dtype::kF16, 0xc000));

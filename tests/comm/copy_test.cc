@@ -23,7 +23,7 @@ std::vector<std::uint8_t> random_bytes(std::size_t count) {
 
 class CopyTest : public ::testing::TestWithParam<const KernelTable*> {};
 
-TEST_P(CopyTest, CopiesEveryByteAndNoOther) {
+TEST_P(CopyTest, CopiesOnlyTheGivenBytes) {
   const std::vector<std::uint8_t> source = random_bytes((1 << 20) + 64);
   for (const std::size_t size : kSizes) {
     for (const std::size_t offset : kOffsets) {
@@ -38,7 +38,7 @@ TEST_P(CopyTest, CopiesEveryByteAndNoOther) {
   }
 }
 
-TEST_P(CopyTest, ReadsNothingOutside) {
+TEST_P(CopyTest, ReadsOnlyTheGivenBytes) {
   for (const std::size_t size : {1, 65, 4097, 12288}) {
     for (const bool at_start : {false, true}) {
       FencedBuffer from(size, at_start);

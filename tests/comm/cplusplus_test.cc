@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ layer: every function of a communicator, once waited for and once started.
+// The C++ layer: every function of a communicator, both blocking and as work.
 #include <array>
 #include <complex>
 #include <ivycomm.hpp>
@@ -14,7 +14,7 @@ using Floats = std::vector<float>;
 using Counts = std::vector<std::size_t>;
 using std::chrono::milliseconds;
 
-// What a call gave, when it is done.
+// Waits if the call returned work.
 template <class Call>
 void finish(Call call) {
   if constexpr (std::is_same_v<decltype(call()), ivycomm::Work>) {
@@ -25,7 +25,7 @@ void finish(Call call) {
   }
 }
 
-// Two ranks; rank r gives r + 1, so that sums are 3.
+// Two ranks. Rank r gives r + 1, so that sums are 3.
 template <class Comm>
 void reduce_everything(Comm comm) {
   const int rank = comm.rank();
@@ -86,7 +86,7 @@ template <class Comm>
 void move_uneven_parts(Comm comm) {
   const int rank = comm.rank();
   const Counts counts = {1, 2};
-  const Counts begins = {2, 0};  // Rank 1's part stands before rank 0's.
+  const Counts begins = {2, 0};  // Rank 1's part is before rank 0's.
   const std::vector<double> mine(counts[static_cast<std::size_t>(rank)], rank + 1.0);
   const std::vector<double> in_order = {1, 2, 2};
   const std::vector<double> turned = {2, 2, 1};
@@ -101,7 +101,7 @@ void move_uneven_parts(Comm comm) {
   std::vector<double> part(mine.size());
   finish([&] { return comm.scatter_v(turned, part, ivycomm::Parts(counts, begins), 1); });
   EXPECT_EQ(part, mine);
-  // Everybody sends one to rank 0 and two to rank 1.
+  // Each rank sends one element to rank 0 and two to rank 1.
   const Counts received(2, mine.size());
   std::vector<double> came(2 * mine.size());
   finish([&] { return comm.all_to_all_v(in_order, counts, came, received); });
@@ -114,7 +114,7 @@ void expect_sent(const ivy_message& message, int source, int tag, std::size_t by
   EXPECT_EQ(message.bytes, bytes);
 }
 
-TEST(CplusplusTest, EveryFunctionWaitedForAndStarted) {
+TEST(CplusplusTest, RunsEveryFunctionBlockingAndAsWork) {
   expect_ok(run_world(one_host(2), [](int) {
     ivycomm::World world;
     ASSERT_EQ(world.size(), 2);
@@ -138,7 +138,7 @@ TEST(CplusplusTest, EveryFunctionWaitedForAndStarted) {
   }));
 }
 
-TEST(CplusplusTest, Messages) {
+TEST(CplusplusTest, SendsAndReceivesMessages) {
   expect_ok(run_world(one_host(2), [](int rank) {
     ivycomm::World world;
     const int other = 1 - rank;
@@ -167,7 +167,7 @@ TEST(CplusplusTest, Messages) {
   }));
 }
 
-TEST(CplusplusTest, GroupsAndQuestions) {
+TEST(CplusplusTest, MakesGroupsAndDescribesCommunicators) {
   expect_ok(run_world(Hosts{2, 1}, [](int rank) {
     ivycomm::World world;
     EXPECT_EQ(world.rank(), rank);
@@ -201,7 +201,7 @@ int code_of(Body body) {
   return IVY_OK;
 }
 
-TEST(CplusplusTest, FailuresAreExceptions) {
+TEST(CplusplusTest, ThrowsOnFailures) {
   expect_ok(run_world(one_host(2), [](int rank) {
     ivycomm::World world;
     Floats x(3);
@@ -221,7 +221,7 @@ TEST(CplusplusTest, FailuresAreExceptions) {
     EXPECT_EQ(code_of([&] { other->barrier(); }), IVY_CANCELLED);
     ivycomm::Work work = world.start().barrier();
     work.wait();
-    work.abort();  // Done: nothing happens.
+    work.abort();  // Has no effect on finished work.
     world.barrier();
   }));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A life many times over: init, collectives, groups, work and messages, and an end at a random
-// point, by finalize, by abort, and in the last life of a world by the death of a rank. Nothing is
-// left behind: no descriptor, no mapping, no file. A thousand lives, a hundred under a sanitizer.
+// Repeated cycles of init, collectives, groups, work, messages and an end at a random point: by
+// finalize, by abort, and in the last cycle of a world by the death of a rank. No descriptor,
+// mapping or file may remain. A thousand cycles, or a hundred under a sanitizer.
 #include <dirent.h>
 #include <signal.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ std::size_t count_mappings() {
   return count;
 }
 
-// Shared memory of a process of ours that still has a name.
+// Returns the number of named shared memory files of a process.
 std::size_t count_files(pid_t pid) {
   const std::string ours = "ivycomm-" + std::to_string(pid) + "-";
   std::size_t count = 0;
@@ -53,9 +53,9 @@ enum class End : std::uint8_t { kOk, kAbort, kAbortInOtherThread, kWorkLeftOver,
 // The same choices on every rank.
 struct Plan {
   End end;
-  int rank;         // That ends it.
-  unsigned steps;   // Before that.
-  unsigned micros;  // After the last step, for an end from another thread.
+  int rank;         // The rank that ends the world.
+  unsigned steps;   // Before the end.
+  unsigned micros;  // After the last step, if another thread ends it.
 };
 
 Plan plan_of(std::mt19937& random, int ranks, bool is_last) {
@@ -67,7 +67,7 @@ Plan plan_of(std::mt19937& random, int ranks, bool is_last) {
   return plan;
 }
 
-// One step of a life, the same on all ranks. Its code.
+// Runs one step of a cycle, the same on all ranks. Returns its code.
 int step(ivy_comm* comm, unsigned number, std::vector<float>& send, std::vector<float>& receive) {
   const std::vector<NamedOperation>& all = operations();
   const std::size_t count = number % 3 == 0 ? 20'000 : 7;
@@ -115,11 +115,12 @@ void live(const Plan& plan, unsigned seed, int rank) {
   for (unsigned done = 0; done < plan.steps && code == IVY_OK; ++done) {
     code = step(world, seed + done, send, receive);
   }
-  // Whoever ends the world may have left the last step before others have: they are told in it.
+  // The rank that ends the world may have left the last step before the others, which then report
+  // the end in that step.
   const bool is_death = plan.end == End::kKill || plan.end == End::kExit;
   const int reported = is_death ? IVY_UNAVAILABLE : IVY_CANCELLED;
-  // So are they of an operation that is left over: ranks that have left the step compare it with
-  // their end.
+  // They also report an operation that only one rank called: ranks that have finished the step
+  // compare it with their end.
   const bool is_of_left_over = plan.end == End::kWorkLeftOver && code == IVY_ABORTED;
   EXPECT_TRUE(code == IVY_OK || is_of_left_over || (plan.end != End::kOk && code == reported))
       << ivy_last_error();
@@ -148,7 +149,7 @@ void live(const Plan& plan, unsigned seed, int rank) {
     EXPECT_EQ(ivy_barrier(world, &call), IVY_OK);
   }
   const int ended = ivy_finalize(world);
-  // An operation that nobody else calls is told to those who still compare their last one.
+  // Ranks that still compare their last operation report an operation that no other rank calls.
   EXPECT_TRUE(ended == IVY_OK || (plan.end == End::kWorkLeftOver && ended == IVY_ABORTED))
       << ivy_last_error();
   if (work != nullptr) {
@@ -182,21 +183,21 @@ TEST_P(CycleTest, LeavesNothingAfterAnyEnd) {
         }
         const int now = ivy::test::LeakGuard::count_descriptors();
         if (life == 0) descriptors = now;
-        EXPECT_EQ(now, descriptors) << "after life " << life;
-        EXPECT_EQ(count_mappings(), 0U) << "after life " << life;
+        EXPECT_EQ(now, descriptors) << "after cycle " << life;
+        EXPECT_EQ(count_mappings(), 0U) << "after cycle " << life;
       }
     });
     expect_ok(ends, plans.back().rank);
     for (int rank = 0; rank < rank_count(GetParam()); ++rank) {
-      EXPECT_EQ(count_files((*pids)[rank]), 0U) << "of rank " << rank;
+      EXPECT_EQ(count_files((*pids)[rank]), 0U) << "files of rank " << rank;
     }
     if (HasFailure()) return;
   }
 }
 
-// Rank 0 makes the world's memory under a name and is killed as soon as that is there, or a little
-// later: those who live take the name away.
-TEST(MakerTest, LeavesNoFileWhenItIsKilled) {
+// Rank 0 creates the world's memory with a name and is killed as soon as the file exists, or a
+// little later. The survivors remove the name.
+TEST(MakerTest, LeavesNoFileAfterItIsKilled) {
   for (const int micros : {0, 0, 0, 300, 1000, 3000}) {
     SCOPED_TRACE(micros);
     Shared<std::atomic<pid_t>> maker;
@@ -216,7 +217,7 @@ TEST(MakerTest, LeavesNoFileWhenItIsKilled) {
       options.rank = -1;
       options.world_size = -1;
       ivy_comm* world = nullptr;
-      // All may have it already.
+      // All ranks may have joined already.
       if (ivy_init(&options, &world) != IVY_OK) {
         EXPECT_EQ(last_failure().rank, 0) << ivy_last_error();
       }
@@ -237,8 +238,8 @@ INSTANTIATE_TEST_SUITE_P(Worlds, CycleTest,
                          ::testing::Values(one_host(2), one_host(4), host_each(2), Hosts{2, 2}),
                          name_of_world);
 
-// More ranks than processors by far, groups upon groups, work on all of them at once.
-TEST(StormTest, SplitsAndWorkOnManyGroupsWithSixteenRanks) {
+// Many more ranks than processors, with nested groups and work on all of them at the same time.
+TEST(StormTest, RunsWorkOnManyGroupsOfSixteenRanks) {
   WorldOptions options;
   options.deadline = seconds(100);
   expect_ok(run_world(
@@ -257,7 +258,7 @@ TEST(StormTest, SplitsAndWorkOnManyGroupsWithSixteenRanks) {
           std::vector<std::vector<float>> values(groups.size() * 4);
           std::vector<ivy_work*> works(values.size());
           for (std::size_t i = 0; i < values.size(); ++i) {
-            // Every rank begins with another group.
+            // Every rank starts with another group.
             const std::size_t g = (i + static_cast<std::size_t>(rank)) % groups.size();
             values[i].assign(3000, 1);
             const ivy_call call = call_for_work(&works[i]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank dies, in every way, at every moment, in every operation: each survivor gets an error that
-// names it, soon, and keeps getting it. Nobody hangs. There is no supervisor here.
+// A rank dies in every way, at every moment, in every operation. Each survivor soon gets an error
+// that names it, and keeps getting that error. No rank hangs. These worlds have no supervisor.
 #include <signal.h>
 #include <unistd.h>
 
@@ -45,8 +45,8 @@ struct Death {
   const NamedOperation* operation;
   std::size_t count;
   unsigned delay;              // Operations, or tens of microseconds.
-  bool is_registered = false;  // Buffers by ivy_mem_alloc.
-  int streams = 0;             // Between two ranks of different hosts; 0: as many as are usual.
+  bool is_registered = false;  // Uses buffers of ivy_mem_alloc.
+  int streams = 0;             // Between two ranks of different hosts. 0: the default.
 };
 
 void expect_named(const Death& death, int code, Board& board) {
@@ -61,7 +61,7 @@ void expect_named(const Death& death, int code, Board& board) {
 
 using Floats = std::span<float>;
 
-// All floats are 1; `plain` holds them where they are not registered.
+// Returns floats that are all 1, in `plain` unless the buffers are registered.
 Floats make_floats(const Death& death, ivy_comm* comm, std::vector<float>& plain) {
   const std::size_t count = death.count * static_cast<std::size_t>(ivy_comm_size(comm));
   void* memory = nullptr;
@@ -115,7 +115,7 @@ void expect_survivors_know(const Death& death) {
         std::vector<float> plain_receive;
         const Floats send = make_floats(death, world, plain_send);
         const Floats receive = make_floats(death, world, plain_receive);
-        // So that all survivors have come in.
+        // Waits until all survivors have joined.
         ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
         if (rank == death.victim) {
           run_victim(death, world, send, receive, *board);
@@ -132,7 +132,7 @@ void expect_survivors_know(const Death& death) {
   EXPECT_FALSE(ends[static_cast<std::size_t>(death.victim)].is_late);
 }
 
-// The uneven ones do in one world what they do not in the next.
+// Variants run with other sizes in one world than in the next.
 bool takes_turn(const NamedOperation& operation, const Hosts& hosts) {
   const auto index = static_cast<std::size_t>(&operation - operations().data());
   return (index + static_cast<std::size_t>(hosts.front() / 2) + hosts.size()) % 2 == 0;
@@ -140,7 +140,7 @@ bool takes_turn(const NamedOperation& operation, const Hosts& hosts) {
 
 class DeathTest : public ::testing::TestWithParam<Hosts> {};
 
-// Every operation; the ways, moments and victims go round.
+// Tests every operation, with the ways, moments and victims in turn.
 TEST_P(DeathTest, IsNamedToEverySurvivor) {
   const char* const seed = std::getenv("IVY_TEST_SEED");
   std::mt19937 random(seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 42);
@@ -165,7 +165,7 @@ TEST_P(DeathTest, IsNamedToEverySurvivor) {
 
 // ---- Asynchronous work --------------------------------------------------------------------------
 
-// A message to the next rank and one from the rank before, both as work.
+// Sends a message to the next rank and receives one from the previous rank, both as work.
 int post_messages(ivy_comm* comm, Floats send, Floats receive, ivy_work* (&works)[2]) {
   const int size = ivy_comm_size(comm);
   const int rank = ivy_comm_rank(comm);
@@ -177,7 +177,8 @@ int post_messages(ivy_comm* comm, Floats send, Floats receive, ivy_work* (&works
   return ivy_send(comm, send.data(), 1000, IVY_F32, (rank + 1) % size, 0, &second);
 }
 
-// Two works at once, so that one waits in the queue; the first code that is none of a success.
+// Starts two works at once, so that one waits in the queue. Returns the first code that is not
+// IVY_OK.
 int run_works(const NamedOperation* operation, ivy_comm* comm, Floats send, Floats receive,
               std::size_t count) {
   ivy_work* works[2] = {};
@@ -192,14 +193,14 @@ int run_works(const NamedOperation* operation, ivy_comm* comm, Floats send, Floa
   }
   for (ivy_work* const work : works) {
     if (work == nullptr) continue;
-    // Only the last failure's words are kept, so nothing is asked after the first.
+    // Only the text of the last failure is kept, so stop at the first one.
     if (code == IVY_OK) code = ivy_work_wait(work, -1);
     ivy_work_free(work);
   }
   return code;
 }
 
-// All kinds of work, and messages (null); the victim ends while its own is under way.
+// All kinds of work, and messages (null). The victim dies while its own work is running.
 TEST_P(DeathTest, IsNamedByWorkOfEveryKind) {
   std::mt19937 random(11);
   std::vector<const NamedOperation*> kinds = {nullptr};
@@ -245,7 +246,7 @@ TEST_P(DeathTest, IsNamedByWorkOfEveryKind) {
   }
 }
 
-// Inside operations that read each other's memory: the kernel's way, and registered buffers.
+// During operations that read memory of other ranks: through the kernel, and in registered buffers.
 TEST_P(DeathTest, IsNamedWhileOthersReadItsMemory) {
   std::mt19937 random(7);
   unsigned turn = 0;
@@ -272,7 +273,7 @@ TEST_P(DeathTest, IsNamedWhileOthersReadItsMemory) {
 
 class StreamsDeathTest : public DeathTest {};
 
-// Between hosts, over several connections for each pair: also before the further ones are there.
+// Between hosts, over several connections for each pair, also before the additional ones exist.
 TEST_P(StreamsDeathTest, IsNamedOverSeveralStreams) {
   std::mt19937 random(11);
   auto turn = 0U;
@@ -306,10 +307,10 @@ INSTANTIATE_TEST_SUITE_P(Worlds, StreamsDeathTest,
                          ::testing::Values(host_each(2), host_each(4), Hosts{2, 2}, Hosts{3, 1}),
                          name_of_world);
 
-// A stopped rank is alive: nothing but the timeout ends the wait, and it names the rank.
+// A stopped rank is alive: only the timeout ends the wait, and it names the rank.
 class StoppedTest : public ::testing::TestWithParam<Hosts> {};
 
-TEST_P(StoppedTest, ErrsAtTheTimeoutAndNotBefore) {
+TEST_P(StoppedTest, FailsAtTheTimeoutAndNotBefore) {
   WorldOptions options;
   options.stopped_rank = rank_count(GetParam()) - 1;
   const std::vector<RankEnd> ends = run_world(
@@ -325,7 +326,7 @@ TEST_P(StoppedTest, ErrsAtTheTimeoutAndNotBefore) {
         const int code = ivy_all_reduce(world, IVY_IN_PLACE, &value, 1, IVY_F32, IVY_SUM, &call);
         const std::string text = ivy_last_error();
         EXPECT_EQ(code, IVY_DEADLINE_EXCEEDED) << text;
-        // Whoever else waits, and for whom: the stopped one is to blame.
+        // Whichever ranks wait for each other, the stopped one is blamed.
         EXPECT_EQ(last_failure().rank, options.stopped_rank) << text;
         EXPECT_NE(text.find("rank " + std::to_string(options.stopped_rank)), std::string::npos)
             << text;
@@ -336,11 +337,11 @@ TEST_P(StoppedTest, ErrsAtTheTimeoutAndNotBefore) {
   expect_ok(ends, options.stopped_rank);
 }
 
-// Every operation that can be work, each in a group of its own, all at once. A rank that the
-// operation does not need is told by the next one.
+// Runs every operation that can be work, each in its own group, all at once. A rank that an
+// operation does not need gets the error in the next operation.
 class StoppedInAnyTest : public StoppedTest {};
 
-TEST_P(StoppedInAnyTest, IsToBlame) {
+TEST_P(StoppedInAnyTest, IsBlamed) {
   constexpr std::size_t kCount = 60'003;
   std::vector<const NamedOperation*> kinds;
   for (const NamedOperation& operation : operations()) {
@@ -356,7 +357,7 @@ TEST_P(StoppedInAnyTest, IsToBlame) {
     std::vector<ivy_comm*> groups(kinds.size());
     for (ivy_comm*& group : groups) {
       ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
-      // So that they know each other.
+      // Makes the members known to each other.
       ASSERT_EQ(ivy_barrier(group, nullptr), IVY_OK) << ivy_last_error();
     }
     if (rank == options.stopped_rank) raise(SIGSTOP);
@@ -383,7 +384,7 @@ TEST_P(StoppedInAnyTest, IsToBlame) {
   expect_ok(run_world(GetParam(), body, options), options.stopped_rank);
 }
 
-// One that does something else: what that was is not known, but what it did before.
+// The late rank is busy outside the library; only its last operation is known.
 TEST(LateTest, NamesItsLastOperationInTheTimeout) {
   Shared<std::atomic<bool>> is_over;
   for (const Hosts& hosts : {one_host(3), Hosts{1, 2}}) {
@@ -411,7 +412,7 @@ TEST(LateTest, NamesItsLastOperationInTheTimeout) {
   }
 }
 
-// The root does not come to the barrier because the late rank has not come to the reduce.
+// The root has not arrived at the barrier, because the late rank has not arrived at the reduce.
 TEST(LateTest, DoesNotBlameARankThatWaitsForTheLateOne) {
   Shared<std::atomic<bool>> is_over;
   for (const Hosts& hosts : {one_host(3), Hosts{1, 1, 1}, Hosts{2, 1}}) {
@@ -445,8 +446,8 @@ bool is_untouched(Floats floats) {
   return std::all_of(floats.begin(), floats.end(), [](float value) { return value == kCanary; });
 }
 
-// A call that has returned an error, also one that has waited for work, has given the memory back:
-// nobody writes there any more, whoever was in the middle of what.
+// A call that has returned an error, even one that waited for work, has given the buffers back: no
+// rank may write to them any more.
 class GivenBackTest : public ::testing::TestWithParam<Hosts> {};
 
 TEST_P(GivenBackTest, NoRankWritesAfterAnError) {
@@ -468,7 +469,7 @@ TEST_P(GivenBackTest, NoRankWritesAfterAnError) {
         ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
         const Floats send = make_floats(how, group, plain.emplace_back());
         const Floats receive = make_floats(how, group, plain.emplace_back());
-        // Which may be aborted already while a rank is in it.
+        // Another rank may have aborted the group already.
         int code = ivy_barrier(group, nullptr);
         std::thread aborting;
         if (rank == static_cast<int>(turn) % ivy_comm_size(world)) {
@@ -495,7 +496,7 @@ TEST_P(GivenBackTest, NoRankWritesAfterAnError) {
   }));
 }
 
-// Threads that wait move each other's messages.
+// Threads that wait also transfer each other's messages.
 TEST_P(GivenBackTest, NoRankWritesIntoAMessageAfterAnError) {
   constexpr std::size_t kCount = 300'000;
   constexpr int kThreads = 3;
@@ -535,8 +536,8 @@ TEST_P(GivenBackTest, NoRankWritesIntoAMessageAfterAnError) {
   }));
 }
 
-// The same where a rank was killed in the middle of large operations: the survivors learn of it one
-// after the other, and those that know go on in a group of their own, in other memory.
+// The same after a rank was killed during large operations: the survivors notice at different
+// times, and those that know continue in their own group with other memory.
 class SurvivorsTest : public ::testing::TestWithParam<Hosts> {};
 
 void expect_given_back(const Death& death, bool is_work, std::chrono::microseconds after) {
@@ -568,7 +569,7 @@ void expect_given_back(const Death& death, bool is_work, std::chrono::microsecon
     }
     expect_named(death, code, *board);
     for (const Floats floats : {send, receive}) std::fill(floats.begin(), floats.end(), kCanary);
-    // Of other lengths than what was under way.
+    // The lengths differ from those of the interrupted operations.
     std::vector<float> others(2 * death.count, 1);
     const std::int64_t until = monotonic_ms() + 30;
     float is_over = 0;
@@ -580,8 +581,8 @@ void expect_given_back(const Death& death, bool is_work, std::chrono::microsecon
       ASSERT_EQ(ivy_broadcast(survivors, others.data(), death.count, IVY_F32, 0, nullptr), IVY_OK)
           << ivy_last_error();
     }
-    EXPECT_TRUE(is_untouched(send)) << "what was sent";
-    EXPECT_TRUE(is_untouched(receive)) << "what was received";
+    EXPECT_TRUE(is_untouched(send)) << "the send buffer";
+    EXPECT_TRUE(is_untouched(receive)) << "the receive buffer";
   };
   SCOPED_TRACE(std::string(death.operation->name) + (is_work ? ", as work" : "") +
                (death.is_registered ? ", registered" : "") + ", after " +

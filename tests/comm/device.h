@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device for tests, by the functions of CUDA's driver: the stand-in's or a real one's.
+// A device for tests, through the functions of CUDA's driver: the test double's or a real one's.
 #pragma once
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@ namespace ivy::comm::test {
 
 class Device {
  public:
-  // `library`: a path, or "libcuda.so.1". The device is this thread's from here on.
+  // `library` is a path or "libcuda.so.1". The device becomes this thread's current one.
   Device(const std::string& library, int ordinal)
       : library_(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     if (library_ == nullptr) return;
@@ -42,7 +42,7 @@ class Device {
     return stream;
   }
   int synchronize(void* stream) { return synchronize_(stream); }
-  // The stream goes on after so long.
+  // Blocks the stream for `time`.
   void block(void* stream, std::chrono::milliseconds time) {
     const auto sleep = [](void* end) {
       const auto ms = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(end));
@@ -87,7 +87,7 @@ class Device {
   int (*launch_)(void*, void (*)(void*), void*) = nullptr;
 };
 
-// What records a stream into a graph, and runs that.
+// Records a stream into a graph and launches the graph.
 struct Graphs {
   int (*begin)(void*, int) = nullptr;
   int (*end)(void*, void**) = nullptr;
@@ -101,7 +101,7 @@ struct Graphs {
   }
 };
 
-// Bytes on a device.
+// An array of bytes on a device.
 class DeviceArray {
  public:
   DeviceArray(Device& device, std::vector<char> bytes)

@@ -24,7 +24,7 @@ void put(std::vector<char>& bytes, T value) {
   std::memcpy(bytes.data() + end, &value, sizeof value);
 }
 
-// One of 1, 2 and 3, as each type has them.
+// Writes 1, 2 or 3 in the representation of the type.
 void put_element(std::vector<char>& bytes, int dtype, unsigned value) {
   constexpr std::uint16_t kHalves[] = {0x3c00, 0x4000, 0x4200};
   constexpr std::uint8_t kE4m3[] = {0x38, 0x40, 0x44};
@@ -69,8 +69,8 @@ std::string hexadecimal(const std::vector<char>& bytes, std::size_t at, std::siz
   return text;
 }
 
-// Says where the device's result differs, and how much of it does: the bytes of a large one would
-// hide that.
+// Reports where the device's result differs and in how many elements, because printing all bytes of
+// a large result would hide that.
 void expect_same(const std::vector<char>& device, const std::vector<char>& host,
                  std::size_t element) {
   ASSERT_EQ(device.size(), host.size());
@@ -90,7 +90,7 @@ void expect_same(const std::vector<char>& device, const std::vector<char>& host,
                            << hexadecimal(host, last, element);
 }
 
-// The same call on both sides; what the host's leaves in `receive` the device's must.
+// Makes the same call on the host and on the device, and compares `receive`.
 class Comparison {
  public:
   Comparison(ivy_comm* comm, Device& device, const DeviceCase& one)
@@ -99,7 +99,7 @@ class Comparison {
         rank_(ivy_comm_rank(comm)),
         element_(element_bytes(static_cast<Dtype>(one.dtype))) {}
 
-  // Buffers of so many elements; `makes` gets the pointers of one side.
+  // Allocates buffers of these sizes. `makes` is called with the pointers of one side.
   void check(const char* name, std::size_t send_count, std::size_t receive_count,
              const std::function<int(const void*, void*, const ivy_call*)>& makes,
              const ivy_call* how) {
@@ -138,7 +138,7 @@ class Comparison {
     host.resize(meaningful * element_);
     expect_same(got, host, element_);
   }
-  // The names of all checked operations.
+  // Returns the names of all checked operations.
   std::set<std::string> names() const { return names_; }
 
  private:
@@ -155,7 +155,7 @@ struct Uneven {
   std::size_t total = 0;
 };
 
-// Rank r has count + r elements, each with a gap behind.
+// Rank r has count + r % 3 elements, each block followed by a gap if has_gaps.
 Uneven uneven(std::size_t count, std::size_t ranks, bool has_gaps) {
   Uneven all;
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -317,7 +317,7 @@ void compare_roots(ivy_comm* comm, Comparison& with, const DeviceCase& one, cons
         return ivy_all_to_all(comm, send, recv, count, dtype, call);
       },
       how);
-  // Everybody sends each rank as many as that rank's number says.
+  // Every rank sends to each rank as many elements as that rank's count.
   const std::vector<std::size_t> from_each(ranks, gaps.counts[rank]);
   with.check(
       "all_to_all_v", gaps.total, gaps.counts[rank] * ranks,
@@ -343,7 +343,7 @@ void compare_with_host(ivy_comm* comm, Device& device, const DeviceCase& one, co
   compare_reductions(comm, with, one, how);
   compare_moves(comm, with, one, how);
   compare_roots(comm, with, one, how);
-  std::set<std::string> names = {"barrier", "send", "recv", "sendrecv"};  // Not compared.
+  std::set<std::string> names = {"barrier", "send", "recv", "sendrecv"};  // Not compared here.
   names.merge(with.names());
   EXPECT_EQ(functions_missing_in(names), std::set<std::string>());
 }

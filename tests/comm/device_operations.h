@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every collective, called twice with the same data: on the host and on a device. The CPU's
-// collectives have tests of their own (matrix_test.cc); here they say what is right.
+// Calls every collective twice with the same data, on the host and on a device. The CPU's
+// collectives have their own tests (matrix_test.cc); here they provide the expected results.
 #pragma once
 
 #include <string>
@@ -17,16 +17,18 @@ struct DeviceCase {
   std::size_t count = 0;
 };
 
-// What every rank has of element `i`: small whole numbers, so that no order of adding rounds.
+// Returns the elements of a rank: small integers, so that no order of addition rounds.
 std::vector<char> values_of(int dtype, std::size_t count, int rank);
 
-// Calls every collective of this rank and compares; `how` is the call's, or null. All ranks call
-// it.
+// Calls every collective and compares the results. `how` is passed to each call and may be null.
+// All ranks must call it.
 void compare_with_host(ivy_comm* comm, Device& device, const DeviceCase& one, const ivy_call* how);
 
-// Types and operations that stand for all ways: NCCL's own, under another name, staged.
+// Returns types and operations for every path: native in NCCL, under another name in NCCL, and
+// staged.
 std::vector<DeviceCase> device_cases(std::size_t count);
-// NCCL's own averages, which round in other places than ours: equal for 1, 2, 4, ... ranks.
+// Returns averages that NCCL computes itself. It rounds at other points than libivycomm: the
+// results are equal for 1, 2, 4, ... ranks.
 std::vector<DeviceCase> average_cases(std::size_t count);
 
 }  // namespace ivy::comm::test

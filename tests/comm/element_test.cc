@@ -14,7 +14,7 @@
 namespace ivy::comm {
 namespace {
 
-TEST(ElementTest, SizesAndNames) {
+TEST(ElementTest, ReturnsSizesAndNames) {
   EXPECT_EQ(1u, element_bytes(Dtype::kI8));
   EXPECT_EQ(2u, element_bytes(Dtype::kBf16));
   EXPECT_EQ(4u, element_bytes(Dtype::kF32));
@@ -31,7 +31,8 @@ TEST(ElementTest, SizesAndNames) {
 }
 
 TEST(ElementTest, ReducesSupportedTypes) {
-  // One row per operation, in the order of Dtype: integers, f16 bf16 f32 f64, bool, complex, fp8.
+  // One row for each operation, in the order of Dtype: integers, f16 bf16 f32 f64, bool, complex,
+  // fp8.
   const std::string rows[kReduceOpCount] = {
       "11111111"
       "1111"
@@ -86,7 +87,7 @@ TEST(ElementTest, ReducesSupportedTypes) {
   }
 }
 
-TEST(ElementTest, EveryReducibleChoiceHasAKernelEverywhere) {
+TEST(ElementTest, EveryInstructionSetHasAKernelForEachReduction) {
   for (const KernelTable* const table : kernel_tables()) {
     for (std::size_t dtype = 0; dtype < kDtypeCount; ++dtype) {
       for (std::size_t op = 0; op < kReduceOpCount; ++op) {
@@ -100,7 +101,7 @@ TEST(ElementTest, EveryReducibleChoiceHasAKernelEverywhere) {
   }
 }
 
-TEST(ElementTest, Partials) {
+TEST(ElementTest, ReturnsTheSizesOfPartials) {
   EXPECT_EQ(4u, partial_bytes(Dtype::kF16, ReduceOp::kSum));
   EXPECT_EQ(2u, partial_bytes(Dtype::kF16, ReduceOp::kMax));
   EXPECT_EQ(4u, partial_bytes(Dtype::kF8E4m3, ReduceOp::kPremulSum));
@@ -111,18 +112,18 @@ TEST(ElementTest, Partials) {
   EXPECT_EQ(16u, partial_bytes(Dtype::kC128, ReduceOp::kAvg));
 }
 
-// Of two inputs of which one is the identity the result is the other one, whatever it holds.
+// If one of two inputs is the identity, the result is the other one for any value.
 TEST(ElementTest, IdentityChangesNoElement) {
   for (const Dtype dtype : all_dtypes()) {
     for (std::uint8_t number = 0; number < kReduceOpCount; ++number) {
       const auto op = static_cast<ReduceOp>(number);
-      // An average counts its inputs, and a factor scales them: both begin as the sum does.
+      // An average counts its inputs and a factor scales them; both start like a sum.
       if (!is_reducible(dtype, op) || op == ReduceOp::kAvg || op == ReduceOp::kPremulSum) continue;
       const std::size_t bytes = element_bytes(dtype);
       std::vector<std::uint8_t> identity(256 * bytes);
       fill_with_identity(dtype, op, identity.data(), 256);
       for (const std::uint64_t value : {0, 1, 2, 3}) {
-        // Numbers that every type has: the identity of PRODUCT, 1, summed up `value` times.
+        // Numbers of every type: the identity of PRODUCT, 1, added `value` times.
         std::vector<std::uint8_t> given(256 * bytes, 0);
         std::vector<std::uint8_t> ones(256 * bytes);
         fill_with_identity(dtype, ReduceOp::kProduct, ones.data(), 256);

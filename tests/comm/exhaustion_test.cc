@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and threads that cannot be had: an error of the call, or of the communicator on every
-// rank; never the end of the process, and never an operation that runs on with memory given back.
+// Failing allocations of memory and threads. Each is an error of the call, or of the communicator
+// on every rank. The process must not exit, and no operation may continue with memory that was
+// given back.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -19,7 +20,7 @@ namespace ivy::comm::test {
 namespace {
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr bool kMayLimitMemory = false;  // Its own allocator ends the process.
+constexpr bool kMayLimitMemory = false;  // The sanitizer's allocator exits the process.
 #else
 constexpr bool kMayLimitMemory = true;
 #endif
@@ -41,7 +42,7 @@ void drop_privileges() {
 constexpr std::size_t kLarge = 16U << 20;  // Elements.
 constexpr std::size_t kLittle = 32U << 20;
 
-// In place, where rank 1's result, nearly all of it, has to be put elsewhere first.
+// In place, where nearly all of rank 1's result must first be stored elsewhere.
 int reduce_large(ivy_comm* comm, std::vector<float>& values, const ivy_call* call) {
   const std::size_t counts[] = {1, values.size() - 1};
   return ivy_reduce_scatter_v(comm, IVY_IN_PLACE, values.data(), counts, IVY_F32, IVY_SUM, call);
@@ -54,8 +55,8 @@ void expect_reported(int code, const char* rank) {
   EXPECT_NE(text.find("memory"), std::string::npos) << text;
 }
 
-// There the kernel would end a rank that takes more.
-TEST(RealExhaustionTest, MemoryBeyondTheLimitOfACgroupIsRejected) {
+// Beyond the limit of a cgroup, the kernel would kill the rank.
+TEST(RealExhaustionTest, RejectsMemoryBeyondTheLimitOfACgroup) {
   ivy::test::RealCgroup cgroup("memory");
   if (!cgroup.why_not().empty() || !cgroup.limit_memory(std::size_t{256} << 20)) {
     GTEST_SKIP() << cgroup.why_not();
@@ -110,7 +111,7 @@ TEST_P(ExhaustionTest, ReportsAnOperationWithoutMemoryOnEveryRank) {
   }
 }
 
-// The thread of the messages keeps what nobody has asked for yet.
+// The message thread stores messages that no receive has requested yet.
 TEST_P(ExhaustionTest, ReportsAMessageWithoutMemoryOnEveryRank) {
   if (!kMayLimitMemory) GTEST_SKIP() << "a sanitizer's allocator does not fail";
   expect_ok(run_world(GetParam(), [&](int rank) {
@@ -138,8 +139,8 @@ TEST_P(ExhaustionTest, ReportsAMessageWithoutMemoryOnEveryRank) {
   }));
 }
 
-// What could not be started is not done later, with a buffer that is the caller's again.
-TEST_P(ExhaustionTest, AnOperationWithoutAThreadIsNotQueued) {
+// An operation that could not be started must not run later, when the caller owns its buffer again.
+TEST_P(ExhaustionTest, DoesNotQueueAnOperationWithoutAThread) {
   expect_ok(run_world(GetParam(), [&](int rank) {
     const World world(seconds(20));
     ASSERT_TRUE(world);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that has forked a child, which has a copy of every descriptor, is missed as soon as any
-// other when it dies. There is no supervisor here: what tells is the end of connections.
+// A child forked by a rank has a copy of every descriptor. The rank's death must still be noticed
+// as soon as any other's. These worlds have no supervisor: ranks notice the end of connections.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ struct Board {
   std::atomic<bool> is_reported{false};
 };
 
-// As a loader of data does: it lives on when its parent is killed.
+// Forks a child like a data loader's, which survives its parent.
 pid_t fork_sleeper() {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -46,7 +46,7 @@ const Wait kWaits[] = {
      }},
 };
 
-// Connections of both kinds, so that there is something to keep open.
+// Opens connections of both kinds, which the child could keep open.
 void connect_all(ivy_comm* world, int rank) {
   ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
   float value = 1;
@@ -80,7 +80,7 @@ TEST(ForkedChildTest, KeepsNoConnectionOfARankThatIsKilled) {
   }
 }
 
-// The listening socket is one of them: a rank that was never dialled is asked for by dialling it.
+// The same for the listening socket: a rank that was never dialled is checked by dialling it.
 TEST(ForkedChildTest, KeepsNoListenerOfARankThatIsKilled) {
   Shared<Board> board;
   const auto ends = run_world(host_each(2), [&](int rank) {
@@ -100,9 +100,9 @@ TEST(ForkedChildTest, KeepsNoListenerOfARankThatIsKilled) {
   expect_ok(ends, 1);
 }
 
-// The documentation's words: the child's calls fail and change nothing. What it writes into
-// registered memory is the parent's too.
-TEST(ForkedChildTest, HasNoWorldAndItsParentsRegisteredMemory) {
+// As documented, all calls of the child fail and change nothing. Its writes to registered memory
+// are visible to the parent.
+TEST(ForkedChildTest, HasNoWorldButSharesRegisteredMemory) {
   expect_ok(run_world(one_host(2), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
@@ -127,7 +127,7 @@ TEST(ForkedChildTest, HasNoWorldAndItsParentsRegisteredMemory) {
     EXPECT_EQ(status, 0);
     EXPECT_EQ(floats[7], 5);
     floats[7] = 1;
-    // The parent's world is as it was.
+    // The parent's world is unchanged.
     EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, floats, kCount, IVY_F32, IVY_SUM, nullptr),
               IVY_OK)
         << ivy_last_error();
@@ -136,7 +136,7 @@ TEST(ForkedChildTest, HasNoWorldAndItsParentsRegisteredMemory) {
   }));
 }
 
-// In init it is the store's connection that ends.
+// During init, the connection to the store closes.
 TEST(ForkedChildTest, KeepsNoConnectionToTheStore) {
   Shared<Board> board;
   const auto ends = run_world(host_each(3), [&](int rank) {
@@ -147,7 +147,7 @@ TEST(ForkedChildTest, KeepsNoConnectionToTheStore) {
         kill(getpid(), SIGKILL);
       }).detach();
     }
-    if (rank == 2) {  // It is who they wait for.
+    if (rank == 2) {  // The others wait for it.
       EXPECT_TRUE(ivy::test::eventually([&] { return board->is_reported.load(); }, seconds(20)));
       end_sleeper(*board);
       return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collectives on a real GPU cost beside NCCL's own calls: figures, no verdicts. Each line that
-// begins with "figure:" stands in tests/bench/figures.md.
+// The costs of collectives on a real GPU, next to NCCL's own calls. They print figures and check no
+// limits. Lines that start with "figure:" are listed in tests/bench/figures.md.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -28,7 +28,7 @@ void say_versions() {
   int (*name_of)(char*, int, int) = nullptr;
   void* const handle = dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
   name_of = reinterpret_cast<decltype(name_of)>(dlsym(handle, "cuDeviceGetName"));
-  char name[128] = "a GPU that does not say its name";
+  char name[128] = "a GPU without a name";
   if (name_of != nullptr) name_of(name, sizeof name - 1, 0);
   std::printf("figure: on %s; driver for CUDA %d.%d; NCCL %s (%s)\n", name,
               (*driver)->version() / 1'000, (*driver)->version() % 1'000 / 10,
@@ -49,18 +49,18 @@ double median_of_nine(const std::function<double()>& measure) {
   return all[4];
 }
 
-// A communicator of NCCL itself, made as libivycomm makes its own.
+// Makes an NCCL communicator in the same way as libivycomm.
 nccl::Handle make_plain(const nccl::Functions& functions, const nccl::UniqueId& id, int ranks,
                         int rank) {
   static nccl::Config config;
-  static nccl::Handle handle = nullptr;  // NCCL may write to it once more, later.
+  static nccl::Handle handle = nullptr;  // NCCL may write to it again later.
   nccl::Status status = functions.init_rank_config(&handle, ranks, id, rank, &config);
   while (status == nccl::kInProgress) functions.get_async_error(handle, &status);
   EXPECT_EQ(status, nccl::kSuccess);
   return handle;
 }
 
-// Our communicator and NCCL's own beside each other, on one stream.
+// An ivycomm communicator and a plain NCCL communicator on one stream.
 struct Pair {
   ivy_comm* world;
   Device& device;
@@ -114,7 +114,7 @@ void call_plain(const Pair& pair, Kind kind, const Buffers& with, void* stream) 
   }
 }
 
-// Microseconds of a call, and of a call with its work on the device.
+// Microseconds of a call alone, and of a call with its work on the device.
 struct Cost {
   double call;
   double whole;
@@ -150,7 +150,7 @@ class Rounds {
   std::vector<double> whole_;
 };
 
-// Round by round in turn: a processor's clock and neighbours change with time.
+// Rounds alternate between the two, because the processor's clock and other load vary over time.
 std::pair<Cost, Cost> costs_of(const Pair& pair, int calls, const std::function<void()>& ours,
                                const std::function<void()>& plain) {
   const int rounds = pair.takes_turns ? 3 : 9;
@@ -163,9 +163,10 @@ std::pair<Cost, Cost> costs_of(const Pair& pair, int calls, const std::function<
   return {by_us.medians(), by_nccl.medians()};
 }
 
-// What a call of ours takes more than NCCL's own: the median of what each takes more than the one
-// of NCCL's behind it. Where ranks take turns on a GPU a call now and then waits for one, and a
-// processor's speed changes within a row; a mean, and a difference of medians, show little else.
+// Returns the additional time of a call over NCCL's: the median of the differences between each
+// call and the NCCL call after it. If ranks take turns on a GPU, a call sometimes waits for a turn,
+// and the processor's speed varies during a row. That would dominate a mean or a difference of
+// medians.
 double more_in_turn(const Pair& pair, int calls, const std::function<void()>& ours,
                     const std::function<void()>& plain) {
   std::vector<double> more;
@@ -178,7 +179,7 @@ double more_in_turn(const Pair& pair, int calls, const std::function<void()>& ou
   return more[more.size() / 2];
 }
 
-// A call that returns when it is on the stream, as a framework makes it, which knows its devices.
+// A call that returns once it is enqueued, like one of a framework, which knows its devices.
 ivy_call enqueued(const Pair& pair) {
   ivy_call how = call_with_factor(1);
   how.flags = IVY_ENQUEUE | IVY_ON_DEVICE;
@@ -204,7 +205,8 @@ void compare_kind(const Pair& pair, Kind kind, std::size_t most) {
     const auto call = [&] { call_ours(pair, kind, with, how); };
     const auto call_nccl = [&] { call_plain(pair, kind, with, pair.stream); };
     const auto [ours, plain] = costs_of(pair, calls, call, call_nccl);
-    // As many as the device does in a few seconds; the same on both ranks, which call by turns.
+    // As many as the device executes in a few seconds. The same number on both ranks, which call in
+    // turn.
     const int turns = !pair.takes_turns    ? 201
                       : bytes < 8 * kMiB   ? 101
                       : bytes < 256 * kMiB ? 61
@@ -218,7 +220,8 @@ void compare_kind(const Pair& pair, Kind kind, std::size_t most) {
   }
 }
 
-// More in a row than may be ahead of the device (IVY_DEVICE_AHEAD), which is then waited for.
+// More operations in a row than may run ahead of the device (IVY_DEVICE_AHEAD), so that the call
+// waits for it.
 void compare_long_row(const Pair& pair) {
   constexpr int kRow = 20'000;
   const DeviceArray from(pair.device, std::vector<char>(8));
@@ -234,8 +237,8 @@ void compare_long_row(const Pair& pair) {
       kRow, ivy_comm_size(pair.world), ours.whole, plain.whole);
 }
 
-// Eight buckets as DDP has them: the device computes (copies), and each finished bucket is reduced
-// beside the next one's computing.
+// Eight buckets like those of DDP: the device computes (copies), and each finished bucket is
+// reduced while the next one is computed.
 void compare_overlap(const Pair& pair) {
   constexpr int kBuckets = 8;
   constexpr std::size_t kBucket = 16 * kMiB;
@@ -314,7 +317,7 @@ void compare_graphs(const Pair& pair) {
       ivy_comm_size(pair.world), ours.whole, plain.whole);
 }
 
-// The calls of the driver that each of our calls makes beside NCCL's own.
+// Measures the driver calls that each of our calls makes in addition to NCCL's.
 void say_what_the_driver_takes(const Pair& pair) {
   const nccl::Driver& driver = **nccl::Driver::load();
   const DeviceArray memory(pair.device, std::vector<char>(4096));
@@ -347,7 +350,7 @@ void compare_everything(ivy_comm* world, Device& device, nccl::Handle plain) {
   compare_graphs(pair);
 }
 
-// How long NCCL's own init takes in a process of its own.
+// Measures NCCL's init in a separate process.
 TEST_F(GpuFigures, MeasuresInit) {
   for (const bool is_ours : {false, true, false, true}) {
     const std::vector<RankEnd> ends = run_world(
@@ -400,7 +403,7 @@ TEST_F(GpuFigures, MeasuresTheOverheadOverNccl) {
   std::printf("%s", ends[0].output.c_str());
 }
 
-// Both ranks' work is on one GPU, in turns: the difference is the processors' part.
+// Both ranks run on one GPU, in turns, so the difference is the processor's part.
 TEST_P(SharedGpuFigures, MeasuresTheOverheadOverNcclForTwoRanks) {
   struct Reported {
     std::atomic<bool> is_available{false};
@@ -424,7 +427,7 @@ TEST_P(SharedGpuFigures, MeasuresTheOverheadOverNcclForTwoRanks) {
         while (!reported->is_available) std::this_thread::sleep_for(milliseconds(1));
         const nccl::Handle plain = make_plain(functions, reported->id, 2, rank);
         const Pair pair{world, device, plain, device.make_stream(), true};
-        // Up to 1 GiB in all, where NCCL knows that they share the GPU; else it has its sockets.
+        // Up to 1 GiB in total if NCCL knows that they share the GPU; otherwise it uses sockets.
         const std::size_t most = GetParam() == Way::kMultiRank ? 1024 * kMiB : 8 * kMiB;
         compare_kind(pair, Kind::kAllReduce, most);
         compare_kind(pair, Kind::kAllGather, std::min(most, 512 * kMiB));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's part of libivycomm on a real GPU. Where there is none, every test is skipped with its
-// reason. Ranks that share a GPU take turns on it: right or wrong shows, speed does not.
+// NCCL's part of libivycomm on a real GPU. Without a GPU, every test is skipped with the reason.
+// Ranks that share a GPU take turns on it, so these tests check results, not speed.
 //
 // CUDA is never started in the test's own process: a forked child could not use it.
 #include <dlfcn.h>
@@ -22,7 +22,7 @@
 namespace ivy::comm::test {
 namespace {
 
-TEST_F(GpuTest, AWorldOfOneDoesEveryCollective) {
+TEST_F(GpuTest, RunsEveryCollectiveInAWorldOfOne) {
   expect_ok(run_world(
       one_host(1),
       [](int) {
@@ -106,7 +106,7 @@ void run_until_killed(int rank, Way way, Board& board) {
   EXPECT_EQ(device.synchronize(nullptr), 0);
 }
 
-TEST_P(SharedGpuTest, AKilledRankIsNamedAndTheGpuIsFreed) {
+TEST_P(SharedGpuTest, NamesAKilledRankAndFreesTheGpu) {
   const Shared<Board> board;
   const std::vector<RankEnd> ends = run_world(
       one_host(2), [&](int rank) { run_until_killed(rank, GetParam(), *board); }, long_timeout());
@@ -144,7 +144,7 @@ TEST_P(SharedGpuTest, AnAbortEndsAnOperationThatNoRankAnswers) {
       long_timeout()));
 }
 
-// A rank that does not call what the other has called; NCCL alone would hang for ever.
+// A rank that does not call the operation of the other. NCCL itself would hang forever.
 TEST_P(SharedGpuTest, NamesARankThatHasNotCalled) {
   const Shared<Board> board;
   expect_ok(run_world(
@@ -180,7 +180,7 @@ TEST_P(SharedGpuTest, NamesARankThatHasNotCalled) {
       long_timeout()));
 }
 
-// Types of one size, of which NCCL notices nothing, and sizes that let it hang.
+// Types of equal size, whose difference NCCL does not notice, and sizes that make it hang.
 TEST_P(SharedGpuTest, ReportsADifferenceWithBothSides) {
   for (const bool hangs : {false, true}) {
     expect_ok(run_world(
@@ -217,8 +217,8 @@ TEST_P(SharedGpuTest, ReportsADifferenceWithBothSides) {
   }
 }
 
-// Registered with NCCL by the first operation, deregistered when it is freed, which waits.
-TEST_P(SharedGpuTest, MemoryOfTheLibraryIsRegisteredAndFreedInFlight) {
+// Registers memory with NCCL in the first operation. Freeing the memory waits and deregisters it.
+TEST_P(SharedGpuTest, RegistersLibraryMemoryAndFreesItInFlight) {
   const std::vector<RankEnd> ends = run_world(
       one_host(2),
       [](int rank) {
@@ -257,8 +257,9 @@ TEST_P(SharedGpuTest, MemoryOfTheLibraryIsRegisteredAndFreedInFlight) {
   expect_ok(ends);
 }
 
-// ncclCommRevoke and ncclCommShrink where the library has them (2.29); else a new communicator.
-TEST_P(SharedGpuTest, SurvivorsShrinkWhatTheyHave) {
+// Uses ncclCommRevoke and ncclCommShrink if the library has them (2.29), otherwise a new
+// communicator.
+TEST_P(SharedGpuTest, SurvivorsShrinkTheirCommunicator) {
   const std::vector<RankEnd> ends = run_world(
       one_host(3),
       [](int rank) {
@@ -289,7 +290,7 @@ TEST_P(SharedGpuTest, SurvivorsShrinkWhatTheyHave) {
   std::printf("%s", ends[0].output.c_str());
 }
 
-TEST_F(GpuTest, AGraphIsReplayedAThousandTimes) {
+TEST_F(GpuTest, ReplaysAGraphAThousandTimes) {
   const std::vector<RankEnd> ends = run_world(
       one_host(1),
       [](int) {
@@ -305,7 +306,7 @@ TEST_F(GpuTest, AGraphIsReplayedAThousandTimes) {
         ivy_call how = call_with_factor(1);
         how.flags = IVY_ENQUEUE;
         how.stream = device.make_stream();
-        // CU_STREAM_CAPTURE_MODE_GLOBAL: what any other thread does may spoil it.
+        // CU_STREAM_CAPTURE_MODE_GLOBAL: calls of any other thread may invalidate the capture.
         ASSERT_EQ(graphs.begin(how.stream, 0), 0);
         ASSERT_EQ(ivy_all_reduce(world, from.data(), to.data(), 1024, IVY_F32, IVY_SUM, &how),
                   IVY_OK)

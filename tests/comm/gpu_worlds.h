@@ -16,14 +16,14 @@
 
 namespace ivy::comm::test {
 
-// The stand-in's path, where these tests themselves are tried.
+// Set to the test double's path to try these tests without a GPU.
 inline const char* const kNamedDriver = std::getenv("IVY_CUDA_LIB");
 inline const char* const kDriver = kNamedDriver != nullptr ? kNamedDriver : "libcuda.so.1";
 
-// Why nothing can be tested here; empty: it can.
+// Returns the reason why nothing can be tested here, or an empty string.
 inline std::string missing_requirement() {
   if (kNamedDriver == nullptr && access("/dev/nvidiactl", F_OK) != 0)
-    return "there is no GPU: no /dev/nvidiactl";
+    return "there is no GPU: /dev/nvidiactl does not exist";
   void* const driver = dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) return std::string("there is no driver: ") + dlerror();
   const Result<const nccl::Library*> library = nccl::Library::load();
@@ -38,7 +38,7 @@ class GpuTest : public ::testing::Test {
   }
 };
 
-// The two ways in which NCCL lets ranks share a GPU: openly, or as if they were on two hosts.
+// The two ways in which NCCL lets ranks share a GPU: explicitly, or as if they were on two hosts.
 enum class Way { kMultiRank, kTwoHosts };
 
 class SharedGpuTest : public GpuTest, public ::testing::WithParamInterface<Way> {
@@ -49,22 +49,22 @@ class SharedGpuTest : public GpuTest, public ::testing::WithParamInterface<Way> 
     const int version = (*nccl::Library::load())->version();
     if (version < nccl::kMultiRank)
       GTEST_SKIP() << "NCCL " << nccl::version_text(version)
-                   << " has no NCCL_MULTI_RANK_GPU_ENABLE, which came with 2.30";
+                   << " has no NCCL_MULTI_RANK_GPU_ENABLE (2.30)";
   }
 };
 
-// `channels`: how many parts of the data NCCL moves at a time; few begin sooner, many move more in
-// each rank's turn on the GPU.
+// `channels` is the number of parts that NCCL moves at a time. A few start sooner; many move more
+// data in each rank's turn on the GPU.
 inline void share_gpu(int rank, Way way, int channels = 2) {
   setenv("NCCL_MAX_CTAS", std::to_string(channels).c_str(), 1);
-  setenv("IVY_NCCL_TIMES", "1", 1);  // Init by phases, on standard error.
+  setenv("IVY_NCCL_TIMES", "1", 1);  // Prints the phases of init on standard error.
   if (way == Way::kMultiRank) {
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     return;
   }
   unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
   setenv("NCCL_HOSTID", ("rank" + std::to_string(rank)).c_str(), 1);
-  // Between such hosts sockets do; adapters of a shared machine are not ours to try.
+  // Such ranks communicate over sockets; other adapters of a shared machine must not be used.
   setenv("NCCL_IB_DISABLE", "1", 1);
 }
 
@@ -77,7 +77,7 @@ inline ivy_call call_with_factor(double factor) {
 
 inline WorldOptions long_timeout() {
   WorldOptions options;
-  options.deadline = seconds(180);  // The first context and NCCL's kernels take many seconds.
+  options.deadline = seconds(180);  // Loading NCCL's kernels takes many seconds.
   return options;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The greeting of two ranks that stand still at their first contact: it is given up by the side
-// that goes on, and begun anew by the other when that goes on too.
+// The handshake of two ranks that are suspended during their first contact. The running side gives
+// up, and the other one retries when it resumes.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <ifaddrs.h>
@@ -43,7 +43,7 @@ PeerChannel channel_to(std::uint32_t rank) {
   return channel;
 }
 
-// One byte, as soon as the socket is ready for it. False: the connection is none.
+// Sends one byte as soon as the socket is writable. Returns false if the connection has failed.
 bool give(int socket) {
   pollfd ready = {socket, POLLOUT, 0};
   return poll(&ready, 1, 2000) > 0 && send(socket, "x", 1, MSG_NOSIGNAL) == 1;
@@ -55,8 +55,8 @@ bool take(int socket) {
   return poll(&ready, 1, 2000) > 0 && recv(socket, &byte, 1, 0) == 1;
 }
 
-// The dialler stands still in one of its waits, of which the first is for the connection, while the
-// listener gives its greeting up.
+// The dialler is suspended in one of its waits, the first of which is for the connection, while the
+// listener gives up on the handshake.
 TEST(GreetingTest, RetriesAfterTheDiallerWasSuspended) {
   for (const int stall_at : {1, 2, 3, 4}) {
     SCOPED_TRACE(stall_at);
@@ -88,8 +88,8 @@ sockaddr_in loopback_of(const std::string& address) {
   return where;
 }
 
-// Strangers who connect and say nothing, more than are greeted at once.
-TEST(GreetingTest, SilentConnectionsKeepNoPeerOut) {
+// More silent connections than the listener accepts at the same time.
+TEST(GreetingTest, SilentConnectionsDoNotBlockPeers) {
   const std::unique_ptr<PeerListener> accepting = listener_of(1, seconds(60));
   const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(60));
   const std::string& address = accepting->address();
@@ -132,7 +132,7 @@ TEST(GreetingTest, WaitsForAFreeDescriptorWithoutSpinning) {
   if (accepted.socket >= 0) not_inherited::close(accepted.socket);
 }
 
-// "fe80::1%eth0" of an interface that is up; empty: there is none.
+// Returns an address such as "fe80::1%eth0" of an interface that is up, or an empty string.
 std::string link_local_address() {
   ifaddrs* entries = nullptr;
   if (getifaddrs(&entries) != 0) return "";
@@ -149,8 +149,8 @@ std::string link_local_address() {
   return found;
 }
 
-// Another host has another name for the interface: what peers are told does not hold it.
-TEST(GreetingTest, ALinkLocalAddressIsDialledByTheDiallersInterface) {
+// The interface has another name on another host, so the address for peers does not contain it.
+TEST(GreetingTest, DialsALinkLocalAddressThroughTheDiallersInterface) {
   const std::string host = link_local_address();
   if (host.empty()) GTEST_SKIP() << "no interface has a link-local address";
   PeerCredentials credentials;
@@ -171,8 +171,8 @@ TEST(GreetingTest, ALinkLocalAddressIsDialledByTheDiallersInterface) {
   not_inherited::close(accepted.socket);
 }
 
-// A stranger's connection that claims to be a rank's, with the job's token.
-TEST(GreetingTest, ARankIsGreetedOnlyFromItsOwnHost) {
+// A connection from elsewhere that claims to be a rank's, with the job's token.
+TEST(GreetingTest, AcceptsARankOnlyFromItsOwnHost) {
   PeerCredentials credentials;
   credentials.job_id = std::string(32, '1');
   credentials.token = std::string(32, 't');
@@ -180,7 +180,7 @@ TEST(GreetingTest, ARankIsGreetedOnlyFromItsOwnHost) {
   credentials.waits_for_addresses = true;
   const auto accepting = PeerListener::listen("127.0.0.1", credentials).value();
   const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(10));
-  // Nobody is greeted before it is known who comes from where.
+  // No rank is accepted before the listener knows the addresses of all ranks.
   const Result<PeerSocket> early =
       dialler->dial(accepting->address(), channel_to(1), 1, milliseconds(300), [] { return true; });
   EXPECT_FALSE(early.ok());
@@ -198,7 +198,7 @@ TEST(GreetingTest, ARankIsGreetedOnlyFromItsOwnHost) {
   }
 }
 
-// A rank's process, which may be stopped.
+// A rank's process, which a test can stop.
 struct Rank {
   pid_t pid = -1;
 
@@ -248,8 +248,7 @@ bool dial_peer(HandshakeCase& handshake_case) {
   return made && made->ok() && give((*made)->socket) && take((*made)->socket);
 }
 
-// Stopped at the first contact and continued later: the one that is dialled, or both, in both
-// orders.
+// Stopped at the first contact and continued later: the accepting rank, or both, in both orders.
 TEST(GreetingTest, ConnectsRanksThatWereStoppedDuringTheirHandshake) {
   enum class Stopped : std::uint8_t { kAccepting, kBothAcceptingFirst, kBothDiallingFirst };
   for (const Stopped stopped :
@@ -263,7 +262,7 @@ TEST(GreetingTest, ConnectsRanksThatWereStoppedDuringTheirHandshake) {
     accepting.stop();
     handshake_case->may_dial = true;
     EXPECT_TRUE(ivy::test::eventually([&] { return handshake_case->dials.load(); }, seconds(5)));
-    std::this_thread::sleep_for(milliseconds(50));  // So that its hello is on the way.
+    std::this_thread::sleep_for(milliseconds(50));  // Its hello is on the way by then.
     if (stopped == Stopped::kAccepting) {
       std::this_thread::sleep_for(kLonger);
       accepting.go_on();

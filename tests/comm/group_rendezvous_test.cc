@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups that only their members make, if members are missing.
+// Groups that are made only by their members, with missing members.
 #include <cstdint>
 #include <string>
 

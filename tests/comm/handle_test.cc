@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles of communicators that are gone: an error, never memory that is somebody else's by now.
+// Handles of freed communicators: using one is an error and never touches memory of another object.
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -71,7 +71,7 @@ void expect_freed(ivy_comm* comm) {
   EXPECT_STREQ(ivy_comm_source(comm), "");
 }
 
-TEST(HandleTest, AFinalizedWorldAndItsGroupsAreRejected) {
+TEST(HandleTest, RejectsAFinalizedWorldAndItsGroups) {
   expect_ok(run_world(one_host(2), [](int) {
     ivy_comm* const world = join();
     ivy_comm* const group = group_of(world);
@@ -81,7 +81,7 @@ TEST(HandleTest, AFinalizedWorldAndItsGroupsAreRejected) {
   }));
 }
 
-TEST(HandleTest, ALaterWorldIsNotTakenForTheFormer) {
+TEST(HandleTest, DoesNotConfuseALaterWorldWithTheFirst) {
   expect_ok(run_world(one_host(2), [](int) {
     ivy_comm* const first = join();
     ivy_comm* const group = group_of(first);
@@ -100,14 +100,14 @@ TEST(HandleTest, AGroupCannotBeFreedTwice) {
     ivy_comm* const world = join();
     ivy_comm* const group = group_of(world);
     EXPECT_EQ(ivy_comm_free(group), IVY_OK) << ivy_last_error();
-    ivy_comm* const next = group_of(world);  // May well be what the allocator had of the first.
+    ivy_comm* const next = group_of(world);  // May reuse the memory of the first.
     expect_freed(group);
     EXPECT_EQ(barrier(next), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_finalize(world), IVY_OK) << ivy_last_error();
   }));
 }
 
-TEST(HandleTest, OneOfSeveralThreadsFreesAGroup) {
+TEST(HandleTest, FreesAGroupOnceForSeveralThreads) {
   expect_ok(run_world(one_host(2), [](int) {
     ivy_comm* const world = join();
     for (int turn = 0; turn < 50; ++turn) {
@@ -124,8 +124,8 @@ TEST(HandleTest, OneOfSeveralThreadsFreesAGroup) {
   }));
 }
 
-// An operation that nobody has waited for is the group's end on every rank, as the header says.
-TEST(HandleTest, AGroupFreedWhileAnOperationRunsIsBrokenOnEveryRank) {
+// An unfinished operation breaks the group on every rank, as the header documents.
+TEST(HandleTest, FreeingAGroupDuringAnOperationBreaksItOnEveryRank) {
   Shared<std::atomic<bool>> is_freed;
   expect_ok(run_world(one_host(2), [&](int rank) {
     ivy_comm* const world = join();
@@ -146,8 +146,8 @@ TEST(HandleTest, AGroupFreedWhileAnOperationRunsIsBrokenOnEveryRank) {
   }));
 }
 
-// A program that makes a group for every step does not grow with them.
-TEST(HandleTest, VeryManyGroupsTakeNoMoreMemory) {
+// A program that makes a group in every step does not use more and more memory.
+TEST(HandleTest, ReusesTheMemoryOfManyGroups) {
   expect_ok(run_world(one_host(1), [](int) {
     ivy_comm* const world = join();
     std::vector<ivy_comm*> seen;
@@ -157,7 +157,7 @@ TEST(HandleTest, VeryManyGroupsTakeNoMoreMemory) {
       ASSERT_EQ(ivy_comm_free(group), IVY_OK) << ivy_last_error();
       seen.push_back(group);
     }
-    EXPECT_NE(seen[0], seen[1]);  // Not at once.
+    EXPECT_NE(seen[0], seen[1]);  // The address is not reused immediately.
     std::sort(seen.begin(), seen.end());
     EXPECT_LT(std::unique(seen.begin(), seen.end()) - seen.begin(), 10'000);
     EXPECT_EQ(ivy_finalize(world), IVY_OK) << ivy_last_error();

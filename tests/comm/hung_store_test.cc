@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store that hangs (its process is stopped) delays neither a timeout nor an abort.
+// A hanging store (a stopped process) delays neither timeouts nor aborts.
 #include <signal.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace ivy::comm::test {
 namespace {
 
-// The store of the test's world.
+// Returns the process of the test's store.
 pid_t store_process() { return static_cast<pid_t>(std::atoi(std::getenv("IVY_TEST_STORE_PID"))); }
 
 struct Board {
@@ -20,7 +20,7 @@ struct Board {
   std::atomic<bool> is_over{false};
 };
 
-TEST(HungStoreTest, TheTimeoutIsKept) {
+TEST(HungStoreTest, KeepsTheTimeout) {
   Shared<Board> board;
   expect_ok(run_world(host_each(2), [&](int rank) {
     const World world;
@@ -42,7 +42,7 @@ TEST(HungStoreTest, TheTimeoutIsKept) {
   }));
 }
 
-TEST(HungStoreTest, AnAbortWakesAtOnce) {
+TEST(HungStoreTest, WakesRanksImmediatelyAfterAnAbort) {
   Shared<Board> board;
   expect_ok(run_world(Hosts{2, 1}, [&](int rank) {
     const World world;
@@ -57,7 +57,7 @@ TEST(HungStoreTest, AnAbortWakesAtOnce) {
     if (rank == 0) {
       ASSERT_EQ(kill(store_process(), SIGSTOP), 0);
       other = std::thread([&] {
-        std::this_thread::sleep_for(milliseconds(400));  // So that all of it waits.
+        std::this_thread::sleep_for(milliseconds(400));  // All ranks wait by then.
         aborted_ms = monotonic_ms();
         EXPECT_EQ(ivy_comm_abort(world, "now"), IVY_OK);
       });
@@ -66,14 +66,14 @@ TEST(HungStoreTest, AnAbortWakesAtOnce) {
     const std::int64_t woken_ms = monotonic_ms();
     if (rank != 0) return;
     other.join();
-    // Of a question to the store that was under way its limit, 250 ms, was left.
+    // A pending request to the store may still take up to its limit of 250 ms.
     EXPECT_LT(woken_ms - aborted_ms, scaled_time(milliseconds(400)).count());
     kill(store_process(), SIGCONT);
     board->is_over = true;
   }));
 }
 
-// What a rank of the aborting host waits in, for a rank of another host.
+// Calls in which a rank of the aborting host waits for a rank of another host.
 struct Wait {
   const char* name;
   int (*call)(ivy_comm* comm);
@@ -106,12 +106,12 @@ const Wait kWaits[] = {
 struct AbortBoard {
   std::atomic<int> entered{0};
   std::atomic<std::int64_t> called_ms{0};
-  std::atomic<std::int64_t> took_ms{0};           // The call of abort itself.
+  std::atomic<std::int64_t> took_ms{0};           // The duration of the abort call.
   std::atomic<std::int64_t> reported_ms[2] = {};  // By rank.
   std::atomic<bool> is_over{false};
 };
 
-// Ranks 0 and 1, of one host, wait, and a thread of rank 0 aborts.
+// Ranks 0 and 1 of one host wait, and a thread of rank 0 aborts.
 void abort_beside_a_hung_store(const Wait& wait, int rank, AbortBoard& board) {
   const World world;
   ASSERT_TRUE(world);
@@ -126,7 +126,7 @@ void abort_beside_a_hung_store(const Wait& wait, int rank, AbortBoard& board) {
   if (rank == 0) {
     aborting = std::thread([&] {
       EXPECT_TRUE(ivy::test::eventually([&] { return board.entered == 2; }, seconds(10)));
-      // So that both are inside, and before either has waited so long that it asks the store.
+      // Both ranks wait by then, but not long enough to query the store.
       std::this_thread::sleep_for(milliseconds(20));
       ASSERT_EQ(kill(store_process(), SIGSTOP), 0);
       board.called_ms = monotonic_ms();
@@ -142,7 +142,7 @@ void abort_beside_a_hung_store(const Wait& wait, int rank, AbortBoard& board) {
   if (aborting.joinable()) aborting.join();
 }
 
-// Who can be woken without the store is woken first, however long the store then takes.
+// Ranks that can be woken without the store are woken first, even if the store is slow.
 TEST(HungStoreTest, WakesItsHostBeforeQueryingTheStore) {
   constexpr std::size_t kTurns = 3;
   for (const Wait& wait : kWaits) {
@@ -153,14 +153,14 @@ TEST(HungStoreTest, WakesItsHostBeforeQueryingTheStore) {
       expect_ok(
           run_world(Hosts{2, 1}, [&](int rank) { abort_beside_a_hung_store(wait, rank, *board); }));
       if (HasFailure()) return;
-      // Else the store was not asked, and this shows nothing.
+      // Otherwise the store was not queried, and the test shows nothing.
       EXPECT_GE(board->took_ms, 200);
       for (const int rank : {0, 1}) {
         late[rank].push_back(board->reported_ms[rank] - board->called_ms);
       }
     }
-    // Rank 1, which was woken at once, stores the abort too before it hangs up: a question that
-    // takes 250 ms of a store that hangs.
+    // Rank 1 is woken immediately, and stores the abort itself before it closes its connections. A
+    // hanging store delays that by 250 ms.
     const milliseconds allowed[2] = {milliseconds(50), milliseconds(250 + 50)};
     for (const int rank : {0, 1}) {
       std::sort(late[rank].begin(), late[rank].end());
@@ -174,9 +174,9 @@ struct TwoFindings {
   std::atomic<bool> is_over{false};
 };
 
-// A thread of rank 0 finds a timeout and asks a store that hangs whether others have found
-// something before; meanwhile another thread of it aborts.
-TEST(HungStoreTest, AnAbortDoesNotWaitForAnotherFindingsQuestion) {
+// A thread of rank 0 times out and asks the hanging store for earlier failures, while another of
+// its threads aborts.
+TEST(HungStoreTest, AnAbortDoesNotWaitForTheStoreQueryOfATimeout) {
   Shared<TwoFindings> board;
   expect_ok(run_world(Hosts{2, 1}, [&](int rank) {
     const World world;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many environments, one table: who this rank is, who said so and how the ranks will meet; and what
-// is wrong, by name.
+// A table of environments: the rank's identity, its source, and the method of rendezvous, or the
+// error and the name of the wrong variable.
 #include "comm/join/identity.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ Result<Identity> identify_in(const Variables& variables, const IdentityRequest& 
 const Variables kIvyrun{{"IVY_RANK", "3"},        {"IVY_WORLD_SIZE", "4"}, {"IVY_NODE_RANK", "1"},
                         {"IVY_NUM_NODES", "2"},   {"IVY_STORE", "h:1"},    {"IVY_JOB_ID", "abc"},
                         {"IVY_TOKEN_FILE", "/t"}, {"IVY_GENERATION", "2"}, {"IVY_CONTROL", "/c"}};
-// As torchrun --nproc_per_node 4 gives it.
+// The variables of torchrun --nproc_per_node 4.
 const Variables kTorchrun{{"RANK", "1"},
                           {"WORLD_SIZE", "4"},
                           {"LOCAL_RANK", "1"},
@@ -98,13 +98,13 @@ const Right kRight[] = {
      3, 4, "ivyrun"},
     {"ivyrun and torch's block of the same", kIvyrun + kTorchrun + Variables{{"RANK", "3"}},
      nothing, Bootstrap::kStore, 3, 4, "ivyrun"},
-    {"ivyrun over what is left of another", kIvyrun + Variables{{"PMI_SIZE", "9"}}, nothing,
+    {"ivyrun over a variable of another launcher", kIvyrun + Variables{{"PMI_SIZE", "9"}}, nothing,
      Bootstrap::kStore, 3, 4, "ivyrun"},
     {"torchrun, one host", kTorchrun, nothing, Bootstrap::kHostFile, 1, 4,
      "torchrun (RANK=1, WORLD_SIZE=4)"},
     {"torchrun, two hosts", kTorchrun + kTwoHosts, nothing, Bootstrap::kTorchStore, 1, 4,
      "torchrun"},
-    {"torchrun, two hosts, no store of the agent's",
+    {"torchrun, two hosts, without the agent's store",
      kTorchrun + kTwoHosts + Variables{{"TORCHELASTIC_USE_AGENT_STORE", "False"}}, nothing,
      Bootstrap::kAddress, 1, 4, "torchrun"},
     {"torchrun of one",
@@ -124,7 +124,7 @@ const Right kRight[] = {
      nothing, Bootstrap::kAddress, 2, 4, "Open MPI's mpirun"},
     {"Open MPI whose daemons srun started", kOpenMpi + kSlurm + kSlurmOnePerHost, nothing,
      Bootstrap::kHostFile, 2, 4, "Open MPI's mpirun"},
-    {"Open MPI beside a WORLD_SIZE of somebody's", kOpenMpi + Variables{{"WORLD_SIZE", "4"}},
+    {"Open MPI with a WORLD_SIZE of another program", kOpenMpi + Variables{{"WORLD_SIZE", "4"}},
      nothing, Bootstrap::kHostFile, 2, 4, "Open MPI's mpirun"},
     {"Hydra, one host", kHydra, nothing, Bootstrap::kHostFile, 2, 4, "MPICH's mpiexec"},
     {"Hydra, two hosts", kHydra + kMaster + Variables{{"MPI_LOCALNRANKS", "2"}}, nothing,
@@ -133,36 +133,38 @@ const Right kRight[] = {
      "the Slurm step (SLURM_PROCID=2, SLURM_STEP_NUM_TASKS=4)"},
     {"Slurm step on one host", kSlurm + kSlurmOneHost, nothing, Bootstrap::kHostFile, 2, 4,
      "the Slurm step"},
-    {"Slurm step of old", kSlurm + Variables{{"SLURM_STEP_NUM_TASKS", "-"}, {"SLURM_NTASKS", "4"}},
-     nothing, Bootstrap::kAddress, 2, 4, "the Slurm step (SLURM_PROCID=2, SLURM_NTASKS=4)"},
+    {"Slurm step of an old version",
+     kSlurm + Variables{{"SLURM_STEP_NUM_TASKS", "-"}, {"SLURM_NTASKS", "4"}}, nothing,
+     Bootstrap::kAddress, 2, 4, "the Slurm step (SLURM_PROCID=2, SLURM_NTASKS=4)"},
     {"srun --mpi=pmi2", kSlurm + Variables{{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}}, nothing,
      Bootstrap::kAddress, 2, 4, "the Slurm step"},
-    {"a batch script is no rank", kSlurm + Variables{{"SLURM_STEP_ID", "-"}}, nothing,
+    {"a batch script is not a rank", kSlurm + Variables{{"SLURM_STEP_ID", "-"}}, nothing,
      Bootstrap::kSingle, 0, 1, "a world of one"},
-    {"IVY_LAUNCHER ends a quarrel", kTorchrun + kOpenMpi + Variables{{"IVY_LAUNCHER", "openmpi"}},
-     nothing, Bootstrap::kHostFile, 2, 4, "Open MPI's mpirun"},
+    {"IVY_LAUNCHER resolves a conflict",
+     kTorchrun + kOpenMpi + Variables{{"IVY_LAUNCHER", "openmpi"}}, nothing, Bootstrap::kHostFile,
+     2, 4, "Open MPI's mpirun"},
     {"IVY_LAUNCHER=none", kTorchrun + Variables{{"IVY_LAUNCHER", "none"}}, nothing,
      Bootstrap::kSingle, 0, 1, "a world of one"},
-    {"tcp and both numbers",
+    {"tcp with rank and size",
      {},
      asks("tcp://node1:4000", 1, 2),
      Bootstrap::kAddress,
      1,
      2,
      "the program (rank=1, world_size=2)"},
-    {"what the program says beats every launcher", kTorchrun, asks("tcp://10.0.0.1:4000", 0, 2),
+    {"the program overrides every launcher", kTorchrun, asks("tcp://10.0.0.1:4000", 0, 2),
      Bootstrap::kAddress, 0, 2, "the program"},
-    {"tcp, and a launcher's numbers", kTorchrun, asks("tcp://10.0.0.1:4000"), Bootstrap::kAddress,
+    {"tcp with a launcher's numbers", kTorchrun, asks("tcp://10.0.0.1:4000"), Bootstrap::kAddress,
      1, 4, "torchrun"},
     {"file", {}, asks("file:///home/me/meet", 1, 2), Bootstrap::kFile, 1, 2, "the program"},
     {"tcp of one", {}, asks("tcp://10.0.0.1:4000", 0, 1), Bootstrap::kSingle, 0, 1, "the program"},
     {"IVY_INIT_METHOD", kOpenMpi + Variables{{"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}}, nothing,
      Bootstrap::kAddress, 2, 4, "Open MPI's mpirun"},
-    {"IVY_INIT_METHOD for hosts of which the launcher says nothing",
+    {"IVY_INIT_METHOD for hosts that the launcher does not name",
      kOpenMpi +
          Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}},
      nothing, Bootstrap::kAddress, 2, 4, "Open MPI's mpirun"},
-    {"ivyrun --no-store, and a place of the program's", kIvyrun + Variables{{"IVY_STORE", "-"}},
+    {"ivyrun --no-store, with the program's address", kIvyrun + Variables{{"IVY_STORE", "-"}},
      asks("tcp://10.0.0.1:4000"), Bootstrap::kAddress, 3, 4, "ivyrun"},
     {"the program over IVY_INIT_METHOD", Variables{{"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}},
      asks("env://"), Bootstrap::kSingle, 0, 1, "a world of one"},
@@ -186,11 +188,11 @@ struct Wrong {
   const char* name;
   Variables variables;
   IdentityRequest request;
-  std::vector<const char*> named;  // In the message or in what to do.
+  std::vector<const char*> named;  // In the message or in the fix.
 };
 
 const Wrong kWrong[] = {
-    {"two that disagree",
+    {"two launchers that disagree",
      kTorchrun + kOpenMpi,
      nothing,
      {"RANK=1", "WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=4",
@@ -220,15 +222,15 @@ const Wrong kWrong[] = {
      kOpenMpi + Variables{{"OMPI_COMM_WORLD_RANK", "two"}},
      nothing,
      {"OMPI_COMM_WORLD_RANK=two"}},
-    {"a port that is none",
+    {"an invalid port",
      kTorchrun + kTwoHosts + Variables{{"MASTER_PORT", "70000"}},
      nothing,
      {"MASTER_PORT", "70000"}},
-    {"Open MPI on hosts unknown",
+    {"Open MPI on unknown hosts",
      kOpenMpi + Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
      nothing,
      {"which host rank 0 runs on", "MASTER_ADDR", "IVY_INIT_METHOD=tcp://"}},
-    {"Hydra on hosts unknown",
+    {"Hydra on unknown hosts",
      kHydra + Variables{{"MPI_LOCALNRANKS", "-"}},
      nothing,
      {"-genv MASTER_ADDR"}},
@@ -240,24 +242,24 @@ const Wrong kWrong[] = {
      {{"IVY_LAUNCHER", "horovod"}},
      nothing,
      {"horovod", "torchrun"}},
-    {"IVY_LAUNCHER that is not there",
+    {"IVY_LAUNCHER without its variables",
      {{"IVY_LAUNCHER", "slurm"}},
      nothing,
      {"IVY_LAUNCHER is slurm"}},
-    {"the program says another rank", kTorchrun, asks("", 0, 4), {"rank 0", "torchrun set 1"}},
-    {"a world without a place", {}, asks("", 0, 2), {"world size 2", "tcp://"}},
+    {"the program gives another rank", kTorchrun, asks("", 0, 4), {"rank 0", "torchrun set 1"}},
+    {"a world without an address", {}, asks("", 0, 2), {"world size 2", "tcp://"}},
     {"tcp without numbers", {}, asks("tcp://10.0.0.1:4000"), {"rank", "world size"}},
-    {"tcp, one number against a launcher's",
+    {"tcp with a rank that differs from the launcher's",
      kTorchrun,
      asks("tcp://10.0.0.1:4000", 2),
      {"rank 2", "RANK=1"}},
     {"tcp without port", {}, asks("tcp://10.0.0.1", 0, 2), {"port"}},
     {"tcp with port 0", {}, asks("tcp://10.0.0.1:0", 0, 2), {"\"0\" is not a port"}},
-    {"rank is not below the size",
+    {"a rank that is not below the size",
      {},
      asks("tcp://10.0.0.1:4000", 2, 2),
      {"rank 2 in a world of 2"}},
-    {"a path that is relative", {}, asks("file://meet", 0, 2), {"absolute"}},
+    {"a relative path", {}, asks("file://meet", 0, 2), {"absolute"}},
     {"another method", {}, asks("etcd://x", 0, 2), {"etcd://x", "tcp://"}},
 };
 
@@ -274,7 +276,7 @@ TEST(IdentityTableTest, NamesTheInvalidVariable) {
   }
 }
 
-TEST(IdentityTableTest, AJobsNameIsItsOwn) {
+TEST(IdentityTableTest, DistinguishesJobsByTheirKeys) {
   const auto key = [](const Variables& variables) {
     return identify_in(variables, {}).value().bootstrap_key;
   };
@@ -310,7 +312,7 @@ TEST(IdentityTableTest, FindsRankZeroThroughSlurm) {
   EXPECT_EQ(numeric->bootstrap_port, 4000);
 }
 
-TEST(SlurmTextTest, FirstHost) {
+TEST(SlurmTextTest, ReturnsTheFirstHost) {
   const std::pair<const char*, const char*> cases[] = {
       {"", ""},
       {"node1", "node1"},
@@ -323,7 +325,7 @@ TEST(SlurmTextTest, FirstHost) {
   for (const auto& [list, host] : cases) EXPECT_EQ(first_host(list), host) << list;
 }
 
-TEST(SlurmTextTest, TasksOnNode) {
+TEST(SlurmTextTest, ReturnsTheTasksOfANode) {
   EXPECT_EQ(tasks_on_node("2(x3),1", 0), 2U);
   EXPECT_EQ(tasks_on_node("2(x3),1", 2), 2U);
   EXPECT_EQ(tasks_on_node("2(x3),1", 3), 1U);

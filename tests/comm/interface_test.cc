@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C interface as a whole: which symbols the library shows, and what a forked child may do.
+// The whole C interface: the exported symbols, and calls in a forked child.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,7 +38,8 @@ std::string joined(const std::set<std::string>& names) {
   return text;
 }
 
-// ---- What the library shows ---------------------------------------------------------------------
+// ---- Exported symbols
+// ----------------------------------------------------------------------------
 
 std::string library_path() {
   Dl_info info = {};
@@ -46,7 +47,7 @@ std::string library_path() {
   return info.dli_fname;
 }
 
-// "ivy_init@@IVYCOMM_1", ... of the library.
+// Returns the library's symbols, such as "ivy_init@@IVYCOMM_1".
 std::set<std::string> shown_symbols() {
   const std::string command = "nm -D --defined-only '" + library_path() + "'";
   FILE* const pipe = popen(command.c_str(), "r");
@@ -61,7 +62,7 @@ std::set<std::string> shown_symbols() {
   return symbols;
 }
 
-TEST(InterfaceTest, TheLibraryExportsExactlyTheDeclaredFunctions) {
+TEST(InterfaceTest, ExportsExactlyTheDeclaredFunctions) {
   ASSERT_NE(library_path().find("libivycomm.so"), std::string::npos) << library_path();
   std::set<std::string> expected = {"IVYCOMM_1"};  // The version itself is a symbol.
   for (const std::string& name : declared_functions()) expected.insert(name + "@@IVYCOMM_1");
@@ -74,12 +75,12 @@ TEST(InterfaceTest, TheLibraryExportsExactlyTheDeclaredFunctions) {
 
 // ---- A forked child -----------------------------------------------------------------------------
 
-// What the child inherits.
+// The objects that the child inherits.
 struct Inherited {
   ivy_comm* world = nullptr;
   ivy_comm* group = nullptr;
-  ivy_work* work = nullptr;     // That runs.
-  ivy_work* receive = nullptr;  // Likewise.
+  ivy_work* work = nullptr;     // Running.
+  ivy_work* receive = nullptr;  // Running.
   void* memory = nullptr;
 };
 
@@ -230,7 +231,7 @@ std::vector<Rejected> more_store_calls(ivy_comm* c) {
   };
 }
 
-// They ask for nothing that the child lacks.
+// Returns the functions that work in a child, because they need nothing of the parent.
 std::set<std::string> answering() {
   return {
       "ivy_last_error",     "ivy_last_failure",    "ivy_code_name",       "ivy_version",
@@ -240,7 +241,7 @@ std::set<std::string> answering() {
       "ivy_restart_count"};
 }
 
-// In the child: how many functions did not reject the call.
+// Runs in the child. Returns the number of functions that did not reject the call.
 int count_others(const Inherited& all) {
   std::vector<Rejected> calls = collective_calls(all.world);
   for (const Rejected& call : other_calls(all)) calls.push_back(call);
@@ -249,7 +250,7 @@ int count_others(const Inherited& all) {
   int others = 0;
   for (const auto& [name, call] : calls) {
     seen.insert(name);
-    std::fprintf(stderr, "in the child: %s\n", name);  // Who hangs is told by the last line.
+    std::fprintf(stderr, "in the child: %s\n", name);  // The last line names a call that hangs.
     const int code = call();
     const bool is_clear = std::strstr(ivy_last_error(), "fork") != nullptr;
     if (code == IVY_FAILED_PRECONDITION && is_clear) continue;
@@ -275,7 +276,7 @@ int end_of_child(const std::function<int()>& body) {
   return status;
 }
 
-TEST(InterfaceTest, AForkedChildIsRejectedByEveryFunction) {
+TEST(InterfaceTest, EveryFunctionRejectsAForkedChild) {
   constexpr std::size_t kBytes = 100'000;
   Shared<std::atomic<bool>> may_come;
   expect_ok(run_world(one_host(2), [&](int rank) {
@@ -310,7 +311,7 @@ TEST(InterfaceTest, AForkedChildIsRejectedByEveryFunction) {
   }));
 }
 
-TEST(InterfaceTest, AChildForkedAfterFinalizeMayInit) {
+TEST(InterfaceTest, AChildForkedAfterFinalizeCanInit) {
   expect_ok(run_world(one_host(2), [](int) {
     void* memory = nullptr;
     {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocking calls that their callers call off: ivy_call.interrupt.
+// Blocking calls that their callers interrupt: ivy_call.interrupt.
 #include <thread>
 
 #include "tests/comm/world.h"
@@ -7,12 +7,12 @@
 namespace ivy::comm::test {
 namespace {
 
-// What an interrupt does: it lets the call wait a few times, and then says `answer`.
+// Lets the call continue a few times and then returns `answer`.
 struct CheckCount {
   int left = 2;
   int answer = 1;
   int times = 0;
-  ivy_comm* comm = nullptr;  // Not null: an operation on it is tried first.
+  ivy_comm* comm = nullptr;  // If not null, tries an operation on it first.
   int nested_code = IVY_OK;
 };
 
@@ -33,7 +33,7 @@ ivy_call call_with_check(CheckCount& checks) {
 
 class Interrupts : public testing::TestWithParam<Hosts> {};
 
-TEST_P(Interrupts, EndACallThatWaitsOnEveryRank) {
+TEST_P(Interrupts, EndAWaitingCallOnEveryRank) {
   const Shared<std::atomic<bool>> has_ended;
   expect_ok(run_world(GetParam(), [&](int rank) {
     World world;
@@ -46,7 +46,7 @@ TEST_P(Interrupts, EndACallThatWaitsOnEveryRank) {
     } else {
       while (!has_ended->load()) std::this_thread::sleep_for(milliseconds(1));
     }
-    // What rank 0 sent before may let another host's rank out of the first one.
+    // Messages that rank 0 sent earlier may let a rank of another host finish the first barrier.
     if (ivy_barrier(world, nullptr) == IVY_OK) {
       EXPECT_EQ(ivy_barrier(world, nullptr), IVY_CANCELLED);
     }
@@ -64,7 +64,7 @@ TEST_P(Interrupts, LetACallContinue) {
     checks.answer = 0;
     checks.comm = world;
     const ivy_call call = call_with_check(checks);
-    // The others come when the interrupt was asked.
+    // The others arrive after the first call of the interrupt.
     while (rank != 0 && times->load() == 0) std::this_thread::sleep_for(milliseconds(1));
     std::thread watch;
     if (rank == 0) {
@@ -101,8 +101,8 @@ TEST_P(Interrupts, EndASendThatNoRankReceives) {
   }));
 }
 
-// The other rank may come out of it well, and have the group that this one has not.
-TEST_P(Interrupts, EndAGroupThatIsBeingMade) {
+// The other rank may succeed and have a group that this rank does not have.
+TEST_P(Interrupts, EndTheCreationOfAGroup) {
   constexpr int kRounds = 200;
   const Shared<std::atomic<int>> arrived;
   expect_ok(run_world(GetParam(), [&](int rank) {

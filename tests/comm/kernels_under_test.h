@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instruction sets that this machine can run, for tests that try each of them.
+// The instruction sets that this machine supports, for tests that run each of them.
 #pragma once
 
 #include <sys/mman.h>
@@ -36,7 +36,7 @@ inline std::vector<ReduceOp> all_ops() {
   return ops;
 }
 
-// Bytes at a chosen distance from a cache line's start, between canaries.
+// A buffer at a chosen offset from the start of a cache line, between canaries.
 class GuardedBuffer {
  public:
   GuardedBuffer(std::size_t bytes, std::size_t offset)
@@ -61,7 +61,7 @@ class GuardedBuffer {
   std::size_t begin_ = 0;
 };
 
-// Bytes that end where unreadable memory begins, or (at_start) begin where it ends.
+// A buffer that ends at unreadable memory, or starts after it (at_start).
 class FencedBuffer {
  public:
   FencedBuffer(std::size_t bytes, bool at_start) {

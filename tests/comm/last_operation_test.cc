@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mismatch in the last operation, also in one that a rank can leave before the others come: every
-// rank errs, by the operation or by finalize, and shows both sides.
+// A mismatch in the last operation, also if a rank can leave it before the others arrive. Every
+// rank gets an error, from the operation or from finalize, that shows both sides.
 #include <thread>
 
 #include "tests/comm/operations.h"
@@ -11,8 +11,8 @@ namespace {
 
 struct Mismatch {
   const char* name;
-  std::function<int(ivy_comm*, float*, float*)> first;   // All ranks but the last.
-  std::function<int(ivy_comm*, float*, float*)> second;  // The last.
+  std::function<int(ivy_comm*, float*, float*)> first;   // On all ranks but the last.
+  std::function<int(ivy_comm*, float*, float*)> second;  // On the last rank.
   std::vector<std::string> shown;
 };
 
@@ -83,7 +83,7 @@ std::vector<Mismatch> uneven_mismatches() {
                               IVY_F32, nullptr);
     };
   };
-  // The root counts on 3 from and for everybody.
+  // The root expects 3 elements from every rank, and sends 3 to every rank.
   const auto gather_v = [](std::size_t own) {
     return [=](ivy_comm* comm, F send, F receive) {
       return ivy_gather_v(comm, send, own, receive, counts_of(comm, 3, 3).data(), nullptr, IVY_F32,
@@ -112,7 +112,7 @@ std::vector<Mismatch> mismatches() {
 
 class LastOperationTest : public ::testing::TestWithParam<Hosts> {};
 
-TEST_P(LastOperationTest, MismatchIsAnErrorOfEveryRankThatShowsBothSides) {
+TEST_P(LastOperationTest, ReportsBothSidesOnEveryRank) {
   for (const Mismatch& mismatch : mismatches()) {
     SCOPED_TRACE(mismatch.name);
     expect_ok(run_world(GetParam(), [&](int rank) {
@@ -152,8 +152,8 @@ int in_group(const Mismatch& mismatch, ivy_comm* group) {
   return (is_last ? mismatch.second : mismatch.first)(group, send.data(), receive.data());
 }
 
-// A group ends without waiting, so it is the rank that ends it last that is told, if no other is.
-TEST_P(LastOperationTest, OfAGroupIsReportedToAtLeastOneRank) {
+// Freeing a group does not wait, so only the last rank to free it is certain to get the error.
+TEST_P(LastOperationTest, ReportsAMismatchInAGroupToAtLeastOneRank) {
   for (const Mismatch& mismatch : mismatches()) {
     for (const bool by_finalize : {false, true}) {
       SCOPED_TRACE(std::string(mismatch.name) + (by_finalize ? ", finalize" : ""));
@@ -192,8 +192,8 @@ TEST_P(LastOperationTest, OfAGroupIsReportedToAtLeastOneRank) {
   }
 }
 
-// One rank keeps the group to the end: the others' free takes no time, and all is well.
-TEST_P(LastOperationTest, OfAGroupBlocksNoRank) {
+// One rank keeps the group to the end: the others free it immediately, without an error.
+TEST_P(LastOperationTest, FreeingAGroupBlocksNoRank) {
   Shared<std::atomic<int>> freed;
   expect_ok(run_world(GetParam(), [&](int rank) {
     const World world;
@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, LastOperationTest,
                                            Hosts{2, 2}, Hosts{3, 1}),
                          name_of_world);
 
-TEST(LastOperationsTest, FinalizeWaitsForTheLateOnesAndIsWell) {
+TEST(LastOperationsTest, FinalizeWaitsForLateRanksAndSucceeds) {
   expect_ok(run_world(host_each(3), [](int rank) {
     const World world;
     ASSERT_TRUE(world);

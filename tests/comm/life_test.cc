@@ -49,9 +49,9 @@ float sum_of_ones(ivy_comm* comm) {
   return sum;
 }
 
-// ---- Life --------------------------------------------------------------------------------------
+// ---- Joining and leaving -----------------------------------------------------------------------
 
-TEST_P(WorldsTest, CanBeEnteredAndLeftAgainAndAgain) {
+TEST_P(WorldsTest, CanBeJoinedAndLeftRepeatedly) {
   const int cycles = rank_count(GetParam()) == 2 ? 100 : 20;
   expect_ok(run_world(GetParam(), [&](int rank) {
     int descriptors = 0;
@@ -72,7 +72,7 @@ TEST_P(WorldsTest, CanBeEnteredAndLeftAgainAndAgain) {
   }));
 }
 
-TEST(LifeTest, InitNamesTheRanksThatDoNotCome) {
+TEST(LifeTest, InitNamesMissingRanks) {
   expect_ok(run_world(one_host(4), [](int rank) {
     if (rank == 1 || rank == 3) return;
     ivy_options options = {};
@@ -88,7 +88,7 @@ TEST(LifeTest, InitNamesTheRanksThatDoNotCome) {
   }));
 }
 
-TEST(LifeTest, InvalidArgumentsBreakNothing) {
+TEST(LifeTest, RejectsInvalidArgumentsAndContinues) {
   expect_ok(run_world(one_host(2), [](int) {
     const World world;
     ASSERT_TRUE(world);
@@ -112,12 +112,12 @@ TEST(LifeTest, InvalidArgumentsBreakNothing) {
 
 struct Mismatch {
   const char* name;
-  std::function<int(ivy_comm*, float*, float*)> first;   // All ranks but the last.
-  std::function<int(ivy_comm*, float*, float*)> second;  // The last.
+  std::function<int(ivy_comm*, float*, float*)> first;   // On all ranks but the last.
+  std::function<int(ivy_comm*, float*, float*)> second;  // On the last rank.
   std::vector<std::string> shown;
 };
 
-// Whoever may leave before the others come hears of it in the next operation.
+// A rank that can leave before the others arrive gets the error in the next operation.
 int then_barrier(ivy_comm* comm, int code) {
   return code != IVY_OK ? code : ivy_barrier(comm, nullptr);
 }
@@ -137,7 +137,7 @@ std::vector<Mismatch> uneven_mismatches() {
                                               IVY_F32, 0, nullptr));
     };
   };
-  // Only the last rank gets something.
+  // Only the last rank receives elements.
   const auto reduce_scatter_v = [](std::size_t last) {
     return [=](ivy_comm* comm, float* send, float* receive) {
       std::vector<std::size_t> counts(static_cast<std::size_t>(ivy_comm_size(comm)), 0);
@@ -217,7 +217,7 @@ std::vector<Mismatch> mismatches() {
   };
 }
 
-TEST_P(WorldsTest, MismatchShowsBothSidesToEveryRank) {
+TEST_P(WorldsTest, ReportsBothSidesOfAMismatchOnEveryRank) {
   std::vector<Mismatch> all = mismatches();
   for (const Mismatch& mismatch : uneven_mismatches()) all.push_back(mismatch);
   for (const Mismatch& mismatch : all) {
@@ -244,7 +244,7 @@ TEST_P(WorldsTest, MismatchShowsBothSidesToEveryRank) {
 
 // ---- Aborts and timeouts -----------------------------------------------------------------------
 
-// The median of some aborts: one may meet a machine that is busy with something else.
+// Measures the median of several aborts, because other load may delay one of them.
 TEST_P(WorldsTest, AbortWakesEveryWaitingRank) {
   constexpr std::size_t kAborts = 5;
   struct Board {
@@ -263,7 +263,7 @@ TEST_P(WorldsTest, AbortWakesEveryWaitingRank) {
       if (rank == 0) {
         EXPECT_TRUE(ivy::test::eventually(
             [&] { return board->waiting[turn] == ivy_comm_size(world) - 1; }, seconds(10)));
-        std::this_thread::sleep_for(milliseconds(30));  // So that they are inside.
+        std::this_thread::sleep_for(milliseconds(30));  // They wait by then.
         board->aborted_ms[turn] = monotonic_ms();
         EXPECT_EQ(ivy_comm_abort(group, "the test wants it"), IVY_OK);
         EXPECT_EQ(ivy_barrier(group, nullptr), IVY_CANCELLED);
@@ -278,13 +278,13 @@ TEST_P(WorldsTest, AbortWakesEveryWaitingRank) {
     }
     if (rank == 0) return;
     std::sort(took.begin(), took.end());
-    // Without a supervisor ranks of other hosts learn it by the connection or by the store.
+    // Without a supervisor, ranks of other hosts notice through the connection or the store.
     const bool is_present = ivy_comm_node_count(world) == 1;
     EXPECT_LE(took[kAborts / 2], scaled_time(milliseconds(is_present ? 10 : 50)).count());
   }));
 }
 
-// Who waits for a rank that is late, and not for the one that aborts, is told too: by the store.
+// Ranks that wait for a late rank, not for the aborting one, are notified through the store.
 TEST(AbortTest, WakesRanksThatWaitForAnother) {
   constexpr std::size_t kAborts = 7;
   struct Board {
@@ -310,7 +310,7 @@ TEST(AbortTest, WakesRanksThatWaitForAnother) {
         ++board->reported;
       } else if (rank == 0) {
         EXPECT_TRUE(ivy::test::eventually([&] { return board->waiting == so_many; }, seconds(10)));
-        std::this_thread::sleep_for(milliseconds(20));  // So that it is inside.
+        std::this_thread::sleep_for(milliseconds(20));  // It waits by then.
         board->aborted_ms[turn] = monotonic_ms();
         EXPECT_EQ(ivy_comm_abort(group, "enough"), IVY_OK);
       }
@@ -318,13 +318,13 @@ TEST(AbortTest, WakesRanksThatWaitForAnother) {
     }
     if (rank != 1) return;
     std::sort(took.begin(), took.end());
-    // Half of what lies between two questions to the store that nobody prompts.
+    // Half of the interval between two regular queries of the store.
     EXPECT_LE(took[kAborts / 2], scaled_time(milliseconds(100)).count());
   }));
 }
 
-// The pipe that a signal's handler reads: the thread that it interrupts does not come out of its
-// call until somebody writes.
+// A signal handler reads from this pipe, so the interrupted thread does not return from its call
+// until a byte is written.
 int stuck_until[2] = {-1, -1};
 void stay_in_a_system_call(int) {
   char byte = 0;
@@ -338,7 +338,7 @@ struct StuckBoard {
   std::atomic<bool> is_over{false};
 };
 
-// A thread of this rank is inside the operation when it gets stuck, another one aborts.
+// One thread of this rank is suspended inside the operation, another one aborts.
 void abort_beside_a_stuck_thread(ivy_comm* world, StuckBoard& board) {
   ASSERT_EQ(pipe(stuck_until), 0);
   ASSERT_NE(std::signal(SIGUSR1, stay_in_a_system_call), SIG_ERR);
@@ -349,7 +349,7 @@ void abort_beside_a_stuck_thread(ivy_comm* world, StuckBoard& board) {
     has_come_out = true;
   });
   EXPECT_TRUE(ivy::test::eventually([&] { return board.waiting == 1; }, seconds(10)));
-  std::this_thread::sleep_for(milliseconds(50));  // So that both are inside.
+  std::this_thread::sleep_for(milliseconds(50));  // Both wait by then.
   ASSERT_EQ(pthread_kill(stuck.native_handle(), SIGUSR1), 0);
   std::this_thread::sleep_for(milliseconds(50));
   board.aborted_ms = monotonic_ms();
@@ -363,7 +363,7 @@ void abort_beside_a_stuck_thread(ivy_comm* world, StuckBoard& board) {
   stuck.join();
 }
 
-TEST(AbortTest, DoesNotWaitForAThreadThatIsStuckInAnOperation) {
+TEST(AbortTest, DoesNotWaitForAThreadStuckInAnOperation) {
   for (const Hosts& hosts : {host_each(3), Hosts{2, 1}, one_host(3)}) {
     SCOPED_TRACE(hosts_text(hosts));
     Shared<StuckBoard> board;
@@ -386,8 +386,8 @@ TEST(AbortTest, DoesNotWaitForAThreadThatIsStuckInAnOperation) {
   }
 }
 
-// A timeout is a number of milliseconds however large, in every place where one is taken.
-TEST(TimeoutTest, TheLongestIsNotOverAtOnce) {
+// The largest timeouts in milliseconds must not overflow in any function that takes one.
+TEST(TimeoutTest, TheLongestTimeoutDoesNotExpireImmediately) {
   constexpr std::int64_t kLongest = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t longest : {kLongest, kLongest / 1'000'000 + 1}) {
     Shared<std::atomic<int>> may_come;
@@ -467,7 +467,7 @@ TEST_P(WorldsTest, SplitsByColourAndOrdersByKey) {
   }));
 }
 
-// From here on this process has no file that grows beyond a few pages, shared memory included.
+// Limits the size of files and of shared memory that this process can create to a few pages.
 void forbid_memory() {
   signal(SIGXFSZ, SIG_IGN);
   const rlimit limit = {65'536, RLIM_INFINITY};
@@ -479,7 +479,7 @@ void allow_memory() {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-// What one host lacks is every rank's error, and the communicator that they were in stays whole.
+// If one host lacks memory, every rank gets the error, and the parent communicator stays usable.
 TEST(GroupTest, ReportsMissingMemoryOfOneHostOnEveryRank) {
   for (const Hosts& hosts : {one_host(3), Hosts{2, 2}, Hosts{1, 3}, Hosts{2, 1, 2}}) {
     SCOPED_TRACE(hosts_text(hosts));
@@ -487,7 +487,7 @@ TEST(GroupTest, ReportsMissingMemoryOfOneHostOnEveryRank) {
       const World world;
       ASSERT_TRUE(world);
       ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
-      // All of the last host's, any of which may be the one that makes it.
+      // All ranks of the last host, because any of them may create the memory.
       const bool lacks = ivy_comm_node_rank(world) == ivy_comm_node_count(world) - 1;
       if (lacks) forbid_memory();
       ivy_comm* group = nullptr;
@@ -497,7 +497,7 @@ TEST(GroupTest, ReportsMissingMemoryOfOneHostOnEveryRank) {
       EXPECT_EQ(group, nullptr);
       const std::int32_t ends[] = {0, ivy_comm_size(world) - 1};
       const int code = ivy_comm_group(world, ends, 2, &group);
-      // Where they are on two hosts each is alone there and needs none.
+      // On two hosts, each rank is alone on its host and needs no memory.
       EXPECT_EQ(code, ivy_comm_node_count(world) == 1 ? IVY_RESOURCE_EXHAUSTED : IVY_OK);
       EXPECT_EQ(sum_of_ones(world), static_cast<float>(ivy_comm_size(world)));
       if (lacks) allow_memory();
@@ -508,10 +508,10 @@ TEST(GroupTest, ReportsMissingMemoryOfOneHostOnEveryRank) {
   }
 }
 
-// A worker whose descriptors no other may open, as one that has changed its user: its host shares
-// memory under a name, the other hosts need not.
-TEST(GroupTest, AHostMayNeedNamesForItsMemory) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root may become another user";
+// Other processes cannot open the descriptors of some workers, such as those of one that has
+// changed its user. Their host shares memory under a name, the other hosts do not.
+TEST(GroupTest, OneHostCanShareMemoryUnderAName) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   for (const Hosts& hosts : {one_host(3), Hosts{2, 2}, Hosts{1, 3}, Hosts{3, 2}}) {
     SCOPED_TRACE(hosts_text(hosts));
     expect_ok(run_world(hosts, [&](int rank) {
@@ -533,11 +533,11 @@ TEST(GroupTest, AHostMayNeedNamesForItsMemory) {
   }
 }
 
-// ---- Whom an error blames ----------------------------------------------------------------------
+// ---- Blamed ranks ------------------------------------------------------------------------------
 
-// In a group whose ranks are others in the job, and which parts differ in a way that the two sides
-// of a connection, the store, or the memory of one host shows.
-TEST_P(WorldsTest, AMismatchInAGroupBlamesARankOfTheJob) {
+// In a group whose ranks have other numbers in the job. The mismatches are detected by the two
+// sides of a connection, by the store, or in the memory of one host.
+TEST_P(WorldsTest, BlamesTheWorldRankForAMismatchInAGroup) {
   const int size = rank_count(GetParam());
   using Call = std::function<int(ivy_comm*, int rank, float* send, float* receive)>;
   const Call calls[] = {
@@ -545,7 +545,7 @@ TEST_P(WorldsTest, AMismatchInAGroupBlamesARankOfTheJob) {
         return rank == 0 ? ivy_barrier(group, nullptr)
                          : ivy_all_reduce(group, send, receive, 3, IVY_F32, IVY_SUM, nullptr);
       },
-      // Each waits for the other.
+      // Each rank waits for the other.
       [](ivy_comm* group, int rank, float* send, float*) {
         return ivy_broadcast(group, send, 3, IVY_F32, 1 - rank, nullptr);
       },
@@ -591,8 +591,8 @@ TEST_P(WorldsTest, AMismatchInAGroupBlamesARankOfTheJob) {
   }));
 }
 
-// Work on several groups under way at once, waited for in another order.
-TEST_P(WorldsTest, GroupsWorkSideBySide) {
+// Runs work on several groups at the same time and waits for it in another order.
+TEST_P(WorldsTest, RunsWorkOnSeveralGroupsAtOnce) {
   constexpr std::size_t kGroups = 3;
   constexpr std::size_t kRounds = 20;
   expect_ok(run_world(GetParam(), [](int rank) {
@@ -607,7 +607,7 @@ TEST_P(WorldsTest, GroupsWorkSideBySide) {
     std::vector<ivy_work*> works(buffers.size());
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       const ivy_call call = call_for_work(&works[i]);
-      // Every rank begins with another group.
+      // Every rank starts with another group.
       const std::size_t g = (i + static_cast<std::size_t>(rank)) % kGroups;
       const std::size_t round = i / kGroups;
       buffers[i].assign(1 + round * 997, static_cast<float>(g + round));
@@ -635,7 +635,7 @@ TEST_P(WorldsTest, GroupsWorkSideBySide) {
   }));
 }
 
-TEST(WorkTest, WaitMayEndBeforeTheOperation) {
+TEST(WorkTest, WaitCanTimeOutBeforeTheOperationEnds) {
   Shared<std::atomic<bool>> may_come;
   expect_ok(run_world(one_host(2), [&](int rank) {
     const World world;
@@ -667,7 +667,7 @@ TEST_P(WorldsTest, MessagesArriveByTagAndInOrder) {
     const int size = ivy_comm_size(world);
     const int next = (rank + 1) % size;
     const int previous = (rank + size - 1) % size;
-    // All send first; the tags are taken in the other order.
+    // All ranks send first. The tags are received in another order.
     int number = 0;
     for (const int tag : {7, 8, 7}) {
       ++number;
@@ -687,12 +687,12 @@ TEST_P(WorldsTest, MessagesArriveByTagAndInOrder) {
     EXPECT_EQ(message.tag, 7);
     ASSERT_EQ(ivy_recv(world, &got, 1, IVY_I32, previous, 7, nullptr, nullptr), IVY_OK);
     EXPECT_EQ(got, 3);
-    // To oneself.
+    // To itself.
     ASSERT_EQ(ivy_sendrecv(world, &rank, 1, rank, 1, &got, 1, rank, 1, IVY_I32, nullptr, nullptr),
               0)
         << ivy_last_error();
     EXPECT_EQ(got, rank);
-    // Large ones, both ways at once.
+    // Large messages in both directions at the same time.
     std::vector<std::uint64_t> large(1 << 20, static_cast<std::uint64_t>(rank));
     std::vector<std::uint64_t> received(large.size());
     ASSERT_EQ(ivy_sendrecv(world, large.data(), large.size(), next, 3, received.data(),
@@ -705,7 +705,7 @@ TEST_P(WorldsTest, MessagesArriveByTagAndInOrder) {
   }));
 }
 
-// Nobody takes them, and everybody has some: the ends of the ranks do not wait for each other.
+// No rank receives them, and every rank has sent some: finalize must not wait for them.
 TEST_P(WorldsTest, UnreceivedMessagesBlockNoRank) {
   expect_ok(run_world(GetParam(), [](int rank) {
     std::int64_t begun = 0;
@@ -723,7 +723,7 @@ TEST_P(WorldsTest, UnreceivedMessagesBlockNoRank) {
   }));
 }
 
-TEST_P(WorldsTest, MessageLongerThanTheBufferIsAnErrorThatShowsBoth) {
+TEST_P(WorldsTest, ReportsBothSizesOfAMessageLongerThanTheBuffer) {
   expect_ok(run_world(GetParam(), [](int rank) {
     const World world;
     ASSERT_TRUE(world);

@@ -27,7 +27,7 @@ Layout even(std::size_t count, std::size_t ranks) {
   return make_layout(std::vector(ranks, count), false);
 }
 
-// The blocks of one sequence, each where it belongs.
+// Writes the blocks of one sequence to their locations.
 void fill_blocks(Buffer& buffer, const Bytes& period, std::size_t element, const Layout& layout) {
   for (int rank = 0; rank < static_cast<int>(layout.counts.size()); ++rank) {
     buffer.fill(period, element, layout.begin(rank), layout.count(rank), layout.before(rank));
@@ -119,7 +119,7 @@ Caller::Both Caller::make(const Case& c, std::size_t send, std::size_t receive) 
   return both;
 }
 
-// Rank r has count / (r % 3 + 1), and every fifth rank nothing.
+// Rank r has count / (r % 3 + 1) elements, and every fifth rank has none.
 Layout Caller::uneven(const Case& c) const {
   std::vector<std::size_t> counts;
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
@@ -128,7 +128,7 @@ Layout Caller::uneven(const Case& c) const {
   return make_layout(std::move(counts), c.has_gaps);
 }
 
-// Rank a gives rank b (a + 2b) % 3 of `count` elements, so that some give nothing.
+// Rank a sends (a + 2b) % 3 times `count` elements to rank b, so that some blocks are empty.
 Layout Caller::exchanged(const Case& c, bool gives) const {
   std::vector<std::size_t> counts;
   for (int other = 0; other < size_; ++other) {
@@ -139,7 +139,7 @@ Layout Caller::exchanged(const Case& c, bool gives) const {
   return make_layout(std::move(counts), c.has_gaps);
 }
 
-// Of every rank the beginning of its input, and nothing else.
+// Checks that the buffer holds the start of every rank's input, and nothing in the gaps.
 bool Caller::holds_all(Buffer& buffer, const Case& c, const Layout& layout) {
   bool is_right = has_clean_gaps(buffer, c.element(), layout);
   for (int from = 0; from < size_; ++from) {
@@ -160,7 +160,7 @@ void Caller::all_reduce(const Case& c, int) {
   });
 }
 
-// Who is not the root keeps what it had.
+// On ranks other than the root, the buffer must not change.
 void Caller::reduce(const Case& c, int root) {
   const Both both = make(c, c.count, c.count);
   const bool is_root = rank_ == root;
@@ -299,7 +299,7 @@ void Caller::all_to_all(const Case& c, int) {
   });
 }
 
-// Never in place.
+// Does not support in-place buffers.
 void Caller::all_to_all_v(const Case& c, int) {
   const Layout gives = exchanged(c, true);
   const Layout gets = exchanged(c, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives as one rank calls them, each with the check of what it brought.
+// Calls each collective on one rank and checks its results.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ struct Case {
   Kind kind;
   std::size_t count = 0;
   BufferMode mode = BufferMode::kOut;
-  bool has_gaps = false;  // Of the *_v: displacements that leave gaps and turn the order round.
+  bool has_gaps = false;  // For the *_v calls: displacements with gaps, in reverse order.
 
   std::size_t element() const { return kind.element(); }
   int type() const { return static_cast<int>(kind.dtype); }
@@ -29,19 +29,19 @@ struct Layout {
   std::size_t extent = 0;
   std::size_t gap = 0;  // Before each block.
 
-  // For the library; null: one after the other.
+  // Displacements to pass to the library, or null if the blocks are adjacent.
   const std::size_t* displacements() const { return gap > 0 ? begins.data() : nullptr; }
   std::size_t count(int rank) const { return counts[static_cast<std::size_t>(rank)]; }
   std::size_t begin(int rank) const { return begins[static_cast<std::size_t>(rank)]; }
-  std::size_t before(int rank) const;  // Elements of lower ranks.
+  std::size_t before(int rank) const;  // Returns the number of elements of lower ranks.
 };
 
 class Caller {
  public:
-  // What fails is a test's failure; what ends the communicator also ends `is_ok`.
+  // Failures are reported as test failures. A broken communicator also sets `is_ok` to false.
   Caller(ivy_comm* comm, const Hosts& hosts, bool* is_ok);
 
-  // From here on calls are works. settle() waits for them, the last one first, and checks them.
+  // From now on, calls start works. settle() waits for them, the last one first, and checks them.
   void begin_works() { makes_works_ = true; }
   void settle();
 
@@ -82,7 +82,7 @@ class Caller {
   std::size_t ranks() const { return static_cast<std::size_t>(size_); }
   const Bytes& input(int rank, const Case& c) { return expected_.input(rank, c.kind); }
   const Bytes& own(const Case& c) { return input(rank_, c); }
-  // Of so many elements; the first holds this rank's own.
+  // Allocates buffers of these sizes. The send buffer contains this rank's elements.
   Both make(const Case& c, std::size_t send, std::size_t receive);
   Both make_empty(const Case& c, std::size_t send, std::size_t receive);
   Layout uneven(const Case& c) const;

@@ -29,8 +29,8 @@ T special_number(std::uint32_t bits) {
   return values[bits % std::size(values)];
 }
 
-// Sums of some of these need more digits than any type has, also f32 where halves are summed. Of
-// products (between 1/2 and 2) all digits are in use.
+// Sums of some of these need more digits than any type has, even f32 for halves. Products of
+// numbers between 1/2 and 2 use all digits.
 template <class T>
 T number(ReduceOp op, std::uint32_t bits) {
   if (mix(bits + 1) % 64 == 0) return special_number<T>(mix(bits + 2));
@@ -98,7 +98,7 @@ std::uint32_t mix(std::uint32_t value) {
   return value ^ value >> 16;
 }
 
-// Of which a product rounds.
+// Returns a factor whose products round.
 double factor_of(int rank) { return rank % 2 == 0 ? 1.0 / 3.0 : -1.7; }
 
 Bytes input_of(int rank, const Kind& kind, std::size_t count) {

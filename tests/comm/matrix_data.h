@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks give in the matrix of calls, what must come out, and the memory that it stands in.
+// Inputs, expected results and buffers of the matrix of calls.
 //
-// Numbers round, saturate and overflow, and some are infinite or no number: the reference combines
-// them in the order that host_collectives.h promises (ranks of a host, then hosts; only the
-// last step rounds), so results are compared to the bit.
+// Numbers round, saturate and overflow; some are infinite or NaN. The reference combines them in
+// the order that host_collectives.h promises (ranks of a host, then hosts; only the last step
+// rounds), so results are compared bit by bit.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@
 
 namespace ivy::comm::test {
 
-// Data repeat with a prime period, so that the reference is short, and a piece that went to a wrong
-// place shows: no size of a chunk is a multiple of it.
+// Data repeat with a prime period, so that the reference is short and a misplaced piece is
+// detected: no chunk size is a multiple of it.
 constexpr std::size_t kPeriod = 251;
 
 std::uint32_t mix(std::uint32_t value);
-double factor_of(int rank);  // PREMUL_SUM's.
+double factor_of(int rank);  // For PREMUL_SUM.
 
-// Of which kind the data of one call are.
+// Type, reduction and seed of the data of one call.
 struct Kind {
   Dtype dtype = Dtype::kF32;
   ReduceOp op = ReduceOp::kSum;
@@ -35,17 +35,17 @@ struct Kind {
   auto key() const { return std::tuple(dtype, op, seed); }
 };
 
-// One period of `count` elements of a rank's input.
+// Returns one period of `count` elements of a rank's input.
 Bytes input_of(int rank, const Kind& kind, std::size_t count = kPeriod);
 
-// One period of every input and result in a world. The last kind's are kept.
+// One period of every input and result in a world. Keeps those of the last kind.
 class Expected {
  public:
   explicit Expected(Hosts hosts) : hosts_(std::move(hosts)) {}
 
   const Bytes& input(int rank, const Kind& kind);
-  const Bytes& reduced(const Kind& kind);            // Of all ranks.
-  const Bytes& scanned(int last, const Kind& kind);  // Of the ranks up to that one; -1: none.
+  const Bytes& reduced(const Kind& kind);            // Over all ranks.
+  const Bytes& scanned(int last, const Kind& kind);  // Over ranks up to `last`; -1 means none.
 
  private:
   void begin(const Kind& kind);
@@ -61,7 +61,7 @@ class Expected {
 enum class BufferMode : std::uint8_t { kOut, kInPlace, kUnaligned };
 constexpr BufferMode kModes[] = {BufferMode::kOut, BufferMode::kInPlace, BufferMode::kUnaligned};
 
-// Which of this rank's buffers are registered, and where.
+// Selects the buffers of this rank that are registered, and their communicator.
 enum class Registered : std::uint8_t { kNone, kAll, kEverySecond };
 struct Registration {
   Registered which = Registered::kNone;
@@ -69,7 +69,7 @@ struct Registration {
 };
 Registration& registration();
 
-// Plain memory or registered, filled with canaries.
+// Plain or registered memory, filled with canaries.
 class Memory {
  public:
   explicit Memory(std::size_t bytes);
@@ -93,13 +93,13 @@ class Buffer {
   Buffer(std::size_t bytes, BufferMode mode);
 
   std::uint8_t* data() { return memory_.data() + skip_; }
-  // `count` elements from `at` on (both in elements), of a periodic sequence's element `from` on.
+  // Writes `count` elements at element `at`, from element `from` of a periodic sequence.
   void fill(const Bytes& period, std::size_t element, std::size_t at, std::size_t count,
             std::size_t from = 0);
   bool holds(const Bytes& period, std::size_t element, std::size_t at, std::size_t count,
              std::size_t from = 0);
   bool is_guarded() const;
-  // Has nobody written into these bytes?
+  // Returns true if no byte in this range has changed.
   bool is_untouched(std::size_t begin, std::size_t end) const;
 
  private:

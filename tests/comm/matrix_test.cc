@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every collective, type, reduction, place and count, and every size at which the way changes, on
-// one host, between hosts and on uneven hosts, at once and as work, beside a serial reference. One
-// set of processes for each world runs the whole list.
+// Every collective, type, reduction, buffer mode and count, and every size at which the algorithm
+// changes, on one host, between hosts and on uneven hosts, blocking and as work, compared with a
+// serial reference. One set of processes for each world runs the whole list.
 #include <algorithm>
 #include <cstring>
 
@@ -13,7 +13,7 @@
 namespace ivy::comm::test {
 namespace {
 
-// 0, 1, fewer than ranks, a prime; each at every place.
+// The counts 0, 1, fewer than ranks, and a prime, each in every buffer mode.
 constexpr std::size_t kForms = 4 * std::size(kModes);
 
 std::size_t count_of(std::size_t form, int ranks) {
@@ -22,21 +22,21 @@ std::size_t count_of(std::size_t form, int ranks) {
   return counts[form / std::size(kModes)];
 }
 
-// How many of them a type and reduction gets in one world, others in the next ones: many ranks are
-// slow on few processors.
+// Returns the number of forms that each type and reduction gets in one world; other worlds get
+// others. Many ranks are slow on few processors.
 std::size_t forms_of(int ranks) { return ranks <= 4 ? kForms : ranks <= 8 ? kForms / 2 : 1; }
 
-// What that type can do, all at once (as work) or one after the other.
+// Runs all calls of a type, concurrently (as work) or one after the other.
 void run_form(Caller& caller, const Case& c, int root, bool as_work) {
   if (as_work) caller.begin_works();
   for (const MatrixCall& call : matrix_calls()) {
-    // Data are moved alike whatever the reduction.
+    // Calls without a reduction do not depend on it, so run them only once.
     if (call.reduces || c.kind.op == ReduceOp::kSum) (caller.*call.call)(c, root);
   }
   caller.settle();
 }
 
-// Every type and every reduction that has a meaning for it.
+// Runs every type with every reduction that it supports.
 void run_types(Caller& caller, std::size_t shift) {
   const std::size_t forms = forms_of(caller.size());
   std::uint32_t seed = 0;
@@ -45,7 +45,7 @@ void run_types(Caller& caller, std::size_t shift) {
       const Kind kind = {static_cast<Dtype>(dtype), static_cast<ReduceOp>(op), ++seed};
       if (!is_reducible(kind.dtype, kind.op)) continue;
       for (std::size_t i = 0; i < forms; ++i) {
-        // Types of one reduction, and reductions of one type, take turns with the forms.
+        // Types of one reduction, and reductions of one type, use different forms.
         const std::size_t turn = dtype + 7 * op + shift + i * (kForms / forms);
         const std::size_t form = turn % kForms;
         const BufferMode mode = kModes[form % std::size(kModes)];
@@ -64,13 +64,13 @@ void run_operations(Caller& caller, const Case& c) {
   caller.barrier();
 }
 
-// Around every size at which the way changes, in bytes.
+// Returns sizes in bytes around every size at which the algorithm changes.
 std::vector<std::size_t> sizes_in_bytes(int ranks) {
   std::vector<std::size_t> sizes = {0, 8, kInlineBytes, kInlineBytes + 8, 1031 * 8};
   for (const std::size_t edge : {kEagerBytes, kSlotBytes}) {
     for (const std::size_t size : {edge - 8, edge, edge + 8}) sizes.push_back(size);
   }
-  // Blocks of all_to_all, of which all just fill an eager area.
+  // Blocks of all_to_all that together just fill an eager area.
   const std::size_t shared = kEagerBytes / static_cast<std::size_t>(ranks) / 8 * 8;
   if (ranks > 1) sizes.insert(sizes.end(), {shared, shared + 8});
   if (ranks <= 5) sizes.push_back(kSlotsPerMember * kSlotBytes * 2 + 24);
@@ -81,7 +81,7 @@ struct SizedKind {
   Dtype dtype;
   ReduceOp op;
 };
-// Elements of every length. Partials of f16 and of averages are wider than their elements.
+// Elements of every size. Partials of f16 and of averages are wider than their elements.
 constexpr SizedKind kSized[] = {
     {Dtype::kF32, ReduceOp::kSum},    {Dtype::kI64, ReduceOp::kMax},
     {Dtype::kU8, ReduceOp::kAvg},     {Dtype::kF16, ReduceOp::kSum},
@@ -96,7 +96,7 @@ Case sized_case(std::size_t kind, std::size_t bytes, BufferMode mode, std::uint3
   return {{of.dtype, of.op, seed}, count, mode, seed % 2 == 0};
 }
 
-// Many ranks take one place for each size, and one size for each kind; the others all three.
+// With many ranks, each size and kind runs in one mode; otherwise in all three.
 void run_sizes(Caller& caller, std::uint32_t seed) {
   const int turns = caller.size() > 8 ? 1 : 3;
   for (const std::size_t bytes : sizes_in_bytes(caller.size())) {
@@ -121,20 +121,20 @@ void run_sizes(Caller& caller, std::uint32_t seed) {
 }
 
 TEST(MatrixCallsTest, HaveEveryCollective) {
-  std::set<std::string> names = {"barrier", "send", "recv", "sendrecv"};  // Not in a matrix.
+  std::set<std::string> names = {"barrier", "send", "recv", "sendrecv"};  // Not part of the matrix.
   for (const MatrixCall& call : matrix_calls()) names.insert(call.name);
   EXPECT_EQ(functions_missing_in(names), std::set<std::string>());
 }
 
 TEST(OperationsTest, HaveEveryFunction) {
-  std::set<std::string> names = {"send", "recv"};  // In sendrecv.
+  std::set<std::string> names = {"send", "recv"};  // Covered by sendrecv.
   for (const NamedOperation& operation : operations()) names.insert(operation.name);
   EXPECT_EQ(functions_missing_in(names), std::set<std::string>());
 }
 
 class MatrixTest : public ::testing::TestWithParam<Hosts> {};
 
-// So that worlds do not all leave out the same.
+// Shifts the forms, so that worlds do not all omit the same ones.
 std::uint32_t shift_of(const Hosts& hosts) {
   return static_cast<std::uint32_t>(rank_count(hosts) + 5 * (static_cast<int>(hosts.size()) - 1));
 }
@@ -154,7 +154,7 @@ TEST_P(MatrixTest, EqualsTheReference) {
 
 class RegisteredMatrixTest : public MatrixTest {};
 
-// What one rank registers is its own affair: whoever has registered what, the results are the same.
+// Ranks register buffers independently of each other, without an effect on the results.
 TEST_P(RegisteredMatrixTest, EqualsTheReferenceWithRegisteredBuffers) {
   const std::vector<RankEnd> ends = run_world(GetParam(), [&](int rank) {
     const World world;
@@ -163,7 +163,7 @@ TEST_P(RegisteredMatrixTest, EqualsTheReferenceWithRegisteredBuffers) {
     Caller caller(world, GetParam(), &is_ok);
     registration().comm = world;
     std::uint32_t seed = 77;
-    // Every buffer is made and mapped anew, by every pair of ranks.
+    // Every pair of ranks allocates and maps every buffer again.
     const bool is_small = caller.size() <= 4;
     for (const int pattern : {0, 1, 2}) {
       registration().which = pattern == 0    ? Registered::kAll
@@ -188,8 +188,8 @@ TEST_P(RegisteredMatrixTest, EqualsTheReferenceWithRegisteredBuffers) {
 
 class StreamsMatrixTest : public MatrixTest {};
 
-// Whoever dials says how many streams a connection has: ranks need not agree. Lengths around those
-// from which on a message is divided among them.
+// The dialling rank chooses the number of streams of a connection, so ranks need not agree. The
+// lengths are around those from which a message is divided among streams.
 TEST_P(StreamsMatrixTest, EqualsTheReferenceOverSeveralStreams) {
   const std::vector<RankEnd> ends = run_world(GetParam(), [&](int rank) {
     setenv("IVY_TCP_STREAMS", std::to_string(rank % 2 == 0 ? 3 : 2 + rank).c_str(), 1);
@@ -214,7 +214,7 @@ TEST_P(StreamsMatrixTest, EqualsTheReferenceOverSeveralStreams) {
   expect_ok(ends);
 }
 
-// Registered, and larger than caches: results go past them.
+// Registered and larger than the caches, so that results bypass them.
 void expect_large_sums(ivy_comm* world) {
   const std::size_t count = (std::size_t{64} << 20) / sizeof(std::uint32_t) + 1'000'003;
   const auto rank = static_cast<std::uint32_t>(ivy_comm_rank(world));
@@ -233,7 +233,7 @@ void expect_large_sums(ivy_comm* world) {
     while (i < count && result[i] == size * mix(i) + ranks) ++i;
     return i;
   };
-  // The second time slots are full of the first one's results.
+  // The second time, slots contain the results of the first.
   for (const void* const from : {static_cast<const void*>(send), IVY_IN_PLACE}) {
     std::uint32_t* const to = from == send ? receive : send;
     ASSERT_EQ(ivy_all_reduce(world, from, to, count, IVY_U32, IVY_SUM, nullptr), IVY_OK)
@@ -243,7 +243,7 @@ void expect_large_sums(ivy_comm* world) {
   for (void* const one : memory) EXPECT_EQ(ivy_mem_free(one), IVY_OK) << ivy_last_error();
 }
 
-// Places that begin no cache line, and a factor for each rank.
+// Unaligned buffers, and a factor for each rank.
 void expect_large_scaled_sums(ivy_comm* world) {
   const std::size_t count = (std::size_t{16} << 20) / sizeof(float) + 77'777;
   const int rank = ivy_comm_rank(world);
@@ -270,7 +270,7 @@ void expect_large_scaled_sums(ivy_comm* world) {
   for (void* const one : memory) EXPECT_EQ(ivy_mem_free(one), IVY_OK) << ivy_last_error();
 }
 
-TEST(LargeAllReduceTest, RegisteredResultsPastTheCaches) {
+TEST(LargeAllReduceTest, ReducesRegisteredBuffersPastTheCaches) {
   for (const int ranks : {2, 3}) {
     expect_ok(run_world(one_host(ranks), [](int) {
       const World world;

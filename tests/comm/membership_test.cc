@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a communicator, and the first failure that breaks it, as values.
+// The ranks of a communicator, and the first failure that breaks it, as plain values.
 #include "comm/group/core/membership.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ Member member(std::int32_t world_rank, std::uint32_t host) {
   return made;
 }
 
-// Ranks 0 to 3 of a group: hosts 7, 3, 7 and 5.
+// Ranks 0 to 3 of a group, on hosts 7, 3, 7 and 5.
 Membership group_of_four(std::int32_t rank) {
   return Membership("world/1", {member(2, 7), member(0, 3), member(5, 7), member(9, 5)}, rank);
 }
@@ -40,7 +40,7 @@ TEST(MembershipTest, CountsHostsInTheOrderOfTheirFirstRanks) {
   EXPECT_EQ(last.local_size(), 1);
 }
 
-TEST(MembershipTest, TranslatesRanksOfTheGroupToThoseOfTheWorld) {
+TEST(MembershipTest, TranslatesGroupRanksToWorldRanks) {
   const Membership ranks = group_of_four(0);
   EXPECT_EQ(ranks.world_rank(3), 9);
   EXPECT_EQ(ranks.world_rank(-1), -1);
@@ -65,7 +65,7 @@ TEST(MembershipTest, AddsTheHostOfTheBlamedRank) {
   EXPECT_STREQ(failure.host, "node5");
 }
 
-TEST(FirstFailureTest, KeepsTheFirstOfSeveralAndAddsTextOnce) {
+TEST(FirstFailureTest, KeepsTheFirstFailureAndAddsTextOnce) {
   FirstFailure failure;
   EXPECT_FALSE(failure.is_set());
   Failure first = make_failure(FailureKind::kMismatch, "first");

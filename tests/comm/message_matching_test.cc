@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which receive gets which message, without any stream.
+// Matches messages to receives, without connections.
 #include "comm/group/p2p/message_matching.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ std::shared_ptr<MessageRequest> receive_from(std::int32_t peer, std::int32_t tag
   return request;
 }
 
-TEST(MessageMatchingTest, FirstFittingReceiveTakesTheMessage) {
+TEST(MessageMatchingTest, GivesAMessageToTheFirstMatchingReceive) {
   MessageMatching matching;
   const auto other_tag = receive_from(1, 8);
   const auto anyone = receive_from(kAnySource, 7);
@@ -41,7 +41,7 @@ TEST(MessageMatchingTest, KeepsUnexpectedMessagesInOrder) {
   EXPECT_EQ(matching.find(*receive), second);
 }
 
-TEST(MessageMatchingTest, ClaimedMessageIsNotFoundAgain) {
+TEST(MessageMatchingTest, DoesNotFindAClaimedMessageAgain) {
   MessageMatching matching;
   const auto arriving = matching.keep({2, 5, 4}, Dtype::kU8);
   arriving->claimant = receive_from(2, 5);
@@ -49,7 +49,7 @@ TEST(MessageMatchingTest, ClaimedMessageIsNotFoundAgain) {
   EXPECT_EQ(matching.take_all_receives(), std::vector{arriving->claimant});
 }
 
-TEST(MessageMatchingTest, RejectsMoreThanItsLimitButNotFromItself) {
+TEST(MessageMatchingTest, LimitsUnexpectedMessagesExceptItsOwn) {
   MessageMatching matching;
   EXPECT_EQ(matching.keep({1, 0, kUnexpectedBytesMax + 1}, Dtype::kU8), nullptr);
   const auto kept = matching.keep({1, 0, 1 << 20}, Dtype::kU8);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between two ranks: every type at the sizes where the way changes, in every way of
-// calling; timeouts, failures and ends, of blocking calls and of work.
+// Messages between two ranks: every type at the sizes where the algorithm changes, in every kind of
+// call; timeouts, failures and finalize, for blocking calls and for work.
 #include <linux/capability.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -29,7 +29,7 @@ using Bytes = std::vector<std::uint8_t>;
 
 // ---- Every type and size -----------------------------------------------------------------------
 
-// Repeats with a prime period; of another sender, receiver or turn all of it is another.
+// Returns data with a prime period that differ completely for another sender, receiver or turn.
 Bytes data_of(int from, int to, unsigned turn, std::size_t bytes) {
   Bytes data(bytes);
   const auto first = static_cast<std::size_t>(from * 31 + to * 7) + turn * 13;
@@ -37,7 +37,7 @@ Bytes data_of(int from, int to, unsigned turn, std::size_t bytes) {
   return data;
 }
 
-// A buffer that begins `skip` bytes off and is guarded on both sides.
+// A buffer with an offset of `skip` bytes and guards on both sides.
 struct Guarded {
   Guarded(std::size_t bytes, std::size_t skip) : all(bytes + 16 + skip, 0xa5), begin(8 + skip) {}
   std::uint8_t* data() { return all.data() + begin; }
@@ -52,7 +52,7 @@ struct Guarded {
 
 enum class Calling : std::uint8_t { kBlocking, kWork, kBoth };  // kBoth: sendrecv.
 
-// One round: everybody to the rank `step` further on.
+// One round: every rank sends to the rank `step` positions after it.
 void pass_on(ivy_comm* comm, int step, Calling calling, int dtype, std::size_t count,
              unsigned turn) {
   const int size = ivy_comm_size(comm);
@@ -73,7 +73,7 @@ void pass_on(ivy_comm* comm, int step, Calling calling, int dtype, std::size_t c
     code = ivy_sendrecv(comm, send.data(), count, to, tag, receive.data(), count, from, tag, dtype,
                         &message, nullptr);
   } else {
-    // The receive is work where a blocking send would wait for the other's receive.
+    // The receive is work, because a blocking send could wait for the peer's receive.
     ivy_work* works[2] = {};
     const ivy_call receiving = call_for_work(&works[0]);
     const ivy_call sending = call_for_work(&works[1]);
@@ -96,7 +96,7 @@ void pass_on(ivy_comm* comm, int step, Calling calling, int dtype, std::size_t c
   ASSERT_EQ(message.tag, tag);
   ASSERT_EQ(message.bytes, bytes);
   ASSERT_TRUE(receive.holds(data_of(from, rank, turn, bytes))) << "wrong data";
-  ASSERT_TRUE(send.holds(given)) << "wrote into what was sent";
+  ASSERT_TRUE(send.holds(given)) << "wrote into the send buffer";
 }
 
 class MessageMatrixTest : public ::testing::TestWithParam<Hosts> {};
@@ -110,14 +110,14 @@ TEST_P(MessageMatrixTest, TransfersEveryTypeAndSizeByEveryMethod) {
     unsigned turn = 0;
     for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
       const std::size_t element = element_bytes(static_cast<Dtype>(dtype));
-      // Around the ring's size: a header of 24 bytes goes with the data.
+      // Sizes around the ring's, including the header of 24 bytes.
       for (const std::size_t bytes :
            {std::size_t{0}, element, 1031 * element, kRingBytes - 24, kRingBytes, big}) {
         const bool is_large = bytes >= kRingBytes - 24;
-        // Large ones do not differ by their types: every fifth.
+        // Large messages do not depend on the type, so use every fifth type.
         if (is_large && dtype % 5 != 0) continue;
         const auto calling = static_cast<Calling>(turn % 3);
-        const int step = static_cast<int>(turn) % (size + 1) % size;  // Also to oneself.
+        const int step = static_cast<int>(turn) % (size + 1) % size;  // Also to itself.
         SCOPED_TRACE(std::string(dtype_name(static_cast<Dtype>(dtype))) + ", " +
                      std::to_string(bytes) + " bytes, way " +
                      std::to_string(static_cast<int>(calling)) + ", step " + std::to_string(step));
@@ -129,8 +129,8 @@ TEST_P(MessageMatrixTest, TransfersEveryTypeAndSizeByEveryMethod) {
   }));
 }
 
-// Whoever comes: all of them, each once.
-TEST_P(MessageMatrixTest, FromAnyRank) {
+// Receives from all ranks, one message each.
+TEST_P(MessageMatrixTest, ReceivesFromAnyRank) {
   expect_ok(run_world(GetParam(), [](int rank) {
     const World world;
     ASSERT_TRUE(world);
@@ -166,7 +166,7 @@ class MessageFailureTest : public ::testing::TestWithParam<Hosts> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, MessageFailureTest,
                          ::testing::Values(one_host(2), host_each(2), Hosts{2, 1}), name_of_world);
 
-constexpr std::size_t kLarge = std::size_t{64} << 20;  // More than any ring or socket takes.
+constexpr std::size_t kLarge = std::size_t{64} << 20;  // More than a ring or socket holds.
 
 struct Waiting {
   const char* name;
@@ -235,8 +235,8 @@ void expect_timeouts(const std::vector<ivy_comm*>& groups) {
   }
 }
 
-// The timeout ends the wait, as work too, and breaks the communicator on every rank.
-TEST_P(MessageFailureTest, LateRankIsATimeoutThatNamesIt) {
+// The timeout ends the wait, for work too, and breaks the communicator on every rank.
+TEST_P(MessageFailureTest, TimesOutNamingALateRank) {
   Shared<std::atomic<bool>> is_over;
   WorldOptions options;
   options.deadline = seconds(20);
@@ -257,8 +257,8 @@ TEST_P(MessageFailureTest, LateRankIsATimeoutThatNamesIt) {
   expect_ok(run_world(GetParam(), body, options));
 }
 
-// It has never exchanged a message before it stops: its connections are greeted by nobody.
-TEST_P(MessageFailureTest, StoppedRankIsATimeoutThatNamesIt) {
+// The rank stops before its first message, so no process accepts its connections.
+TEST_P(MessageFailureTest, TimesOutNamingAStoppedRank) {
   WorldOptions options;
   options.deadline = seconds(20);
   options.stopped_rank = 1;
@@ -272,7 +272,7 @@ TEST_P(MessageFailureTest, StoppedRankIsATimeoutThatNamesIt) {
   expect_ok(run_world(GetParam(), body, options), 1);
 }
 
-TEST_P(MessageFailureTest, WorkThatFailsBreaksTheCommunicatorOnEveryRank) {
+TEST_P(MessageFailureTest, FailedWorkBreaksTheCommunicatorOnEveryRank) {
   expect_ok(run_world(GetParam(), [](int rank) {
     const World world;
     ASSERT_TRUE(world);
@@ -294,9 +294,9 @@ TEST_P(MessageFailureTest, WorkThatFailsBreaksTheCommunicatorOnEveryRank) {
   }));
 }
 
-// ---- Ends --------------------------------------------------------------------------------------
+// ---- Leaving -----------------------------------------------------------------------------------
 
-// Those that nobody needs have left before.
+// Ranks that no other rank waits for have left before.
 TEST(MessageLeaveTest, NamesARankThatLeftOnlyToRanksThatWaitForIt) {
   Shared<std::atomic<int>> gone;
   WorldOptions options;
@@ -338,8 +338,8 @@ int receive_as(ivy_comm* comm, bool is_work, int from, int& got) {
   return is_work ? wait_for_work(call_with_timeout(milliseconds(0)), start) : start(nullptr);
 }
 
-// They leave one after the other, and each but rank 2 sends its rank before: who has left first
-// has done so long before the last one sends.
+// The ranks leave one after the other, and each but rank 2 sends its rank first. The first rank has
+// left long before the last one sends.
 struct Leaving {
   std::atomic<int> left{0};
   std::atomic<std::int64_t> last_left_ms{0};
@@ -357,12 +357,12 @@ struct Leaving {
     EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
     last_left_ms = monotonic_ms();
     ++left;
-    EXPECT_TRUE(have(size));  // Its process is still there.
+    EXPECT_TRUE(have(size));  // Its process is still running.
   }
 };
 
-// What they had sent is received first, by a receive that waits and by one that comes later; then
-// there is nobody who could send, which is an error at once and not at the timeout.
+// Sent messages are received first, by a receive that waits and by a later one. After that no rank
+// can send, which is an error immediately and not at the timeout.
 void expect_all_left(const Hosts& hosts, int from, bool is_late, const std::string& printed) {
   Shared<Leaving> leaving;
   WorldOptions options;
@@ -402,7 +402,7 @@ TEST_P(MessageAllLeftTest, ReceiveFromAnyRankFailsOnceAllHaveLeft) {
   }
 }
 
-// The last one: the error breaks the communicator also for those who have not left.
+// From the last rank: the error also breaks the communicator on ranks that have not left.
 TEST_P(MessageAllLeftTest, ReceiveFromOneRankFailsOnceItHasLeft) {
   const int last = rank_count(GetParam()) - 1;
   for (const bool is_late : {false, true}) {
@@ -415,7 +415,8 @@ INSTANTIATE_TEST_SUITE_P(Worlds, MessageGroupTest,
                          ::testing::Values(one_host(4), host_each(3), Hosts{2, 1}, Hosts{1, 2}),
                          name_of_world);
 
-// In the group of the first and the last rank nobody is left, in the world there are others.
+// In the group of the first and the last rank, the only other member has left; the world has
+// others.
 TEST_P(MessageGroupTest, WaitsOnlyForItsOwnRanks) {
   Shared<std::atomic<bool>> is_over;
   WorldOptions options;
@@ -452,7 +453,8 @@ class MessageEndTest : public ::testing::TestWithParam<Hosts> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, MessageEndTest, ::testing::Values(one_host(2), host_each(2)),
                          name_of_world);
 
-// Nobody waits for its receiver, and it is there when the sender's process has gone.
+// The sender does not wait for the receiver, and the message is available after the sender's
+// process has exited.
 TEST_P(MessageEndTest, MessageOutlivesItsSender) {
   Shared<std::atomic<pid_t>> sender;
   expect_ok(run_world(GetParam(), [&](int rank) {
@@ -477,7 +479,7 @@ TEST_P(MessageEndTest, MessageOutlivesItsSender) {
   }));
 }
 
-// Work that sends is seen through by the end, or the end says that it was not.
+// Finalize completes sends that are work, or reports that it could not.
 TEST_P(MessageEndTest, FinalizeFinishesSends) {
   for (const bool is_received : {true, false}) {
     SCOPED_TRACE(is_received);
@@ -515,7 +517,8 @@ TEST_P(MessageEndTest, FinalizeFinishesSends) {
 
 // ---- Receives with a limit ----------------------------------------------------------------------
 
-// A receive with a limit breaks nothing, and waits for what has begun to come.
+// A receive with a limit does not break the communicator, and waits for a message that has started
+// to arrive.
 TEST(MessageWithinTest, LeavesTheMessageForTheNextCallAfterATimeout) {
   for (const Hosts& hosts : {one_host(2), host_each(2)}) {
     expect_ok(run_world(hosts, [](int rank) {
@@ -550,10 +553,10 @@ TEST(MessageWithinTest, LeavesTheMessageForTheNextCallAfterATimeout) {
   }
 }
 
-// ---- A ring without room ------------------------------------------------------------------------
+// ---- A full ring --------------------------------------------------------------------------------
 
-// A long message that finds a ring filled to the byte is lent once, however often the sender looks
-// for room.
+// If the ring is completely full, a long message is lent once, however often the sender checks for
+// room.
 TEST(MessageRingTest, LendsALongMessageThroughAFullRing) {
   constexpr std::size_t kSmallBytes = 32 - sizeof(MessageHeader);
   for (const std::size_t room : {0, 8, 32}) {
@@ -564,7 +567,7 @@ TEST(MessageRingTest, LendsALongMessageThroughAFullRing) {
       soon.struct_bytes = sizeof soon;
       soon.timeout_ms = scaled_time(seconds(10)).count() * 1000;
       constexpr std::size_t kMessages = kRingBytes / 32;
-      // The last small message is shorter, so that `room` bytes are left behind it.
+      // The last small message is shorter, so that `room` bytes remain after it.
       const std::size_t whole = kMessages - room / 32;
       const std::size_t cut = room % 32;
       const auto bytes_of = [&](std::size_t i) {
@@ -578,7 +581,7 @@ TEST(MessageRingTest, LendsALongMessageThroughAFullRing) {
         ASSERT_EQ(ivy_send(world, data.data(), data.size(), IVY_U8, 1, 0, &soon), IVY_OK)
             << ivy_last_error() << ", with room for " << room;
       } else {
-        // The sender looks for room meanwhile, more than once.
+        // The sender checks for room several times in between.
         std::this_thread::sleep_for(milliseconds(300));
         for (std::size_t i = 0; i < whole; ++i) {
           ASSERT_EQ(ivy_recv(world, data.data(), bytes_of(i), IVY_U8, 0, 0, nullptr, &soon),
@@ -592,8 +595,7 @@ TEST(MessageRingTest, LendsALongMessageThroughAFullRing) {
   }
 }
 
-// ---- Processes that others may not look into
-// -----------------------------------------------------
+// ---- Processes that peers cannot read -----------------------------------------------------------
 
 void drop_capabilities() {
   __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -601,7 +603,7 @@ void drop_capabilities() {
   ASSERT_EQ(syscall(SYS_capset, &header, none), 0) << strerror(errno);
 }
 
-TEST(MessageReachTest, ProcessesThatMayNotBeLookedInto) {
+TEST(MessageReachTest, ExchangesMessagesBetweenProcessesThatCannotReadEachOther) {
   expect_ok(run_world(one_host(3), [](int rank) {
     drop_capabilities();
     ASSERT_EQ(prctl(PR_SET_DUMPABLE, 0), 0);
@@ -614,8 +616,7 @@ TEST(MessageReachTest, ProcessesThatMayNotBeLookedInto) {
               IVY_OK)
         << ivy_last_error();
     EXPECT_EQ(got, (rank + 2) % size);
-    // More than fits into a ring: it is offered where it lies, and then has to go through after
-    // all.
+    // More than the ring holds: it is lent in place, and must then be copied through the ring.
     Bytes send(3 * kRingBytes, static_cast<std::uint8_t>(rank));
     Bytes received(send.size(), 99);
     ASSERT_EQ(ivy_sendrecv(world, send.data(), send.size(), (rank + 1) % size, 0, received.data(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own words for NCCL's binary interface (comm/nccl/abi.h) beside NCCL's, where its header and
-// CUDA's are installed: the comparisons are the compiler's.
+// Compares our declarations of NCCL's binary interface (comm/nccl/abi.h) with NCCL's header at
+// compile time, if that and CUDA's are installed.
 #include <gtest/gtest.h>
 
 #include "comm/nccl/abi.h"
@@ -56,7 +56,7 @@ static_assert(offsetof(ncclConfig_t, cgaClusterSize) == offsetof(Config, cga_clu
 namespace ivy::comm::nccl {
 namespace {
 
-TEST(NcclAbiTest, IsAsNcclsHeaderHasIt) {
+TEST(NcclAbiTest, MatchesNcclsHeader) {
 #ifdef HAS_NCCL_HEADER
   const ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;
   EXPECT_EQ(theirs.magic, Config().magic);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks meet before NCCL is asked for anything: bootstrap() of several threads at a real store.
+// The rendezvous of ranks before their first NCCL call: bootstrap() of several threads with a real
+// store.
 #include "comm/nccl/nccl_bootstrap.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +81,7 @@ class FakeOwner final : public BootstrapOwner {
   }
 };
 
-// The rank of a communicator of three: world ranks 4, 5 and 6.
+// Returns the options of a rank in a communicator of the world ranks 4, 5 and 6.
 BootstrapOptions options_of(std::int32_t rank, store::Client* store, milliseconds timeout) {
   BootstrapOptions options;
   options.communicator = "three";

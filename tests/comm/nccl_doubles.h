@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-ins of CUDA and NCCL (nccl_double/) in a rank's process, and what they have counted.
+// The test doubles of CUDA and NCCL (nccl_double/) in a rank's process, and their counters.
 #pragma once
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ inline const std::string kDoubles = IVY_DOUBLES;
 inline const std::string kCuda = kDoubles + "/libcuda_double.so";
 inline const std::string kNccl = kDoubles + "/libnccl_double.so";
 
-// Before anything of libivycomm runs in this process.
+// Call it before any code of libivycomm runs in this process.
 inline void use_doubles(const std::string& nccl = kNccl, const std::string& script = "") {
   setenv("IVY_CUDA_LIB", kCuda.c_str(), 1);
   setenv("IVY_NCCL_LIB", nccl.c_str(), 1);
@@ -42,8 +42,8 @@ inline ivy_call call_with_factor(double factor) {
   return call;
 }
 
-// Finalized and never aborted, and every call of the driver had its context, though the thread that
-// ends it all has none.
+// Expects that finalize succeeds without an abort, and that every driver call had a context,
+// although the finalizing thread has none.
 inline void expect_clean_end(World& world) {
   void* const library = dlopen(kCuda.c_str(), RTLD_NOW | RTLD_NOLOAD);
   const auto set_current = reinterpret_cast<int (*)(void*)>(dlsym(library, "cuCtxSetCurrent"));
@@ -76,7 +76,7 @@ inline void all_reduce_ones(ivy_comm* comm, Device& device, int size) {
   EXPECT_EQ(sums, std::vector<float>(ones.size(), static_cast<float>(size)));
 }
 
-// A world in which each rank has a device of the stand-in's, and both are there.
+// Runs a world in which each rank has a device of the test double. `body` gets both.
 template <class Body>
 void on_devices(const Hosts& hosts, Body body) {
   expect_ok(run_world(hosts, [&](int rank) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How NCCL's part of libivycomm ends, on the stand-ins (nccl_double/): deaths, aborts, calls that
-// never return, and the end of what was left on streams.
+// The end of NCCL's part of libivycomm, with the test doubles (nccl_double/): deaths, aborts, calls
+// that never return, and the end of operations left on streams.
 #include <signal.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ TEST(NcclTest, FinalizeWaitsForEnqueuedOperations) {
     how.stream = device.make_stream();
     how.flags = IVY_ENQUEUE;
     const DeviceArray on(device, floats(1000, 1));
-    // Longer than NCCL's own finalize may take.
+    // Longer than NCCL's own finalize takes.
     device.block(how.stream, milliseconds(2'300));
     ASSERT_EQ(ivy_all_reduce(group, IVY_IN_PLACE, on.data(), 1000, IVY_F32, IVY_SUM, &how), IVY_OK)
         << ivy_last_error();
@@ -53,7 +53,7 @@ TEST(NcclTest, FailsFinalizeIfAnOperationIsLate) {
   });
 }
 
-// Rank 1 is killed in the middle of operations; the others are told, and their streams end.
+// Rank 1 is killed during operations. The others get an error, and their streams finish.
 void run_until_killed(int rank, bool is_enqueued, Board& board) {
   use_doubles();
   Device device(kCuda, rank);
@@ -85,7 +85,7 @@ void run_until_killed(int rank, bool is_enqueued, Board& board) {
   EXPECT_EQ(device.synchronize(nullptr), 0);
 }
 
-TEST(NcclTest, AKilledRankIsNamedAndTheDeviceIsFreed) {
+TEST(NcclTest, NamesAKilledRankAndFreesTheDevice) {
   for (const bool is_enqueued : {false, true}) {
     const Shared<Board> board;
     const std::vector<RankEnd> ends =
@@ -121,10 +121,10 @@ TEST(NcclTest, AbortByAnotherThreadEndsAnOperation) {
   }));
 }
 
-// Rank 0 aborts while both ranks are where `script` makes NCCL hang.
+// Rank 0 aborts while both ranks hang in NCCL as `script` says.
 void abort_while(const std::string& script, const std::function<int(ivy_comm*, int)>& hang) {
   SCOPED_TRACE(script);
-  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // Of ids that nobody takes.
+  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // For unused ids.
   ASSERT_NE(mkdtemp(folder), nullptr);
   expect_ok(run_world(one_host(2), [&](int rank) {
     use_doubles();
@@ -161,14 +161,14 @@ TEST(NcclTest, AnAbortEndsAHangingInit) {
     ivy_comm* group = nullptr;
     return ivy_comm_split(comm, 0, 0, &group);
   });
-  // Rank 1 never comes: rank 0 is at the ready barrier.
+  // Rank 1 hangs, so rank 0 waits at the ready barrier.
   abort_while("", [](ivy_comm* comm, int rank) {
     if (rank == 1) setenv("CUDA_DOUBLE", "hang_call=cuInit", 1);
     return ivy_prepare_device(comm, rank, nullptr);
   });
 }
 
-TEST(NcclTest, ADeathEndsAnInitThatHangs) {
+TEST(NcclTest, ADeathEndsAHangingInit) {
   const Shared<Board> board;
   expect_ok(run_world(one_host(2),
                       [&](int rank) {
@@ -191,13 +191,13 @@ TEST(NcclTest, ADeathEndsAnInitThatHangs) {
             1);
 }
 
-TEST(NcclTest, ACallThatNeverReturnsIsGivenUpAtItsDeadline) {
-  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // Of ids that nobody takes.
+TEST(NcclTest, AbandonsAHangingCallAtItsDeadline) {
+  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // For unused ids.
   ASSERT_NE(mkdtemp(folder), nullptr);
   struct Hang {
     const char* variable;
     const char* script;
-    std::string what;  // As the rank that hangs says it.
+    std::string what;  // In the hanging rank's error.
   };
   const Hang hangs[] = {
       {"CUDA_DOUBLE", "hang_call=cuInit", "loading the driver and NCCL"},
@@ -276,7 +276,7 @@ TEST(NcclTest, NamesAnOperationThatOneRankOnlyCaptures) {
   }));
 }
 
-// Between hosts NCCL notices by itself that messages are of other sizes than it awaits.
+// Between hosts, NCCL itself detects messages of unexpected sizes.
 TEST(NcclTest, ReportsBothSidesAfterAnErrorOfDifferentSizes) {
   expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles(kNccl, "error_after=1");
@@ -317,7 +317,7 @@ TEST(NcclTest, ReportsAnAbortThatNeverReturnsAndContinues) {
               std::string::npos)
         << ivy_last_error();
     EXPECT_LT(monotonic_ms() - began, scaled_time(seconds(8)).count());
-    // From here on the process is of no use to NCCL, and says so at once.
+    // From now on NCCL is unusable in this process, and calls report that immediately.
     EXPECT_EQ(ivy_prepare_device(group, rank, nullptr), IVY_INTERNAL);
     EXPECT_NE(std::string(ivy_last_error()).find("did not return within 5 s: exit this process"),
               std::string::npos)
@@ -325,7 +325,7 @@ TEST(NcclTest, ReportsAnAbortThatNeverReturnsAndContinues) {
   }));
 }
 
-// It is left to itself: NCCL may not be aborted while it finalizes.
+// The library abandons the call, because NCCL must not be aborted during finalize.
 TEST(NcclTest, ReportsAHangingFinalizeAndTaintsTheProcess) {
   expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles(kNccl, "hang_finalize");
@@ -346,9 +346,9 @@ TEST(NcclTest, ReportsAHangingFinalizeAndTaintsTheProcess) {
   }));
 }
 
-// The store's process is stopped before NCCL is prepared, or while its init hangs.
-TEST(NcclTest, AStoreThatHangsDelaysNoTimeout) {
-  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // Of ids that nobody takes.
+// The store's process is stopped before NCCL is prepared, or during its hanging init.
+TEST(NcclTest, AHangingStoreDoesNotDelayTimeouts) {
+  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // For unused ids.
   ASSERT_NE(mkdtemp(folder), nullptr);
   for (const int stopped_after_ms : {0, 400}) {
     SCOPED_TRACE(stopped_after_ms);
@@ -358,7 +358,7 @@ TEST(NcclTest, AStoreThatHangsDelaysNoTimeout) {
       setenv("NCCL_DOUBLE_DIR", folder, 1);
       World world(seconds(20));
       if (!world) return;
-      // Who has its world may be ahead of who still asks the store for it.
+      // One rank may have joined while another still waits for the store.
       ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
       const pid_t store = static_cast<pid_t>(std::atoi(std::getenv("IVY_TEST_STORE_PID")));
       std::thread other;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of devices that the library gives, and what NCCL and the devices make of it: on the
-// stand-ins.
+// Device memory of the library, and its use by NCCL and the devices, with the test doubles.
 #include <thread>
 
 #include "tests/comm/device.h"
@@ -30,7 +29,7 @@ int all_reduce(ivy_comm* comm, void* memory, const ivy_call* how = nullptr) {
   return ivy_all_reduce(comm, IVY_IN_PLACE, memory, 1000, IVY_F32, IVY_SUM, how);
 }
 
-TEST(NcclMemoryTest, IsRegisteredAtItsFirstUseAndDeregisteredWhenItIsFreed) {
+TEST(NcclMemoryTest, RegistersAtFirstUseAndDeregistersWhenFreed) {
   on_devices(one_host(2), [](int, World& world, Device& device) {
     char* const memory = ones_of(world, device, 2000);
     ASSERT_NE(memory, nullptr);
@@ -44,7 +43,7 @@ TEST(NcclMemoryTest, IsRegisteredAtItsFirstUseAndDeregisteredWhenItIsFreed) {
     ivy_comm* group = nullptr;
     ASSERT_EQ(ivy_comm_split(world, 0, 0, &group), IVY_OK) << ivy_last_error();
     ASSERT_EQ(all_reduce(group, memory), IVY_OK) << ivy_last_error();
-    EXPECT_EQ(calls_of("ncclCommRegister"), 2) << "each communicator has its own";
+    EXPECT_EQ(calls_of("ncclCommRegister"), 2) << "each communicator registers it separately";
     EXPECT_EQ(ivy_mem_free(memory), IVY_OK) << ivy_last_error();
     EXPECT_EQ(calls_of("ncclCommDeregister"), 2);
     EXPECT_EQ(calls_of("ncclMemFree"), 1);
@@ -84,7 +83,7 @@ TEST(NcclMemoryTest, UsesMemoryThatNcclCannotRegister) {
   }
 }
 
-TEST(NcclMemoryTest, IsNotFreedBeforeTheOperationThatUsesItIsDone) {
+TEST(NcclMemoryTest, IsNotFreedWhileAnOperationUsesIt) {
   on_devices(one_host(2), [](int, World& world, Device& device) {
     all_reduce_ones(world, device, 2);
     char* const memory = ones_of(world, device, 1000);
@@ -108,7 +107,7 @@ TEST(NcclMemoryTest, BecomesAWindowOfAllRanks) {
     EXPECT_EQ(calls_of("ncclCommWindowRegister"), 1);
     const int before = calls_of("ncclCommRegister");
     ASSERT_EQ(all_reduce(world, memory), IVY_OK) << ivy_last_error();
-    EXPECT_EQ(calls_of("ncclCommRegister"), before) << "a window is enough";
+    EXPECT_EQ(calls_of("ncclCommRegister"), before) << "a window needs no other registration";
     EXPECT_EQ(read_floats(device, memory, 1000), floats(1000, 3));
     EXPECT_EQ(ivy_mem_free(memory), IVY_OK) << ivy_last_error();
     EXPECT_EQ(calls_of("ncclCommWindowDeregister"), 1);
@@ -177,8 +176,8 @@ TEST(NcclMemoryTest, ReportsAFailedAllocation) {
 
 // ---- Mistakes -----------------------------------------------------------------------------------
 
-// The rank that is rejected has called nothing, so that it may call again.
-TEST(NcclMistakeTest, AStreamOfAnotherDeviceIsRejectedByItsNumber) {
+// The rejected rank has not started the operation, so it may call again.
+TEST(NcclMistakeTest, RejectsAStreamOfAnotherDeviceByNumber) {
   expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles();
     Device other(kCuda, rank + 8);
@@ -204,7 +203,7 @@ TEST(NcclMistakeTest, AStreamOfAnotherDeviceIsRejectedByItsNumber) {
   }));
 }
 
-// The ranks that wait for the rejected one end at their timeout, and name it.
+// Ranks that wait for the rejected one time out and name it.
 TEST(NcclMistakeTest, NotifiesRanksThatWaitForARejectedRank) {
   const Shared<std::atomic<bool>> is_reported;
   expect_ok(run_world(one_host(2), [&](int rank) {
@@ -231,8 +230,8 @@ TEST(NcclMistakeTest, NotifiesRanksThatWaitForARejectedRank) {
   }));
 }
 
-// By an allocator that does not wait, as cudaFreeAsync: the device finds it.
-TEST(NcclMistakeTest, MemoryThatIsFreedInFlightIsAnErrorOnEveryRank) {
+// Freed with an allocator that does not wait, like cudaFreeAsync: the device detects it.
+TEST(NcclMistakeTest, ReportsMemoryFreedInFlightOnEveryRank) {
   expect_ok(run_world(one_host(3), [](int rank) {
     use_doubles();
     Device device(kCuda, rank);
@@ -258,14 +257,15 @@ TEST(NcclMistakeTest, MemoryThatIsFreedInFlightIsAnErrorOnEveryRank) {
               std::string::npos)
         << ivy_last_error();
     EXPECT_LT(monotonic_ms() - began, scaled_time(seconds(5)).count());
-    // A rank whose own operation was still ahead may hear of it once more.
+    // A rank whose own operation was still pending may report it once more.
     const int detached = world.finalize();
     EXPECT_TRUE(detached == IVY_OK || detached == IVY_UNAVAILABLE) << ivy_last_error();
   }));
 }
 
-// One rank records what the other calls with another type: told though nothing of it runs.
-TEST(NcclMistakeTest, ACaptureThatDiffersIsShownWithBothSides) {
+// One rank captures an operation that the other calls with another type. The mismatch is reported
+// although the capture never runs.
+TEST(NcclMistakeTest, ReportsBothSidesOfACaptureThatDiffers) {
   expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles();
     Device device(kCuda, rank);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL's part decides without NCCL: findings before init, interfaces, roots, plans. Pure but
-// for sockets on loopback.
+// Decisions of NCCL's part that need no NCCL: findings before init, interfaces, roots, plans. Pure,
+// except for sockets on loopback.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -59,7 +59,7 @@ struct PreflightCase {
 };
 
 const PreflightCase kCases[] = {
-    {"trouble of its own",
+    {"an error of its own",
      [](auto& ranks) {
        ranks[2].error = "no driver";
        ranks[2].error_fix = "get one";
@@ -89,7 +89,7 @@ const PreflightCase kCases[] = {
      },
      0,
      {"NCCL_MULTI_RANK_GPU_ENABLE=1"}},
-    {"interface that is not there",
+    {"an interface that does not exist",
      [](auto& ranks) { ranks[1].variables["NCCL_SOCKET_IFNAME"] = "ens"; },
      1,
      {"NCCL_SOCKET_IFNAME=ens matches no interface", "unset it", "to one of: eth0"}},
@@ -104,7 +104,7 @@ const PreflightCase kCases[] = {
      3,
      {"chooses interface lo (127.0.0.1)", "other hosts cannot reach",
       "no other interface that is up"}},
-    {"loopback between hosts by wish",
+    {"loopback between hosts by request",
      [](auto& ranks) { ranks[3].variables["NCCL_SOCKET_IFNAME"] = "lo"; },
      3,
      {"chooses interface lo (127.0.0.1)", "set NCCL_SOCKET_IFNAME to one of: eth0"}},
@@ -166,7 +166,7 @@ TEST(PreflightTest, NamesRankHostCauseAndFix) {
   }
 }
 
-TEST(PreflightTest, AVersionThatHangsOnUnevenHostsIsWarnedOf) {
+TEST(PreflightTest, WarnsOfAVersionThatHangsOnUnevenHosts) {
   std::vector<RankFacts> ranks = four();
   for (RankFacts& rank : ranks) rank.nccl_version = 23102;
   EXPECT_TRUE(compare_ranks(ranks).empty());
@@ -204,7 +204,7 @@ TEST(PreflightTest, DoesNotReportAllowedSharedDevices) {
   EXPECT_TRUE(compare_ranks(ranks).empty());
 }
 
-TEST(PreflightTest, DevicesSharedOnPurposeKeepNcclOff) {
+TEST(PreflightTest, ReportsDevicesSharedOnPurpose) {
   std::vector<RankFacts> ranks = four();
   ranks[1].uuid = ranks[0].uuid;
   for (RankFacts& rank : ranks) rank.shares_devices = true;
@@ -213,7 +213,7 @@ TEST(PreflightTest, DevicesSharedOnPurposeKeepNcclOff) {
   EXPECT_EQ(findings[0].kind, Finding::Kind::kSharedDevice);
 }
 
-TEST(PreflightTest, FindingsHaveABound) {
+TEST(PreflightTest, LimitsTheNumberOfFindings) {
   std::vector<RankFacts> ranks;
   for (int rank = 0; rank < 100; ++rank) {
     ranks.push_back(healthy(rank));
@@ -222,7 +222,7 @@ TEST(PreflightTest, FindingsHaveABound) {
   EXPECT_EQ(compare_ranks(ranks).size(), kFindingsMax);
 }
 
-TEST(PreflightTest, FactsSurviveTheirBytes) {
+TEST(PreflightTest, FactsSurviveARoundTrip) {
   RankFacts facts = healthy(3);
   facts.error = "two\nlines and a \\";
   facts.error_fix = "fix";
@@ -247,8 +247,7 @@ TEST(PreflightTest, FactsSurviveTheirBytes) {
   }
 }
 
-// ---- Whether logind empties /dev/shm: files that say so
-// --------------------------------------------
+// ---- Files that tell whether logind empties /dev/shm -------------------------------------------
 
 class RemoveIpcTest : public ::testing::Test {
  protected:
@@ -272,9 +271,9 @@ class RemoveIpcTest : public ::testing::Test {
   std::filesystem::path root_;
 };
 
-TEST_F(RemoveIpcTest, ThreatensAServiceOfAPerson) { EXPECT_TRUE(may_lose()); }
+TEST_F(RemoveIpcTest, AffectsServicesOfOrdinaryUsers) { EXPECT_TRUE(may_lose()); }
 
-TEST_F(RemoveIpcTest, SparesUsersOfTheSystem) { EXPECT_FALSE(may_lose(998)); }
+TEST_F(RemoveIpcTest, SparesSystemUsers) { EXPECT_FALSE(may_lose(998)); }
 
 TEST_F(RemoveIpcTest, SparesUsersInASession) {
   write("proc/self/cgroup", "0::/user.slice/user-1001.slice/session-3.scope\n");
@@ -286,7 +285,7 @@ TEST_F(RemoveIpcTest, SparesLingeringUsers) {
   EXPECT_FALSE(may_lose());
 }
 
-TEST_F(RemoveIpcTest, IsSwitchedOffByConfiguration) {
+TEST_F(RemoveIpcTest, HonoursTheConfiguration) {
   write("etc/systemd/logind.conf.d/10-ipc.conf", "[Login]\nRemoveIPC=no\n");
   EXPECT_FALSE(may_lose());
 }
@@ -296,7 +295,7 @@ TEST_F(RemoveIpcTest, NeedsLogind) {
   EXPECT_FALSE(may_lose());
 }
 
-TEST(InterfaceTest, IsChosenAsNcclChooses) {
+TEST(InterfaceTest, ChoosesAnInterfaceLikeNccl) {
   const std::vector<Interface> all = {
       {"lo", "a"}, {"docker0", "b"}, {"eth0", "c"}, {"eth1", "d"}, {"ib0", "e"}};
   const std::vector<Interface> odd = {{"lo", "a"}, {"docker0", "b"}};
@@ -323,7 +322,7 @@ TEST(InterfaceTest, IsChosenAsNcclChooses) {
   EXPECT_FALSE(choose_interface({}, "").has_value());
 }
 
-TEST(VersionTest, IsReadAsNcclWritesIt) {
+TEST(VersionTest, ReadsVersionsLikeNccl) {
   EXPECT_EQ(version_text(22809), "2.28.9");
   EXPECT_EQ(version_text(21400), "2.14.0");
   EXPECT_EQ(version_text(2708), "2.7.8");
@@ -338,7 +337,7 @@ TEST(RootTest, ChoosesARootForEveryRunOfRanks) {
   EXPECT_EQ(root_count(4, true, 2), 2);
   EXPECT_EQ(root_count(4, true, 9), 4);
   EXPECT_EQ(root_count(4, false, 2), 1);
-  // 3 roots among 8 ranks: runs of 3, 3 and 2, as NCCL's guide computes them.
+  // 3 roots among 8 ranks: runs of 3, 3 and 2, as in NCCL's guide.
   EXPECT_EQ(rank_of_root(0, 3, 8), 0);
   EXPECT_EQ(rank_of_root(1, 3, 8), 3);
   EXPECT_EQ(rank_of_root(2, 3, 8), 6);
@@ -383,7 +382,7 @@ TEST(PlanTest, SupportsEveryTypeAndOperation) {
 
 // ---- Calls that may never return ----------------------------------------------------------------
 
-// A call that waits until it is let go, and what became of it.
+// A call that waits until it is released, and records whether it was late.
 struct Hanging {
   std::atomic<bool> may_go{false};
   std::atomic<bool> was_late{false};
@@ -435,7 +434,7 @@ TEST(AbandonableCallTest, TaintsTheProcessUntilTheCallReturns) {
   EXPECT_TRUE(ivy::test::eventually([] { return !is_tainted(); }));
 }
 
-// ---- Whether interfaces are reached: real sockets on loopback -----------------------------------
+// ---- Reachability of interfaces, with real sockets on loopback ---------------------------------
 
 using std::chrono::milliseconds;
 
@@ -461,7 +460,7 @@ TEST(SubnetsTest, AreCommonIfEveryHostHasAnAddress) {
       "set NCCL_SOCKET_IFNAME=eth0,ens1 (10.77.0.0/22) or =ib0,ib1 (fd00::/121), in which all "
       "hosts have an address, or open the firewall between them");
 
-  // A host with an address in none of them.
+  // A host without an address in any of them.
   ranks[2].interfaces = {{"docker0", "172.17.0.1", 16}, {"eth0", "10.78.0.4", 22}};
   EXPECT_TRUE(common_subnets(ranks).empty());
   EXPECT_EQ(unreachable_finding(ranks, ranks[2], "cannot reach 10.99.2.1 (eth1)").fix,
@@ -475,7 +474,7 @@ TEST(InterfaceProbeTest, ReachesOnlyListeningAddresses) {
   const std::uint16_t port = listener.listen_at("127.9.8.7");
   ASSERT_NE(port, 0);
   EXPECT_TRUE(try_address("127.9.8.7", port, milliseconds(1'000)).ok());
-  // The same port of another address, as where two hosts have one docker0 each.
+  // The same port at another address, as with a docker0 on each of two hosts.
   const Result<void> other = try_address("127.9.8.8", port, milliseconds(1'000));
   ASSERT_FALSE(other.ok());
   EXPECT_NE(other.error().message.find("refused"), std::string::npos);
@@ -485,7 +484,7 @@ TEST(InterfaceProbeTest, ReachesOnlyListeningAddresses) {
 }
 
 TEST(InterfaceProbeTest, WaitsForSilentPeersUntilOneCommonDeadline) {
-  // A listener whose queue is full lets further ones wait, as a firewall does.
+  // A listener with a full queue does not answer further connections, like a firewall.
   const int full = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -511,13 +510,13 @@ TEST(InterfaceProbeTest, WaitsForSilentPeersUntilOneCommonDeadline) {
       found,
       "cannot reach 127.0.0.1 (eth1), on which NCCL of rank 2 (node2, pid 102) will listen: no "
       "answer within 300 ms");
-  // Who is in the same network is not asked.
+  // Peers in the same network are not probed.
   EXPECT_EQ(try_peers(healthy(3), peers, milliseconds(300)), "");
   for (const int fd : waiting) close(fd);
   close(full);
 }
 
-TEST(InterfaceProbeTest, ANamespaceOfItsOwnIsANetworkOfItsOwn) {
+TEST(InterfaceProbeTest, TreatsASeparateNamespaceAsAnotherNetwork) {
   std::vector<RankFacts> ranks = {healthy(0), healthy(1)};
   EXPECT_FALSE(spans_networks(ranks));
   ranks[1].network = "net:[2]";
@@ -527,7 +526,7 @@ TEST(InterfaceProbeTest, ANamespaceOfItsOwnIsANetworkOfItsOwn) {
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(read->network, "net:[2]");
   EXPECT_EQ(read->probe_port, 77);
-  // There lo leads nowhere, although it is one machine.
+  // There, lo does not reach the other rank, although both are on one machine.
   ranks[1].variables["NCCL_SOCKET_IFNAME"] = "lo";
   ASSERT_EQ(compare_ranks(ranks).size(), 1u);
   EXPECT_NE(compare_ranks(ranks)[0].text.find("interface lo"), std::string::npos);

@@ -23,8 +23,7 @@ namespace {
 using comm_status::Operation;
 using comm_status::Phase;
 
-// ------------------------------------------------------------------ The recorder, on a page of its
-// own.
+// ---- The recorder, on its own page --------------------------------------------------------------
 
 comm_status::StatusPage* fresh_page = nullptr;
 
@@ -62,7 +61,7 @@ class Recording : public testing::Test {
 
 class NcclRecorder : public Recording {};
 
-TEST_F(NcclRecorder, ShowsTheOldestThatTheDeviceIsNotThroughWith) {
+TEST_F(NcclRecorder, ShowsTheOldestOperationThatTheDeviceHasNotFinished) {
   EXPECT_EQ(slot().communicator_name(0), "2 4 0xabc tp");
   const Handle first = enter();
   EXPECT_EQ(slot().phase(0), Phase::kIssued) << "NCCL may have no events of kernels";
@@ -80,7 +79,7 @@ TEST_F(NcclRecorder, ShowsTheOldestThatTheDeviceIsNotThroughWith) {
   const Handle third = enter();
   const Handle kernels[] = {recorder_.start_kernel(third), recorder_.start_kernel(third)};
   for (const Handle& kernel : kernels) recorder_.stop(kernel);
-  EXPECT_EQ(running(), 0u) << "what came before the third is over, too";
+  EXPECT_EQ(running(), 0u) << "operations before the third have finished too";
   EXPECT_EQ(slot().current(0)->sequence, 3u);
   EXPECT_EQ(second.value, 2u);
 }
@@ -109,7 +108,7 @@ TEST_F(NcclRecorder, ShowsThePeerThatAProxyWaitsFor) {
   for (const Handle& step : steps) recorder_.record(step, kStepRecvWait);
   EXPECT_EQ(slot().tag_above(0), 4u << 1);
   recorder_.record(steps[0], kStepRecvFlushWait);
-  EXPECT_EQ(slot().tag_above(0), 4u << 1) << "the second step waits still";
+  EXPECT_EQ(slot().tag_above(0), 4u << 1) << "the second step still waits";
   recorder_.record(steps[1], kStepRecvFlushWait);
   EXPECT_EQ(slot().tag_above(0), 0u);
   const Handle sending = recorder_.start_step(recorder_.start_proxy(operation, to), 5);
@@ -118,7 +117,7 @@ TEST_F(NcclRecorder, ShowsThePeerThatAProxyWaitsFor) {
   EXPECT_EQ(slot().phase(0), Phase::kOnDevice);
   recorder_.record(sending, kStepSendWait);
   EXPECT_EQ(slot().tag_above(0), 0u);
-  // A proxy of ours may work for a neighbour's process: its number means nothing here.
+  // A proxy in this process may work for a neighbour's process, whose pid is unknown here.
   const Proxy foreign{getpid() + 1, 1, 3, 8, 1 << 19, 0};
   EXPECT_EQ(recorder_.start_proxy(operation, foreign).kind, HandleKind::kNone);
 }
@@ -134,7 +133,7 @@ TEST(PeerWaits, DropsWaitsWhileItsTableIsFull) {
   PeerWaits waits;
   for (std::uint32_t peer = 0; peer < 8; ++peer)
     EXPECT_TRUE(waits.record(step_of(peer, false), kStepRecvWait));
-  EXPECT_FALSE(waits.record(step_of(8, false), kStepRecvWait)) << "there is no room";
+  EXPECT_FALSE(waits.record(step_of(8, false), kStepRecvWait)) << "the table is full";
   for (std::uint32_t peer = 0; peer < 8; ++peer) {
     EXPECT_EQ(waits.shown(), step_of(peer, false).wait_word());
     EXPECT_TRUE(waits.record(step_of(peer, false), kStepRecvFlushWait));
@@ -152,14 +151,14 @@ TEST(PeerWaits, ShowsOneOfTwoSendsThatShareASlot) {
   for (const Handle& step : {one, other, one}) {
     EXPECT_TRUE(waits.record(step, kStepSendPeerWait));
     EXPECT_EQ(waits.shown(), step.wait_word());
-    EXPECT_FALSE(waits.record(step, kStepSendPeerWait)) << "it is a repeated report";
+    EXPECT_FALSE(waits.record(step, kStepSendPeerWait)) << "a repeated report";
   }
   EXPECT_FALSE(waits.record(other, kStepSendWait));
   EXPECT_TRUE(waits.record(one, kStepSendWait));
   EXPECT_EQ(waits.shown(), 0u);
 }
 
-TEST_F(NcclRecorder, KeepsMessagesInARowOfTheirOwn) {
+TEST_F(NcclRecorder, KeepsMessagesInASeparateRow) {
   enter();
   const Handle message = enter(Operation::kSend, 1);
   EXPECT_TRUE(message.is_message);
@@ -170,10 +169,10 @@ TEST_F(NcclRecorder, KeepsMessagesInARowOfTheirOwn) {
   EXPECT_EQ(slot().communicator_name(0), "");
   EXPECT_EQ(slot().communicator_name(1), "");
   recorder_.stop(message);
-  EXPECT_EQ(enter().kind, HandleKind::kNone) << "it is closed";
+  EXPECT_EQ(enter().kind, HandleKind::kNone) << "the communicator is closed";
 }
 
-TEST_F(NcclRecorder, ShowsAsManyCommunicatorsAsThePageHasRows) {
+TEST_F(NcclRecorder, LimitsCommunicatorsToTheRowsOfThePage) {
   std::vector<Handle> contexts;
   for (std::uint64_t i = 1; i < 100; ++i) recorder_.open({i, "", 0, 2}, contexts.emplace_back());
   EXPECT_EQ(contexts[62].kind, HandleKind::kCommunicator);
@@ -194,7 +193,7 @@ TEST_F(NcclRecorder, ToleratesUnknownHandles) {
   const Handle operation = enter();
   std::mt19937_64 random(7);
   for (int i = 0; i < 200'000; ++i) {
-    // Every second one as if it were of this process.
+    // Every second handle looks like one of this process.
     Handle wild = Handle::of(reinterpret_cast<const void*>(random()));
     if (i % 2 == 0) wild.process = context_.process;
     if (wild.kind == HandleKind::kCommunicator && wild.communicator == context_.communicator)
@@ -212,7 +211,8 @@ TEST_F(NcclRecorder, ToleratesUnknownHandles) {
   EXPECT_EQ(running(), 1u);
 }
 
-// Two programs' threads and a proxy's, on two communicators: no data race (TSan), and nothing lost.
+// Threads of two programs and of a proxy, on two communicators: no data races (TSan) and no lost
+// operations.
 TEST_F(NcclRecorder, AcceptsConcurrentThreads) {
   constexpr int kOperations = 20'000;
   Handle other;
@@ -224,7 +224,7 @@ TEST_F(NcclRecorder, AcceptsConcurrentThreads) {
   std::atomic<int> taken = 0;
   std::thread program([&] {
     for (int i = 0; i < kOperations; ++i) {
-      // More than Track::kTracked at once would be left out.
+      // More than Track::kTracked operations at once would be dropped.
       while (i - taken.load(std::memory_order_acquire) > 256) std::this_thread::yield();
       const Handle operation = call(context_);
       recorder_.stop(operation);
@@ -273,8 +273,7 @@ TEST_F(NcclRecorderOfCalls, TreatsAnOperationAsFinishedWhenItsStreamHas) {
   EXPECT_EQ(slot().current(0)->sequence, 1u);
 }
 
-// ----------------------------------------------------------- The library, with a stand-in of a
-// supervisor.
+// ---- The library, with a test double of a supervisor --------------------------------------------
 
 class NcclProfilerPlugin : public testing::Test {
  protected:
@@ -292,7 +291,7 @@ class NcclProfilerPlugin : public testing::Test {
   const PluginType& plugin(const char* name) {
     return *static_cast<const PluginType*>(dlsym(library_, name));
   }
-  // Old versions learn of their communicator from its operations.
+  // Old versions get the communicator only with its operations.
   template <class Described>
   static Described event(std::uint64_t type, const char* function, const char* dtype) {
     Described event{};
@@ -323,7 +322,7 @@ class NcclProfilerPlugin : public testing::Test {
     return text;
   }
 
-  // The library is one for all tests of this process, and so is its page.
+  // All tests of this process share one library and its page.
   static inline PageServer server_{testing::TempDir() + "ivy-nccl-" + std::to_string(getpid())};
   void* library_ = nullptr;
 };
@@ -376,7 +375,7 @@ TEST_F(NcclProfilerPlugin, SpeaksVersions4To7) {
                   .find("rank 5: 6 8 0x99: all_to_all #1 64 f64"),
               std::string::npos)
         << name;
-    EXPECT_EQ(server_.text().find("0x99"), std::string::npos) << "it is closed";
+    EXPECT_EQ(server_.text().find("0x99"), std::string::npos) << "the communicator is closed";
   }
   const auto& v7 = plugin<PluginV7>("ncclProfiler_v7");
   for (void* further : v7.further) EXPECT_EQ(further, nullptr);
@@ -406,7 +405,7 @@ TEST_F(NcclProfilerPlugin, AcceptsAMissingAnswer) {
   EXPECT_EQ(v5.close(context), kNcclSuccess);
 }
 
-TEST_F(NcclProfilerPlugin, GivesAForkedChildAPageOfItsOwn) {
+TEST_F(NcclProfilerPlugin, GivesAForkedChildASeparatePage) {
   const auto& v5 = plugin<PluginV5>("ncclProfiler_v5");
   int mask = 0;
   void* context = nullptr;
@@ -431,8 +430,8 @@ TEST_F(NcclProfilerPlugin, GivesAForkedChildAPageOfItsOwn) {
   EXPECT_EQ(v5.close(context), kNcclSuccess);
 }
 
-TEST_F(NcclProfilerPlugin, IsSilentWithoutASupervisorAndWhereItIsOff) {
-  // In processes of their own: this one has a page already, perhaps.
+TEST_F(NcclProfilerPlugin, IsDisabledWithoutASupervisorOrByConfiguration) {
+  // In separate processes, because this one may have a page already.
   const auto mask_with = [this](const char* name, const char* value) {
     const pid_t child = fork();
     if (child == 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL's health service says: asked over real sockets on loopback, shortened, and told with
-// timeouts inside NCCL (on the stand-ins, which serve it).
+// Reports of NCCL's health service: queried over real sockets on loopback, shortened, and included
+// in timeouts inside NCCL (with the test doubles, which serve it).
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -34,7 +34,7 @@ using std::chrono::steady_clock;
 constexpr const char* kQuestion = "CLIENT PROTOCOL 2\nTIMEOUT 2\nVERBOSE STATUS\n";
 const std::string kPreface = "SERVER PROTOCOL 2\nOK\n";
 
-// Fails once is_over is set.
+// Reports a failure once is_over is set.
 class FakeFailureSource final : public nccl::FailureSource {
  public:
   MaybeFailure find_failure() override {
@@ -45,8 +45,8 @@ class FakeFailureSource final : public nccl::FailureSource {
 };
 FakeFailureSource never;
 
-// Serves its connections one after the other as `serve` does, number by number from 0; the other
-// end sees its socket closed when that returns.
+// Serves its connections one after the other with `serve`, numbered from 0. When that returns, the
+// connection is closed.
 class Service {
  public:
   using Serve = std::function<void(int number, int socket)>;
@@ -88,7 +88,7 @@ class Service {
   std::thread thread_;
 };
 
-// What has come when `bytes` are there, or the end.
+// Returns `bytes` bytes, or fewer at the end of the stream.
 std::string read_bytes(int socket, std::size_t bytes) {
   std::string text(bytes, '\0');
   const ssize_t count = recv(socket, text.data(), bytes, MSG_WAITALL);
@@ -121,8 +121,8 @@ TEST(RasTest, SendsTheQueryAndReadsTheAnswerAfterTheGreeting) {
   EXPECT_NE(query_ras("localhost" + port, scaled_time(kRasTimeout), never), "");
 }
 
-// All processes of a host listen at one address; the kernel may give the connection to one that is
-// stopped.
+// All processes of a host listen at one address. The kernel may give the connection to a stopped
+// one.
 TEST(RasTest, TriesTheNextServiceIfOneIsSilent) {
   const Service service([](int number, int socket) {
     if (number == 0) return wait_for_its_end(socket);
@@ -132,7 +132,7 @@ TEST(RasTest, TriesTheNextServiceIfOneIsSilent) {
   EXPECT_EQ(query_ras(service.address(), scaled_time(kRasTimeout), never), "from another\n");
 }
 
-TEST(RasTest, AnAnswerWithoutEndHasBounds) {
+TEST(RasTest, BoundsAnEndlessAnswer) {
   std::atomic<int> asked{0};
   Service service([&](int, int socket) {
     ++asked;
@@ -169,7 +169,7 @@ TEST(RasTest, ReturnsImmediatelyWithoutAUsableService) {
   EXPECT_LT(steady_clock::now() - began, scaled_time(milliseconds(900)));
 }
 
-// As NCCL's guide shows them.
+// An answer from NCCL's guide.
 const std::string kAnswer =
     "NCCL version 2.28.9 compiled with CUDA 13.0\n\nJob summary\n===========\n\n"
     "  Nodes  Processes         GPUs\n\nCommunicators... (2.05s)\n=============\n\n"
@@ -179,7 +179,7 @@ const std::string kAnswer =
     "#0-0 (cf264af53edbe986) INCOMPLETE\n  Missing communicator data from 1 rank\n\n"
     "Warnings\n========\n\nTIMEOUT\n  Encountered 2 communication timeouts\n\n";
 
-TEST(RasTest, ErrorsAndWarningsAreOneLine) {
+TEST(RasTest, SummarizesErrorsAndWarningsInOneLine) {
   EXPECT_EQ(
       summary_of_ras(kAnswer, 1000),
       "INCOMPLETE: Missing communicator data from 1 job process, Process 3487984 on node "
@@ -191,7 +191,7 @@ TEST(RasTest, ErrorsAndWarningsAreOneLine) {
   EXPECT_EQ(summary_of_ras("", 99), "no answer in time");
 }
 
-TEST(RasTest, AReportHasNotTooManyLines) {
+TEST(RasTest, LimitsTheLinesOfAReport) {
   const std::string report = nccl::report_of_ras(kAnswer, "world");
   EXPECT_TRUE(report.starts_with("ivycomm: communicator world makes no progress; NCCL's "))
       << report;
@@ -206,7 +206,7 @@ TEST(RasTest, AReportHasNotTooManyLines) {
 
 // ---- In a communicator's failure ----------------------------------------------------------------
 
-// A loopback address that no other test has at this time; the stand-in listens there.
+// Returns a loopback address that no other test uses at this time. The test double listens there.
 std::string own_address() {
   const auto pid = static_cast<unsigned>(getpid());
   return "127." + std::to_string(1 + pid / 250 % 250) + "." + std::to_string(1 + pid % 250) +
@@ -217,10 +217,10 @@ struct Reported {
   std::atomic<int> questions{0};
 };
 
-// Every rank fails with `fail` at a timeout; all have the answer, one has asked.
+// Every rank fails with `fail` at a timeout. All have the answer, but only one has sent the query.
 void expect_reported(const Hosts& hosts, const std::string& script, const std::string& what,
                      const std::function<int(ivy_comm*, int)>& fail) {
-  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // Of ids that nobody takes.
+  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // For unused ids.
   ASSERT_NE(mkdtemp(folder), nullptr);
   const std::string address = own_address();
   const Shared<Reported> reported;
@@ -260,7 +260,7 @@ TEST(NcclTest, ReportsAHangingInitWithTheHealthServicesAnswer) {
   }
 }
 
-// The stream stands still; with `is_enqueued` the thread that watches it finds out.
+// Blocks the stream. With `is_enqueued`, the thread that watches the stream detects it.
 int fail_on_stream(ivy_comm* world, int rank, bool is_enqueued) {
   Device device(kCuda, rank);
   EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// After a death the survivors' NCCL is made from that of the broken world (IVY_NCCL_SHRINK), where
-// the library can do that: on the stand-ins.
+// After a death, the survivors shrink the broken world's NCCL communicator (IVY_NCCL_SHRINK) if the
+// library supports that. With the test doubles.
 #include <signal.h>
 #include <unistd.h>
 
@@ -17,15 +17,15 @@ namespace {
 struct Expected {
   int revokes = 0;
   int shrinks = 0;
-  int inits = 2;   // With that of the first world.
-  int aborts = 1;  // When the survivors compute again.
+  int inits = 2;   // Including the first world's.
+  int aborts = 1;  // Counted after the survivors have computed again.
 };
 
 struct Case {
   const char* name;
   std::string nccl;
   const char* wanted;      // IVY_NCCL_SHRINK.
-  const char* scripts[2];  // For ranks 0 and 2, once the world is made.
+  const char* scripts[2];  // For ranks 0 and 2, after the world was created.
   Expected expected;
 };
 
@@ -48,7 +48,7 @@ void survive(int rank, const Case& one, std::atomic<int>& ready) {
     code = ivy_all_reduce(world, IVY_IN_PLACE, memory, 1000, IVY_F32, IVY_SUM, &how);
   }
   EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
-  EXPECT_EQ(device.synchronize(nullptr), 0) << "the stream is free";
+  EXPECT_EQ(device.synchronize(nullptr), 0) << "the stream is not blocked";
   EXPECT_EQ(ivy_comm_shrink(world, nullptr), IVY_OK) << ivy_last_error();
   all_reduce_ones(world, device, 2);
   ivy_comm* group = nullptr;
@@ -68,10 +68,10 @@ void survive(int rank, const Case& one, std::atomic<int>& ready) {
 TEST(NcclRepairTest, SurvivorsShrinkTheCommunicatorIfNcclSupportsIt) {
   const std::string old = kDoubles + "/libnccl_double_2_14.so";
   const Case cases[] = {
-      {"all of them", kNccl, "1", {"", ""}, {1, 1, 1, 1}},
-      {"not asked for", kNccl, "0", {"", ""}, {}},
+      {"all ranks", kNccl, "1", {"", ""}, {1, 1, 1, 1}},
+      {"not requested", kNccl, "0", {"", ""}, {}},
       {"an older library", old, "1", {"", ""}, {0, 0, 0, 0}},
-      // One cannot, so that none does.
+      // If one rank cannot shrink, none does.
       {"one cannot", kNccl, "1", {"fail_revoke", ""}, {}},
       {"one keeps its error", kNccl, "1", {"", "keep_error"}, {}},
   };

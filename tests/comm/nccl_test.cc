@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's part of libivycomm on the stand-ins (nccl_double/): real processes, real bytes, no device.
+// NCCL's part of libivycomm on the test doubles (nccl_double/): real processes and bytes, but no
+// device.
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -38,7 +39,7 @@ TEST_P(NcclWorlds, EveryCollectiveProducesTheResultsOfTheHost) {
   });
 }
 
-TEST(NcclTest, FloatingPointIsAveragedByNccl) {
+TEST(NcclTest, NcclComputesFloatingPointAverages) {
   on_devices(one_host(2), [](int, World& world, Device& device) {
     const ivy_call how = call_with_factor(1);
     for (const DeviceCase& one : average_cases(35)) {
@@ -49,8 +50,8 @@ TEST(NcclTest, FloatingPointIsAveragedByNccl) {
   });
 }
 
-// The stand-in forgets the end of a large one, as NCCL 2.28.9 does.
-TEST(NcclTest, AWorldOfOneLosesNothing) {
+// The test double does not process the end of a large buffer, like NCCL 2.28.9.
+TEST(NcclTest, ReducesWholeBuffersInAWorldOfOne) {
   on_devices(one_host(1), [](int, World& world, Device& device) {
     const ivy_call how = call_with_factor(2);
     for (const std::size_t count : {100'000, 100'001, 100'002, 100'003}) {
@@ -122,7 +123,7 @@ TEST(NcclTest, GroupsSplitTheWorldsCommunicator) {
   });
 }
 
-TEST(NcclTest, SeveralRootsMakeOneCommunicator) {
+TEST(NcclTest, UsesSeveralRootsForOneCommunicator) {
   expect_ok(run_world(one_host(5), [](int rank) {
     use_doubles();
     setenv("IVY_NCCL_ROOTS", "2", 1);
@@ -135,7 +136,7 @@ TEST(NcclTest, SeveralRootsMakeOneCommunicator) {
   }));
 }
 
-// An empty part is nowhere: it may be NULL beside device memory, by NCCL's way and by the staged.
+// The pointer of an empty part may be NULL next to device memory, both natively in NCCL and staged.
 TEST(NcclTest, AcceptsANullPointerForAnEmptyPart) {
   on_devices(one_host(2), [](int rank, World& world, Device& device) {
     constexpr std::size_t kCount = 50;
@@ -163,7 +164,7 @@ TEST(NcclTest, AcceptsANullPointerForAnEmptyPart) {
         EXPECT_EQ(second.bytes(), expected);
       }
     }
-    // All of them are, and it is still the device's.
+    // All parts are empty, and the call is still an operation on the device.
     const void* const nowhere[] = {nullptr, nullptr};
     void* const to_nowhere[] = {nullptr, nullptr};
     const std::size_t nothing[] = {0, 0};
@@ -174,8 +175,8 @@ TEST(NcclTest, AcceptsANullPointerForAnEmptyPart) {
                                        &reported),
               IVY_OK)
         << ivy_last_error();
-    EXPECT_EQ(calls_of("ncclAllReduce"), before) << "of nothing";
-    // Memory that is elsewhere is still rejected, by the numbers of the parts that have some.
+    EXPECT_EQ(calls_of("ncclAllReduce"), before) << "an empty operation must not reach NCCL";
+    // Memory elsewhere is still rejected, by the numbers of the non-empty parts.
     const DeviceArray on(device, given);
     std::vector<char> host = given;
     const void* const from[] = {nullptr, on.data(), host.data()};
@@ -189,7 +190,7 @@ TEST(NcclTest, AcceptsANullPointerForAnEmptyPart) {
   });
 }
 
-TEST(NcclTest, ALibraryThatWasNotFoundIsSearchedForAgain) {
+TEST(NcclTest, SearchesAgainForAMissingLibrary) {
   expect_ok(run_world(one_host(1), [](int) {
     use_doubles("/no/libnccl.so.2");
     Device device(kCuda, 0);
@@ -204,7 +205,7 @@ TEST(NcclTest, ALibraryThatWasNotFoundIsSearchedForAgain) {
   }));
 }
 
-TEST(NcclTest, TheLibraryThatIsMappedAlreadyIsTaken) {
+TEST(NcclTest, UsesALibraryThatIsAlreadyLoaded) {
   expect_ok(run_world(one_host(1), [](int) {
     use_doubles();
     unsetenv("IVY_NCCL_LIB");
@@ -224,7 +225,7 @@ TEST(NcclTest, EnqueuedOperationsEndInTheOrderOfTheStream) {
     for (int i = 0; i < 20; ++i) {
       compare_with_host(world, device, {IVY_F32, IVY_SUM, 100}, &how);
     }
-    // Not waited for at all.
+    // Starts operations without waiting for any of them.
     const DeviceArray on(device, std::vector<char>(1 << 20, 0));
     for (int i = 0; i < 50; ++i) {
       ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1 << 18, IVY_F32, IVY_SUM, &how),
@@ -262,7 +263,7 @@ TEST(NcclTest, ServesCallersWithoutTheDeviceField) {
   on_devices(one_host(2), [](int, World& world, Device& device) {
     ivy_call how = call_with_factor(1);
     how.struct_bytes = offsetof(ivy_call, stream);
-    how.stream = reinterpret_cast<void*>(8);  // What stands behind its structure.
+    how.stream = reinterpret_cast<void*>(8);  // Other data after the structure.
     how.flags = ~std::uint64_t{0};
     compare_with_host(world, device, {IVY_F32, IVY_SUM, 10}, nullptr);
     const DeviceArray on(device, std::vector<char>(4));
@@ -275,8 +276,8 @@ TEST(NcclTest, ServesCallersWithoutTheDeviceField) {
   });
 }
 
-// What is no device's memory comes as far as NCCL, which shows that the driver is not asked.
-TEST(NcclTest, ACallerThatNamesTheDeviceIsBelieved) {
+// Host memory is passed on to NCCL, which shows that the library does not query the driver.
+TEST(NcclTest, TrustsACallerThatNamesTheDevice) {
   on_devices(one_host(2), [](int rank, World& world, Device& device) {
     ivy_call how = call_with_factor(1);
     how.flags = IVY_ON_DEVICE;
@@ -300,7 +301,7 @@ TEST(NcclTest, ACallerThatNamesTheDeviceIsBelieved) {
   });
 }
 
-// The same where it is the communicator's first operation, and nobody has started a driver.
+// The same in the communicator's first operation, before any rank has loaded a driver.
 TEST(NcclTest, RejectsAMissingDeviceByNumber) {
   expect_ok(run_world(one_host(1), [](int) {
     use_doubles();
@@ -315,7 +316,7 @@ TEST(NcclTest, RejectsAMissingDeviceByNumber) {
   }));
 }
 
-TEST(NcclTest, MessagesBetweenDevicesGoByNccl) {
+TEST(NcclTest, SendsMessagesBetweenDevicesThroughNccl) {
   on_devices(one_host(2), [](int rank, World& world, Device& device) {
     const int other = 1 - rank;
     const DeviceArray from(device, floats(1000, static_cast<float>(rank + 1)));
@@ -355,7 +356,7 @@ TEST(NcclTest, MessagesBetweenDevicesGoByNccl) {
   });
 }
 
-// Each rank sends first: alone, the first send would wait for the other's receive for ever.
+// Each rank sends first: without a group, the first send would wait forever for the peer's receive.
 TEST(NcclTest, PassesAGroupOfOperationsToNcclAsOneGroup) {
   on_devices(one_host(2), [](int rank, World& world, Device& device) {
     all_reduce_ones(world, device, 2);
@@ -381,7 +382,7 @@ TEST(NcclTest, PassesAGroupOfOperationsToNcclAsOneGroup) {
         << ivy_last_error();
     ASSERT_EQ(ivy_group_end(), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_group_end(), IVY_FAILED_PRECONDITION);
-    // What a split has given NCCL's part has met for no collective yet.
+    // A communicator from a split is not ready for a group before its first collective.
     ivy_comm* both = nullptr;
     ASSERT_EQ(ivy_comm_split(world, 0, rank, &both), IVY_OK) << ivy_last_error();
     ASSERT_EQ(ivy_group_begin(), IVY_OK);
@@ -405,8 +406,8 @@ TEST(NcclTest, PassesAGroupOfOperationsToNcclAsOneGroup) {
   });
 }
 
-// Rank 1 comes late to every operation: rank 0 does not wait for it.
-TEST(NcclTest, OperationsGoAheadOfTheOtherRanks) {
+// Rank 1 is late for every operation, but rank 0 does not wait for it.
+TEST(NcclTest, OperationsRunAheadOfOtherRanks) {
   for (const bool is_lagged : {true, false}) {
     const Shared<std::atomic<bool>> is_ahead;
     expect_ok(run_world(one_host(2), [&](int rank) {
@@ -466,8 +467,8 @@ TEST(NcclTest, LimitsTheOperationsThatRunAhead) {
   }));
 }
 
-// What is put on a stream after hold_back() finds the result, and the processor does not wait.
-TEST(NcclTest, AStreamIsHeldBackByWorkWhereTheProcessorIsNot) {
+// Operations on the stream after hold_back() see the result, while the processor does not wait.
+TEST(NcclTest, HoldsBackAStreamWithoutBlockingTheProcessor) {
   const Shared<std::atomic<bool>> has_continued;
   on_devices(one_host(2), [&](int rank, World& world, Device& device) {
     all_reduce_ones(world, device, 2);
@@ -494,7 +495,7 @@ TEST(NcclTest, AStreamIsHeldBackByWorkWhereTheProcessorIsNot) {
   });
 }
 
-TEST(NcclTest, AGraphHoldsOperationsAndRunsThemAgainAndAgain) {
+TEST(NcclTest, RunsCapturedOperationsRepeatedly) {
   expect_ok(run_world(one_host(2), [](int rank) {
     use_doubles();
     Device device(kCuda, rank);
@@ -525,7 +526,7 @@ TEST(NcclTest, AGraphHoldsOperationsAndRunsThemAgainAndAgain) {
     apart.work = &work;
     EXPECT_EQ(all_reduce(apart), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_work_hold_back(work, how.stream), IVY_OK) << ivy_last_error();
-    // The thread that watches has time to spoil it.
+    // Gives the watching thread time to invalidate the capture.
     std::this_thread::sleep_for(milliseconds(50));
     ASSERT_EQ(graphs.end(how.stream, &graph), 0);
     ivy_work_free(work);
@@ -564,7 +565,7 @@ TEST(NcclTest, ReportsHostAndDeviceMemoryInOneOperationWithBothSides) {
   }
 }
 
-// What each rank calls third, after two operations for which they do not meet.
+// The third call of each rank, after two operations in which the ranks do not wait for each other.
 struct Third {
   const char* name;
   std::function<int(ivy_comm*, Device&, int rank, const ivy_call*)> call;
@@ -621,7 +622,7 @@ TEST(NcclTest, ShowsBothSidesOfALaterMismatch) {
         }
         const auto began = monotonic_ms();
         code = third.call(world, device, rank, &how);
-        // It is told by whatever is called next.
+        // The next call reports it, whichever that is.
         const auto end = began + scaled_time(seconds(8)).count();
         const bool calls_nothing = rank == 0 && third.is_found_by_rank_1;
         while (code == IVY_OK && calls_nothing && *reported == 0 && monotonic_ms() < end) {
@@ -643,7 +644,7 @@ TEST(NcclTest, ShowsBothSidesOfALaterMismatch) {
   }
 }
 
-TEST(NcclTest, NamesRanksThatAreLateForAnOperation) {
+TEST(NcclTest, NamesRanksLateForAnOperation) {
   const Shared<std::atomic<bool>> is_reported;
   expect_ok(run_world(one_host(2), [&](int rank) {
     use_doubles();
@@ -668,15 +669,15 @@ TEST(NcclTest, NamesRanksThatAreLateForAnOperation) {
   }));
 }
 
-// Every rank prepares; every rank gets this error, in time.
+// Every rank calls prepare, and every rank gets this error in time.
 struct Rejection {
   const char* name;
-  std::function<void(int rank)> before;  // In each rank's process.
+  std::function<void(int rank)> before;  // Runs in each rank's process.
   std::vector<std::string> says;
   int code = IVY_FAILED_PRECONDITION;
 };
 
-// From here on this process has mounts of its own.
+// Gives this process separate mounts.
 bool has_own_mounts() {
   return unshare(CLONE_NEWNS) == 0 &&
          mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
@@ -687,7 +688,8 @@ void shrink_shared_memory() {
   EXPECT_EQ(mount("none", "/dev/shm", "tmpfs", 0, "size=1m"), 0);
 }
 
-// Another host by its boot id, with an InfiniBand adapter and little memory that may be locked.
+// Pretends to be another host (by its boot id) with an InfiniBand adapter and a low limit of locked
+// memory.
 void pretend_infiniband() {
   EXPECT_TRUE(has_own_mounts());
   EXPECT_EQ(mount("none", "/sys/class", "tmpfs", 0, nullptr), 0);
@@ -725,7 +727,7 @@ TEST(NcclTest, ReportsDriverProblemsOnEveryRank) {
          if (rank == 1) setenv("IVY_CUDA_LIB", "/no/libcuda.so.1", 1);
        },
        {"rank 1 (", "GPU driver of IVY_CUDA_LIB", "/no/libcuda.so.1", "nvidia-smi"}},
-      {"a library that is no driver",
+      {"a library that is not a driver",
        [](int rank) {
          if (rank == 1) setenv("IVY_CUDA_LIB", "libm.so.6", 1);
        },
@@ -783,7 +785,7 @@ TEST(NcclTest, ReportsNcclProblemsOnEveryRank) {
          if (rank == 1) setenv("NCCL_ALGO", "Ring", 1);
        },
        {"NCCL_ALGO=Ring", "unset", "-x NCCL_ALGO"}},
-      {"what is compared",
+      {"the comparison",
        [](int rank) {
          if (rank == 1) setenv("IVY_DEVICE_CHECK", "every", 1);
        },
@@ -822,7 +824,7 @@ TEST(NcclTest, ReportsDifferentPluginsAndAnOldDriverOnEveryRank) {
       {"another tuner",
        [](int rank) { setenv("NCCL_TUNER_PLUGIN", rank == 1 ? "a.so" : "b.so", 1); },
        {"NCCL_TUNER_PLUGIN=a.so", "NCCL_TUNER_PLUGIN=b.so", "-x NCCL_TUNER_PLUGIN"}},
-      {"a driver that is too old for one rank's NCCL",
+      {"a driver too old for one rank's NCCL",
        [](int rank) {
          if (rank == 1) setenv("NCCL_DOUBLE", "old_driver", 1);
        },
@@ -850,7 +852,7 @@ TEST(NcclTest, ReportsTightHostLimitsOnEveryRank) {
   if (probe == 0) _exit(has_own_mounts() ? 0 : 1);
   int status = 0;
   ASSERT_EQ(waitpid(probe, &status, 0), probe);
-  if (status != 0) GTEST_SKIP() << "a process may not have mounts of its own here";
+  if (status != 0) GTEST_SKIP() << "no separate mounts here";
   expect_rejection({"small /dev/shm",
                     [](int rank) {
                       if (rank == 1) shrink_shared_memory();
@@ -896,7 +898,7 @@ TEST(NcclTest, RejectsUnsupportedOperationsByNameWithoutStaging) {
   }));
 }
 
-TEST(NcclTest, RanksOnOneGpuAreNamedOrSharedOnPurpose) {
+TEST(NcclTest, NamesRanksOnOneGpuUnlessSharedOnPurpose) {
   expect_ok(run_world(one_host(2), [](int) {
     use_doubles(kNccl, "version=22803");
     World world(seconds(10));
@@ -922,7 +924,7 @@ TEST(NcclTest, RanksOnOneGpuAreNamedOrSharedOnPurpose) {
   }
 }
 
-// In prepare() rank 2 does `before`; the others wait in vain and say so.
+// Rank 2 runs `before` in prepare(); the others time out and name it.
 void expect_missing(const std::function<void(ivy_comm*)>& before, const std::string& printed) {
   const Shared<std::atomic<int>> reported;
   expect_ok(run_world(one_host(3), [&](int rank) {
@@ -943,7 +945,7 @@ void expect_missing(const std::function<void(ivy_comm*)>& before, const std::str
 }
 
 TEST(NcclTest, NamesAMissingRankWithItsProgress) {
-  // It does not call at all: the meeting before the ready barrier misses it.
+  // It does not call at all: the rendezvous before the ready barrier names it.
   expect_missing([](ivy_comm*) {}, "rank 2");
   expect_missing(
       [](ivy_comm* world) {
@@ -954,7 +956,7 @@ TEST(NcclTest, NamesAMissingRankWithItsProgress) {
       "ready barrier: rank 2 (");
 }
 
-// World ranks 2 and 3 are a group that NCCL does not split from the world's.
+// World ranks 2 and 3 form a group that NCCL does not split from the world's communicator.
 TEST(NcclTest, NamesRanksOfAGroupByTheirWorldRank) {
   expect_ok(run_world(one_host(4), [](int rank) {
     use_doubles();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tells the end of a work through a descriptor, and the store's calls of the C interface:
-// values of any bytes, all at one moment, queues, and the codes for what is missing.
+// Notification through a descriptor when a work ends, and the store's calls of the C interface:
+// binary values, atomic calls, queues, and error codes for missing keys.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ struct Pipe {
   ~Pipe() {
     for (const int end : ends) close(end);
   }
-  // The next token within that time; 0: none came.
+  // Returns the next token within the limit, or 0.
   std::uint64_t next(milliseconds limit) const {
     pollfd wanted = {ends[0], POLLIN, 0};
     if (poll(&wanted, 1, static_cast<int>(scaled_time(limit).count())) <= 0) return 0;
@@ -48,7 +48,7 @@ TEST(NoticeTest, WritesTheTokenWhenTheWorkIsDone) {
     if (rank == 0) {
       ASSERT_EQ(ivy_barrier(world, &call), IVY_OK) << ivy_last_error();
       ASSERT_EQ(ivy_work_notify(work, pipe.ends[1], 7), IVY_OK) << ivy_last_error();
-      EXPECT_EQ(pipe.next(milliseconds(20)), 0U) << "nobody has come yet";
+      EXPECT_EQ(pipe.next(milliseconds(20)), 0U) << "the other rank has not arrived";
       ASSERT_EQ(ivy_store_set(world, "come", "", 0), IVY_OK) << ivy_last_error();
       EXPECT_EQ(pipe.next(seconds(20)), 7U);
       EXPECT_EQ(ivy_work_notify(work, pipe.ends[1], 8), IVY_OK);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels before 5.3 have no pidfd_open, and sandboxes may refuse what a kernel has: a filter says
-// so here. Deaths are seen all the same, and nobody sleeps for ever.
+// Kernels before 5.3 lack pidfd_open, and sandboxes may forbid calls that a kernel has; a filter
+// simulates that. Deaths must still be detected, and no rank may sleep forever.
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/sched.h>
@@ -47,7 +47,7 @@ void forget_pidfd_open() {
   ASSERT_EQ(errno, ENOSYS);
 }
 
-TEST(OldKernelTest, ADeathOnThisHostIsNamed) {
+TEST(OldKernelTest, NamesADeathOnThisHost) {
   const auto ends = run_world(one_host(3), [](int rank) {
     forget_pidfd_open();
     const World world;
@@ -61,7 +61,7 @@ TEST(OldKernelTest, ADeathOnThisHostIsNamed) {
   expect_ok(ends, 1);
 }
 
-// In place, at a size where the kernel copies: one rank may not read the other's memory.
+// In place, at a size at which the kernel copies: one rank cannot read the other's memory.
 TEST(OldKernelTest, AllReduceUsesSlotsIfOneRankCannotReadTheOther) {
   const auto ends = run_world(one_host(2), [](int rank) {
     if (rank == 1) forget(SYS_process_vm_readv);
@@ -80,7 +80,7 @@ TEST(OldKernelTest, AllReduceUsesSlotsIfOneRankCannotReadTheOther) {
   expect_ok(ends);
 }
 
-// The first rank of the host cannot create memory without a name, so all of them use a file.
+// The first rank of the host cannot create anonymous memory, so all of them use a file.
 TEST(OldKernelTest, MembersOfAGroupOpenANamedFile) {
   const auto ends = run_world(one_host(4), [](int) {
     const World world;
@@ -102,7 +102,7 @@ TEST(OldKernelTest, MembersOfAGroupOpenANamedFile) {
   expect_ok(ends);
 }
 
-// Rank 0's own store sees the end of a pipe instead.
+// Rank 0's own store notices its exit by the end of a pipe instead.
 TEST(OldKernelTest, RankZeroStartsAStoreThatExitsWithIt) {
   const int socket = listen_tcp("127.0.0.1", 0).value();
   const std::string address = store::address_of(socket);
@@ -136,8 +136,8 @@ std::int64_t monotonic_us() {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1'000;
 }
 
-// Nobody has looked between the rank's end and the beginning of another process of that number.
-TEST(OldKernelTest, AnotherProcessOfThatNumberIsNoSignOfLife) {
+// Another process reuses the pid between two checks.
+TEST(OldKernelTest, DetectsADeathDespiteAReusedPid) {
   constexpr int kNoSuchNumber = 2;
   for (const bool has_pidfd_open : {true, false}) {
     const pid_t watching = fork();
@@ -150,7 +150,7 @@ TEST(OldKernelTest, AnotherProcessOfThatNumberIsNoSignOfLife) {
       bool is_right = !detector->check();
       kill(rank, SIGKILL);
       waitpid(rank, nullptr, 0);
-      usleep(30'000);  // Beginnings are told in clock ticks.
+      usleep(30'000);  // Start times are in clock ticks.
       const pid_t another = ivy::test::fork_as(rank);
       if (another < 0) _exit(kNoSuchNumber);
       const MaybeFailure found = detector->check();
@@ -161,14 +161,14 @@ TEST(OldKernelTest, AnotherProcessOfThatNumberIsNoSignOfLife) {
     }
     int status = 0;
     waitpid(watching, &status, 0);
-    if (status == kNoSuchNumber << 8) GTEST_SKIP() << "may not choose a process's number";
+    if (status == kNoSuchNumber << 8) GTEST_SKIP() << "this process cannot choose a pid";
     EXPECT_EQ(status, 0) << "pidfd_open: " << has_pidfd_open;
   }
 }
 
-// A sandbox may keep one rank of a host from making others' processors take a barrier. What such a
-// rank is about to sleep for may then come unseen; it looks around five times a second.
-TEST(OldKernelTest, ARankWithoutRemoteBarriersSleepsNoLongerThanItsSlice) {
+// A sandbox may prevent one rank of a host from issuing memory barriers on other processors. Such a
+// rank may miss a wake-up, so it polls five times a second.
+TEST(OldKernelTest, ARankWithoutRemoteBarriersPollsWhileItSleeps) {
   constexpr int kTurns = 500;
   constexpr milliseconds kSlice{200};
   expect_ok(run_world(one_host(2), [&](int rank) {
@@ -177,7 +177,7 @@ TEST(OldKernelTest, ARankWithoutRemoteBarriersSleepsNoLongerThanItsSlice) {
     ASSERT_TRUE(world);
     std::int64_t longest_ms = 0;
     for (int turn = 0; turn < kTurns; ++turn) {
-      // One comes about when the other has spun enough and goes to sleep.
+      // A missed wake-up occurs when the other rank stops spinning and goes to sleep.
       const std::int64_t begun = monotonic_us();
       const std::int64_t late = turn % 2 == rank ? 6 * turn % 1'300 : 0;
       while (monotonic_us() - begun < late) continue;
@@ -189,7 +189,7 @@ TEST(OldKernelTest, ARankWithoutRemoteBarriersSleepsNoLongerThanItsSlice) {
   }));
 }
 
-// Nor is a rank that lives taken for dead.
+// A running rank must not be considered dead either.
 TEST(OldKernelTest, WaitsForRunningRanks) {
   expect_ok(run_world(one_host(2), [](int rank) {
     forget_pidfd_open();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation as one call without checks, for tests that are about how calls end.
+// Every operation as one call without checks, for tests of how calls end.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ namespace ivy::comm::test {
 
 struct NamedOperation {
   const char* name;
-  // Buffers of `count` f32 per rank, times the ranks.
+  // Each buffer has `count` f32 for each rank.
   int (*call)(ivy_comm* comm, float* send, float* receive, std::size_t count, const ivy_call* how);
-  bool is_variant = false;  // Of another one here: uneven, or in several parts.
+  bool is_variant = false;  // Of another operation here: uneven, or in several parts.
 };
 
-// Of every second rank half as many; of pairs, of those whose sum is odd.
+// Every second rank has half as many elements; for pairs, those whose sum is odd.
 inline std::vector<std::size_t> uneven_counts(ivy_comm* comm, std::size_t count, int first = 0) {
   std::vector<std::size_t> counts;
   for (int rank = 0; rank < ivy_comm_size(comm); ++rank) {
@@ -33,8 +33,8 @@ inline std::size_t own_count(ivy_comm* comm, std::size_t count) {
   return uneven_counts(comm, count)[static_cast<std::size_t>(ivy_comm_rank(comm))];
 }
 
-// Returns the functions of operations.def, without "ivy_", that are not in `listed`. Lists that
-// should have every operation are compared with it, so that a new row is not forgotten in one.
+// Returns the functions of operations.def, without "ivy_", that are not in `listed`. Tests compare
+// lists of operations with it, so that no list lacks a new operation.
 inline std::set<std::string> functions_missing_in(const std::set<std::string>& listed) {
   std::set<std::string> missing = {
 #define IVY_FUNCTION(function, ...) #function,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In the place of comm/group/protocol_identity.cc: a library that is the same but for this number.
+// Replaces comm/group/protocol_identity.cc: a library that differs only in this number.
 #include "comm/contract/protocol.h"
 
 namespace ivy::comm {

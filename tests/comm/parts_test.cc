@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that need no process: who this rank is, what an operation is, how memory and work are
-// cut.
+// Parts that need no other process: identity, descriptions of operations, and the division of
+// memory and work.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -35,7 +35,7 @@ std::atomic<int> allocations_to_interrupt{0};
 
 }  // namespace
 
-// Replaces the C library's in this program. Many kernels interrupt it when a signal arrives.
+// Replaces the C library's function in this program. In many kernels a signal interrupts it.
 extern "C" int posix_fallocate(int fd, off_t offset, off_t bytes) {
   if (allocations_to_interrupt > 0) {
     --allocations_to_interrupt;
@@ -49,8 +49,8 @@ namespace {
 
 // ---- Registered memory --------------------------------------------------------------------------
 
-// Was a buffer asked for, and the answer there, in the middle half of the time in which a large one
-// was made?
+// Returns true if a lookup of a buffer both started and returned in the middle half of the time
+// that the allocation of a large buffer took.
 bool is_found_while_one_is_made(const void* buffer) {
   using Clock = std::chrono::steady_clock;
   std::atomic<bool> is_made{false};
@@ -106,7 +106,7 @@ Variables ivyrun_variables() {
           {"IVY_TOKEN_FILE", "/t"}, {"IVY_GENERATION", "2"}, {"IVY_CONTROL", "/c"}};
 }
 
-TEST(IdentityTest, AnEmptyEnvironmentIsAWorldOfOne) {
+TEST(IdentityTest, MakesAWorldOfOneFromAnEmptyEnvironment) {
   const Result<Identity> identity = identify_in({});
   ASSERT_TRUE(identity.ok());
   EXPECT_EQ(identity->bootstrap, Bootstrap::kSingle);
@@ -176,7 +176,7 @@ TEST(IdentityTest, NamesBothSourcesThatDisagree) {
 
 // ---- Fingerprint -------------------------------------------------------------------------------
 
-TEST(FingerprintTest, TurnsBackIntoTheShape) {
+TEST(FingerprintTest, ConvertsBackToTheShape) {
   for (const Operation operation :
        {Operation::kAllReduce, Operation::kBroadcast, Operation::kGatherV, Operation::kBarrier}) {
     for (const std::int32_t root : {-1, 0, 70'000}) {
@@ -229,7 +229,7 @@ TEST(FingerprintTest, DescribesTheOperation) {
   EXPECT_EQ(describe(shape), "barrier");
 }
 
-// They come from other processes, and are shown in an error.
+// Fingerprints come from other processes and are printed in errors.
 TEST(FingerprintTest, DescribesAnyBytes) {
   for (std::uint64_t operation = 0; operation < 256; ++operation) {
     for (const std::uint64_t rest : {0x00d0U, 0xd000U, 0xffffU, 0x1109U}) {
@@ -248,8 +248,8 @@ TEST(FingerprintTest, DistinguishesTheOrderOfCounts) {
 
 // ---- The log of operations on devices ----------------------------------------------------------
 
-// A rank that has queued more operations than its log keeps, as the capture of a large graph does.
-TEST(DeviceLogTest, ShowsNoOperationThatItNoLongerHas) {
+// A rank that has queued more operations than its log keeps, like the capture of a large graph.
+TEST(DeviceLogTest, DoesNotShowDroppedOperations) {
   const auto reduce_of = [](std::uint64_t count) {
     OperationShape shape;
     shape.operation = Operation::kAllReduce;
@@ -272,7 +272,7 @@ TEST(DeviceLogTest, ShowsNoOperationThatItNoLongerHas) {
 
 // ---- Geometry ----------------------------------------------------------------------------------
 
-TEST(GeometryTest, NothingOverlaps) {
+TEST(GeometryTest, PlacesAreasWithoutOverlap) {
   for (const std::uint32_t members : {1U, 2U, 7U, 64U, kMembersMax}) {
     SegmentGeometry geometry;
     geometry.member_count = members;
@@ -286,7 +286,7 @@ TEST(GeometryTest, NothingOverlaps) {
     EXPECT_EQ(geometry.total_bytes(),
               geometry.data_offset(members - 1) + SegmentGeometry::kDataBytes);
     EXPECT_GE(geometry.rings_offset(), geometry.total_bytes());
-    // Each ring is mapped on its own, also with the largest pages of arm64.
+    // Each ring is mapped separately, also with the largest pages of arm64.
     EXPECT_EQ(geometry.rings_offset() % 65'536, 0U);
     EXPECT_EQ(SegmentGeometry::kRingStride % 65'536, 0U);
     EXPECT_LE(geometry.rings_bytes(), control::kMaxSegmentBytes);
@@ -333,38 +333,38 @@ TEST(RegisteredMemoryTest, FindsOnlyItsOwnBytes) {
   EXPECT_EQ(memory[9'999], 0);
   EXPECT_TRUE(registered_memory::location_of(memory, 10'000).is_registered());
   EXPECT_EQ(registered_memory::location_of(memory + 5'000, 5'000).offset, 5'000U);
-  // The last page is whole; beyond it nothing is this region's.
+  // The region is rounded up to a page, but bytes after that do not belong to it.
   EXPECT_FALSE(registered_memory::location_of(memory + 5'000, 10'000).is_registered());
   EXPECT_FALSE(registered_memory::location_of(&owner, sizeof owner).is_registered());
   EXPECT_FALSE(registered_memory::release(memory + 4096));
   registered_memory::unregister_all(&owner);
   EXPECT_FALSE(registered_memory::location_of(memory, 1).is_registered());
-  memory[0] = 1;  // Still there.
+  memory[0] = 1;  // The memory still exists.
   EXPECT_TRUE(registered_memory::release(memory));
   EXPECT_FALSE(registered_memory::release(memory));
 }
 
-TEST(RegisteredMemoryTest, RejectsMoreMemoryThanThereIs) {
+TEST(RegisteredMemoryTest, RejectsMoreMemoryThanAvailable) {
   const Result<void*> made = registered_memory::allocate(std::size_t{1} << 50, nullptr);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().code, Code::kResourceExhausted);
   EXPECT_NE(made.error().message.find("registered memory"), std::string::npos);
 }
 
-TEST(RegisteredMemoryTest, IsReservedInSpiteOfSignals) {
+TEST(RegisteredMemoryTest, ReservesMemoryDespiteSignals) {
   allocations_to_interrupt = 2;
   const Result<void*> made = registered_memory::allocate(std::size_t{3} << 20, nullptr);
   ASSERT_TRUE(made.ok()) << made.error().message;
   EXPECT_TRUE(registered_memory::release(*made));
 }
 
-TEST(SharedSegmentTest, IsReservedInSpiteOfSignals) {
+TEST(SharedSegmentTest, ReservesMemoryDespiteSignals) {
   allocations_to_interrupt = 2;
   const auto segment = SharedSegment::create(2);
   EXPECT_TRUE(segment.ok()) << segment.error().message;
 }
 
-// From smaps, of the mapping that begins there.
+// Reads smaps for the mapping that starts at this address.
 std::size_t bytes_on_huge_pages(const void* address) {
   char begin[32];
   std::snprintf(begin, sizeof begin, "%lx-", reinterpret_cast<std::uintptr_t>(address));
@@ -409,13 +409,13 @@ TEST(RegisteredMemoryTest, UsesHugePagesForLargeRegions) {
   if (!has_any) GTEST_SKIP() << "this kernel has no huge pages for memory files";
 }
 
-TEST(PeerMemoryTest, BelievesOnlyTheValueThatWasShown) {
+TEST(PeerMemoryTest, AcceptsOnlyTheValueThatThePeerShowed) {
   PeerMemory own;
   PeerMemory other;
   const int segment = memfd_create("test", MFD_CLOEXEC);
   Probe probe = other.own_probe(segment);
   EXPECT_EQ(own.try_out(probe, segment), PeerMemory::kCanRead | PeerMemory::kCanMap);
-  probe.value += 2;  // Another process under the same number.
+  probe.value += 2;  // Another process with the same pid.
   EXPECT_EQ(own.try_out(probe, segment), PeerMemory::kCanMap);
   probe.descriptor = -1;
   EXPECT_EQ(own.try_out(probe, segment), 0U);
@@ -435,7 +435,7 @@ TEST(PeerMemoryTest, ContinuesAfterAPartialReadAndReportsErrors) {
   munmap(memory, 2 * page);
 }
 
-TEST(PeerMemoryTest, MapsWhatIsRegistered) {
+TEST(PeerMemoryTest, MapsRegisteredMemory) {
   const int owner = 0;
   const Result<void*> made = registered_memory::allocate(8192, &owner);
   ASSERT_TRUE(made.ok());
@@ -449,17 +449,17 @@ TEST(PeerMemoryTest, MapsWhatIsRegistered) {
   memory[5000] = 8;
   EXPECT_EQ(*mapped, 8);
   EXPECT_TRUE(registered_memory::release(memory));
-  EXPECT_EQ(*mapped, 0);  // The memory went, the address did not.
+  EXPECT_EQ(*mapped, 0);  // The memory was freed, but the address stays mapped.
 }
 
-// Bytes that a memory file has; -1: it is open nowhere here.
+// Returns the size of a memory file in bytes, or -1 if the descriptor is closed.
 std::int64_t bytes_in(int descriptor) {
   struct stat status = {};
   return fstat(descriptor, &status) == 0 ? status.st_blocks * 512 : -1;
 }
 
-// After an abort a peer may still be reading what its owner frees. It reads zeros, for which the
-// kernel makes pages: those that it reads, until it maps them no more.
+// After an abort, a peer may still read memory that its owner frees. It then reads zeros, for which
+// the kernel allocates pages until the peer unmaps the memory.
 TEST(PeerMemoryTest, KeepsPagesOfAFreedRegionUntilTheyAreUnmapped) {
   constexpr std::size_t kBytes = std::size_t{4} << 20;
   constexpr std::size_t kPage = 4096;
@@ -477,13 +477,13 @@ TEST(PeerMemoryTest, KeepsPagesOfAFreedRegionUntilTheyAreUnmapped) {
     for (std::size_t page = 0; page < 3; ++page) EXPECT_EQ(mapped[page * kPage], 0);
     EXPECT_GE(bytes_in(watch), static_cast<std::int64_t>(kPage));
     EXPECT_LE(bytes_in(watch), static_cast<std::int64_t>(kBytes));
-    // A later operation finds nothing there to map.
+    // A later operation can no longer map it.
     PeerMemory later;
     EXPECT_EQ(later.map(getpid(), place), nullptr);
   }
   std::ifstream maps("/proc/self/maps");
   const std::string all{std::istreambuf_iterator<char>(maps), {}};
-  EXPECT_EQ(all.find("ivycomm-buffer"), std::string::npos) << "the last mapping is gone";
+  EXPECT_EQ(all.find("ivycomm-buffer"), std::string::npos) << "the last mapping must be removed";
   close(watch);
 }
 

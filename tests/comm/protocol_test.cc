@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two builds that do not speak the same protocol are no ranks of one job, and are told so.
+// Two builds with different protocols cannot be ranks of one job, and both report that.
 #include "comm/contract/protocol.h"
 
 #include <dlfcn.h>
@@ -13,7 +13,7 @@
 namespace ivy::comm::test {
 namespace {
 
-// The same library with another number: tests/comm/other_protocol.cc.
+// The same library with another protocol number: tests/comm/other_protocol.cc.
 constexpr std::uint64_t kOther = 0x0123456789abcdefU;
 
 bool says(const std::string& text, const std::string& word) {
@@ -55,7 +55,7 @@ TEST_P(ProtocolTest, NamesRanksOfDifferentBuildsAtInit) {
   }));
 }
 
-// As the supervisor makes it: memory with nothing in it.
+// Returns empty memory, like a supervisor's.
 int empty_memory(std::uint32_t members) {
   SegmentGeometry geometry;
   geometry.member_count = members;
@@ -64,7 +64,7 @@ int empty_memory(std::uint32_t members) {
   return memory;
 }
 
-TEST(ProtocolSegmentTest, MemoryThatAnotherBuildHasAdoptedIsRejected) {
+TEST(ProtocolSegmentTest, RejectsMemoryAdoptedByAnotherBuild) {
   const int memory = empty_memory(2);
   const auto first = SharedSegment::adopt(dup(memory), dup(memory), 2);
   ASSERT_TRUE(first.ok()) << first.error().message;

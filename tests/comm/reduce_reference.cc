@@ -17,7 +17,7 @@ struct SmallFormat {
   int exponent_bits;
   int mantissa_bits;
   bool e4m3;       // No infinity; all ones is NaN.
-  bool saturates;  // Finite values beyond the range.
+  bool saturates;  // Values beyond the range become the greatest finite one.
 };
 
 SmallFormat format_of(Dtype dtype) {
@@ -49,7 +49,7 @@ std::uint32_t nan_code(Dtype dtype) {
   }
 }
 
-// All values from 0 up to the greatest finite one; a value's index is its code.
+// Returns all values from 0 to the greatest finite one; the index of a value is its code.
 std::vector<double> positive_values(Dtype dtype) {
   const SmallFormat format = format_of(dtype);
   const int bias = (1 << (format.exponent_bits - 1)) - 1;
@@ -122,7 +122,7 @@ T one_nan(T value) {
   if constexpr (sizeof(T) == 8) return std::bit_cast<double>(0x7ff8000000000000u);
 }
 
-// `read(j)` is input j of one element as accumulator.
+// `read(j)` returns input j of one element as an accumulator.
 template <class T, class Read>
 T reduce_reals(const Reduction& reduction, std::size_t inputs, const Read& read) {
   const auto scaled = [&](std::size_t j) {
@@ -195,7 +195,7 @@ void reference_small(const Reduction& reduction, const std::vector<Bytes>& input
 
 template <class T>
 T combine_integers(ReduceOp op, T a, T b) {
-  // Wide and unsigned, so that nothing overflows that may not.
+  // Uses wide unsigned integers, whose overflow is defined.
   const auto x = static_cast<std::uint64_t>(a);
   const auto y = static_cast<std::uint64_t>(b);
   switch (op) {
@@ -310,7 +310,7 @@ std::uint32_t encode_small(Dtype dtype, float value) {
   const auto above = std::upper_bound(values.begin(), values.end(), absolute);
   const auto low = static_cast<std::uint32_t>(above - values.begin()) - 1;
   if (low == greatest && format.saturates) return sign | greatest;
-  // Where infinity begins is where one more step of the same size would be.
+  // Infinity starts at the next step after the greatest finite value.
   const double next = low == greatest ? 2 * values[low] - values[low - 1] : *above;
   const double to_low = absolute - values[low];
   const double to_next = next - absolute;
@@ -403,7 +403,7 @@ Bytes interesting_elements(Dtype dtype, ReduceOp op, Form form, std::size_t coun
       byte = static_cast<std::uint8_t>(random() % 4 == 0 ? random() : random() % 2);
     }
   } else if (partial_bytes(dtype, op) == 16 && form == Form::kPartial) {
-    // Sums of some 64-bit values, not any 128 bits: those would overflow.
+    // Sums of some 64-bit values, because arbitrary 128-bit values would overflow.
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t low = (std::uint64_t{random()} << 32) | random();
       put(bytes, 2 * i, low);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every type, operation, form, number of inputs and instruction set against the plain reference, to
-// the bit.
+// Every type, operation, form, number of inputs and instruction set, compared bit by bit with the
+// plain reference.
 #include "comm/reduce/reduce.h"
 
 #include <gtest/gtest.h>
@@ -21,14 +21,13 @@
 namespace ivy::comm {
 namespace {
 
-constexpr std::size_t kMaxElements = 4999;  // Enough for the way by aligned lines in every type.
+constexpr std::size_t kMaxElements = 4999;  // Enough for aligned lines in every type.
 
 struct Offsets {
   std::size_t inputs;
   std::size_t output;
 };
-// The last of each pair: aligned, unaligned to anything, an odd half of a complex number, whole
-// elements.
+// Offsets: aligned, unaligned, odd halves of a complex number, and whole elements.
 constexpr Offsets kOffsets[] = {{0, 0}, {1, 3}, {16, 4}, {8, 48}};
 
 // One reduction with its inputs and expected results.
@@ -60,7 +59,7 @@ std::unique_ptr<Question> make_question(Dtype dtype, ReduceOp op, Form in, Form 
   return question;
 }
 
-// Empty, or the first element that is not as expected.
+// Returns a description of the first wrong element, or an empty string.
 std::string difference(const std::uint8_t* got, const Bytes& expected, std::size_t bytes,
                        std::size_t element) {
   if (std::memcmp(got, expected.data(), bytes) == 0) return "";
@@ -85,7 +84,7 @@ class ReduceTest : public ::testing::TestWithParam<Param> {
   const KernelTable& table() { return *std::get<0>(GetParam()); }
   Dtype dtype() { return std::get<1>(GetParam()); }
 
-  // Calls `body(op, in, out)` for everything that the type can do.
+  // Calls `body(op, in, out)` for every operation and form that the type supports.
   template <class Body>
   void for_each_choice(const Body& body) {
     for (const ReduceOp op : all_ops()) {
@@ -128,7 +127,7 @@ class ReduceTest : public ::testing::TestWithParam<Param> {
   }
 };
 
-TEST_P(ReduceTest, EqualsTheReferenceToTheBit) {
+TEST_P(ReduceTest, EqualsTheReferenceBitByBit) {
   for_each_choice([&](ReduceOp op, Form in, Form out) {
     for (const std::size_t inputs : {1, 2, 3, 4, 5, 8, 16}) {
       SCOPED_TRACE(std::to_string(inputs) + " inputs");
@@ -148,7 +147,7 @@ TEST_P(ReduceTest, EqualsTheReferenceToTheBit) {
   });
 }
 
-TEST_P(ReduceTest, EveryCountUpToSomeBlocks) {
+TEST_P(ReduceTest, ReducesEveryCountUpToSomeBlocks) {
   for_each_choice([&](ReduceOp op, Form in, Form out) {
     const auto question = make_question(dtype(), op, in, out, 3, 300);
     for (std::size_t count = 0; count <= 300; ++count) {
@@ -158,7 +157,7 @@ TEST_P(ReduceTest, EveryCountUpToSomeBlocks) {
   });
 }
 
-TEST_P(ReduceTest, OutputsMayBeInputs) {
+TEST_P(ReduceTest, AllowsOutputsThatAreInputs) {
   for_each_choice([&](ReduceOp op, Form in, Form out) {
     if (in != out) return;
     for (const std::size_t inputs : {1, 2, 4, 6}) {
@@ -183,7 +182,7 @@ TEST_P(ReduceTest, OutputsMayBeInputs) {
   });
 }
 
-TEST_P(ReduceTest, TouchesNothingOutside) {
+TEST_P(ReduceTest, TouchesOnlyItsBuffers) {
   for_each_choice([&](ReduceOp op, Form in, Form out) {
     for (const std::size_t count : {1, 5, 31, 67, 130, 4999}) {
       const auto question = make_question(dtype(), op, in, out, 2, count);
@@ -203,8 +202,8 @@ TEST_P(ReduceTest, TouchesNothingOutside) {
   });
 }
 
-// Copies beside a reduction, into one output or two: shorter than its output, longer, none, and to
-// places that no line of the output fits to.
+// Copies during a reduction to one or two outputs: shorter or longer than the output, empty, and to
+// locations that are not aligned with the output's lines.
 TEST_P(ReduceTest, CopiesDuringAReduction) {
   constexpr std::size_t kCopied = 3;
   for_each_choice([&](ReduceOp op, Form in, Form out) {
@@ -254,7 +253,7 @@ TEST_P(ReduceTest, CopiesDuringAReduction) {
 }
 
 // Two levels round once: partials of some inputs, then elements of the partials. (Products and sums
-// of integers and small floats are compared with the reference of the same two levels.)
+// of integers and small floats are compared with a reference of the same two levels.)
 TEST_P(ReduceTest, TwoLevelsMatchTheReference) {
   for (const ReduceOp op : all_ops()) {
     if (!is_reducible(dtype(), op)) continue;
@@ -285,7 +284,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, ReduceTest,
                                             ::testing::ValuesIn(all_dtypes())),
                          param_name);
 
-// The mean of equal values is that value, whatever their number.
+// The mean of equal values is that value for any number of them.
 template <class T>
 void expect_mean_of_equals(const KernelTable& table, Dtype dtype, T value) {
   for (std::uint32_t ranks = 1; ranks <= 256; ++ranks) {
@@ -298,7 +297,7 @@ void expect_mean_of_equals(const KernelTable& table, Dtype dtype, T value) {
   }
 }
 
-TEST(ReduceMean, OfEqualValuesIsTheValue) {
+TEST(ReduceMean, EqualsTheValueForEqualValues) {
   for (const KernelTable* const table : kernel_tables()) {
     expect_mean_of_equals<float>(*table, Dtype::kF32, 1);
     expect_mean_of_equals<double>(*table, Dtype::kF64, 1);
@@ -308,8 +307,8 @@ TEST(ReduceMean, OfEqualValuesIsTheValue) {
   }
 }
 
-TEST(ReduceChoice, UsesTheBestOfTheMachine) {
-  ASSERT_EQ(nullptr, std::getenv("IVY_KERNELS")) << "set from outside";
+TEST(ReduceChoice, UsesTheBestKernelsOfTheMachine) {
+  ASSERT_EQ(nullptr, std::getenv("IVY_KERNELS")) << "the test environment sets IVY_KERNELS";
   EXPECT_STREQ(kernel_tables().back()->name, kernel_name());
   const float one[] = {1, 2, 3};
   const float other[] = {10, 20, 30};
@@ -321,7 +320,7 @@ TEST(ReduceChoice, UsesTheBestOfTheMachine) {
 
 class ReduceDeathTest : public ::testing::Test {
  protected:
-  // A process of its own for each: what is read once is read there.
+  // Runs each case in a separate process, because the variable is read only once.
   void SetUp() override { ::testing::FLAGS_gtest_death_test_style = "threadsafe"; }
   // Prints the name of the kernels that a process with this variable uses.
   static void choose(const char* wish) {
@@ -334,7 +333,7 @@ class ReduceDeathTest : public ::testing::Test {
   double factor_ = 2;
 };
 
-TEST_F(ReduceDeathTest, TheEnvironmentChoosesLesserKernels) {
+TEST_F(ReduceDeathTest, TheEnvironmentCanSelectOtherKernels) {
   for (const KernelTable* const table : kernel_tables()) {
     EXPECT_EXIT(choose(table->name), ::testing::ExitedWithCode(0),
                 "uses " + std::string(table->name) + "\\.");
@@ -343,7 +342,7 @@ TEST_F(ReduceDeathTest, TheEnvironmentChoosesLesserKernels) {
   EXPECT_EXIT(choose("quantum"), ::testing::ExitedWithCode(0), best);
 }
 
-TEST_F(ReduceDeathTest, PreconditionsAreAsserted) {
+TEST_F(ReduceDeathTest, AssertsItsPreconditions) {
   EXPECT_DEATH(
       reduce({.dtype = Dtype::kF32, .op = ReduceOp::kBand}, {&input_, 1, &element_, nullptr, 1}),
       "is_reducible");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is in a repaired world: by what a survivor knows of each rank.
+// The members of a repaired world, derived from a survivor's view of each rank.
 #include "comm/group/world/repair_agreement.h"
 
 #include <gtest/gtest.h>
@@ -40,27 +40,30 @@ struct Case {
   const char* what;
   RepairAim aim;
   RepairView view;
-  const char* decision;  // As it is encoded; empty: none yet.
+  const char* decision;  // In encoded form; empty if not decided yet.
 };
 
 TEST(RepairAgreement, DecidesByTheStateOfEachRank) {
   const Case cases[] = {
-      {"all have come", kShrink, {survivor(kShrink), survivor(kShrink)}, "members\n0 0 0\n1 0 0"},
+      {"all ranks have called",
+       kShrink,
+       {survivor(kShrink), survivor(kShrink)},
+       "members\n0 0 0\n1 0 0"},
       {"one is silent", kShrink, {survivor(kShrink), silent()}, ""},
       {"one is dead",
        kShrink,
        {survivor(kShrink), dead(), survivor(kShrink)},
        "members\n0 0 0\n2 0 0"},
       {"the first is dead", kShrink, {dead(), survivor(kShrink, 3)}, "members\n1 3 0"},
-      {"one was lost before",
+      {"one died earlier",
        kShrink,
        {survivor(kShrink), RepairRank(), survivor(kShrink)},
        "members\n0 0 0\n2 0 0"},
-      {"a newcomer is left outside by shrink",
+      {"shrink excludes a new process",
        kShrink,
        {survivor(kShrink), with_new_member(dead(), 1)},
        "members\n0 0 0"},
-      {"it came and died",
+      {"one has called and died",
        kShrink,
        {survivor(kShrink),
         [] {
@@ -69,20 +72,20 @@ TEST(RepairAgreement, DecidesByTheStateOfEachRank) {
           return rank;
         }()},
        "members\n0 0 0"},
-      {"grow waits for the process in the place of the dead", kGrow, {survivor(kGrow), dead()}, ""},
-      {"grow takes it in",
+      {"grow waits for a replacement", kGrow, {survivor(kGrow), dead()}, ""},
+      {"grow includes the replacement",
        kGrow,
        {survivor(kGrow), with_new_member(dead(), 1)},
        "members\n0 0 0\n1 1 1"},
-      {"a newcomer says that the one before it is dead",
+      {"a replacement implies that the previous process is dead",
        kGrow,
        {survivor(kGrow), with_new_member(silent(), 1)},
        "members\n0 0 0\n1 1 1"},
-      {"an announcement that is older than the member says nothing",
+      {"an announcement older than the member is ignored",
        kGrow,
        {survivor(kGrow), with_new_member(dead(1), 1)},
        ""},
-      {"the second in its place",
+      {"a second replacement",
        kGrow,
        {survivor(kGrow), with_new_member(dead(1), 2)},
        "members\n0 0 0\n1 2 1"},
@@ -91,7 +94,7 @@ TEST(RepairAgreement, DecidesByTheStateOfEachRank) {
        {survivor(kGrow), with_new_member(RepairRank(), 1)},
        "members\n0 0 0\n1 1 1"},
       {"grow after shrink waits", kGrow, {survivor(kGrow), RepairRank()}, ""},
-      {"nobody is left", kShrink, {dead(), dead()}, ""},
+      {"no rank is left", kShrink, {dead(), dead()}, ""},
   };
   for (const Case& each : cases) {
     const std::optional<RepairDecision> decision = decide(each.aim, each.view);
@@ -99,7 +102,7 @@ TEST(RepairAgreement, DecidesByTheStateOfEachRank) {
   }
 }
 
-TEST(RepairAgreement, RejectsDifferentCallsAtOnce) {
+TEST(RepairAgreement, RejectsDifferentCallsImmediately) {
   const auto decision = decide(kGrow, {survivor(kGrow), silent(), survivor(kShrink)});
   ASSERT_TRUE(decision && decision->rejection);
   EXPECT_EQ(decision->rejection->code, Code::kAborted);
@@ -120,7 +123,7 @@ TEST(RepairAgreement, TheFirstRunningCallerPollsOften) {
   EXPECT_FALSE(is_lowest_caller(view, 3));
 }
 
-TEST(RepairAgreement, ADecisionIsReadAsItWasWritten) {
+TEST(RepairAgreement, ADecisionSurvivesARoundTrip) {
   RepairDecision decision;
   decision.members = {{0, 0, false}, {7, 2, true}};
   const auto read = RepairDecision::decoded(decision.encoded());
@@ -140,7 +143,7 @@ TEST(RepairAgreement, ADecisionIsReadAsItWasWritten) {
   }
 }
 
-TEST(RepairAgreement, AnErrorMayHaveSeveralLines) {
+TEST(RepairAgreement, AnErrorCanHaveSeveralLines) {
   RepairDecision decision;
   decision.rejection = Error{Code::kAborted, "two\nlines", "and\ntwo more"};
   const auto rejected = RepairDecision::decoded(decision.encoded());
@@ -149,7 +152,7 @@ TEST(RepairAgreement, AnErrorMayHaveSeveralLines) {
   EXPECT_EQ(rejected->rejection->fix, "and\ntwo more");
 }
 
-TEST(RepairAgreement, AResultIsReadAsItWasWritten) {
+TEST(RepairAgreement, AResultSurvivesARoundTrip) {
   RepairEnd end;
   end.is_formed = true;
   const auto formed = RepairEnd::decoded(end.encoded());

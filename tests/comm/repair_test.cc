@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank dies, and the survivors repair their world in place: alone (shrink), or with a process
-// that was started again (grow). There is no supervisor here: the kernel, the connections and the
-// new member itself say who is dead.
+// A rank dies, and the survivors repair their world in place: without it (shrink), or with a
+// restarted process (grow). These worlds have no supervisor: ranks learn of deaths from the kernel,
+// their connections and the new member.
 #include <signal.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ namespace {
   _exit(9);
 }
 
-// Each rank's number in the job, in the order of the world's ranks.
+// Returns each rank's number in the job, in the order of the world's ranks.
 std::vector<std::int32_t> everybody(ivy_comm* world, std::int32_t own) {
   std::vector<std::int32_t> all(static_cast<std::size_t>(ivy_comm_size(world)), -1);
   EXPECT_EQ(ivy_all_gather(world, &own, all.data(), 1, IVY_I32, nullptr), IVY_OK)
@@ -28,7 +28,7 @@ std::vector<std::int32_t> everybody(ivy_comm* world, std::int32_t own) {
   return all;
 }
 
-// Long ways too: slots, and streams between hosts.
+// Large enough to use slots, and streams between hosts.
 void expect_sums(ivy_comm* world) {
   std::vector<float> values(300'000, 1.0F);
   EXPECT_EQ(
@@ -39,7 +39,8 @@ void expect_sums(ivy_comm* world) {
   EXPECT_EQ(values.back(), static_cast<float>(ivy_comm_size(world)));
 }
 
-// Waits for the others by no communicator: a repair would break the barrier that some are still in.
+// Synchronizes without a communicator, because a repair would break a barrier that some ranks are
+// still in.
 void meet(std::atomic<int>& met, int count) {
   for (++met; met.load() < count;) std::this_thread::sleep_for(milliseconds(1));
 }
@@ -66,7 +67,7 @@ TEST_P(RepairOnHosts, ShrinkContinuesWithTheSurvivorsAfterEachDeath) {
     const World world;
     ASSERT_TRUE(world);
     int meetings = 0;
-    // The first rank, whose host's memory it has made, then the last.
+    // First rank 0, which created its host's memory, then the last rank.
     std::vector<std::int32_t> lost;
     for (const std::int32_t victim : {0, ranks - 1}) {
       meetings += ranks - static_cast<int>(lost.size());
@@ -86,7 +87,7 @@ TEST_P(RepairOnHosts, ShrinkContinuesWithTheSurvivorsAfterEachDeath) {
   }
 }
 
-TEST_P(RepairOnHosts, GrowTakesInTheProcessThatWasStartedAgain) {
+TEST_P(RepairOnHosts, GrowIncludesARestartedProcess) {
   const int ranks = rank_count(GetParam());
   const int victim = ranks - 1;
   const std::vector<RankEnd> ends = run_world(GetParam(), [&](int rank) {
@@ -116,7 +117,7 @@ TEST_P(RepairOnHosts, GrowTakesInTheProcessThatWasStartedAgain) {
 INSTANTIATE_TEST_SUITE_P(, RepairOnHosts, ::testing::Values(one_host(4), Hosts{2, 2}, host_each(3)),
                          [](const auto& hosts) { return hosts_text(hosts.param); });
 
-TEST(Repair, ShrinkThenGrowThenAnotherWorldOfAll) {
+TEST(Repair, ShrinksThenGrowsThenStartsAnotherWorld) {
   Shared<std::atomic<int>> met;
   const std::vector<RankEnd> ends = run_world({2, 1}, [&](int rank) {
     if (rank == 1) {
@@ -141,7 +142,8 @@ TEST(Repair, ShrinkThenGrowThenAnotherWorldOfAll) {
       }
       EXPECT_EQ(everybody(world, rank), (std::vector<std::int32_t>{0, 1, 2}));
     }
-    // Finalized by all: the next one begins as any, also in the process that came later.
+    // All ranks have finalized. The next world starts normally, also in the process that joined
+    // later.
     const World another;
     ASSERT_TRUE(another);
     expect_sums(another);
@@ -149,7 +151,7 @@ TEST(Repair, ShrinkThenGrowThenAnotherWorldOfAll) {
   expect_ok(ends);
 }
 
-TEST(Repair, TheFirstCallBreaksTheOperationsOfTheOthers) {
+TEST(Repair, TheFirstCallBreaksOperationsOfOtherRanks) {
   Shared<std::atomic<int>> met;
   const std::vector<RankEnd> ends = run_world({2, 1}, [&](int rank) {
     const World world;
@@ -157,8 +159,8 @@ TEST(Repair, TheFirstCallBreaksTheOperationsOfTheOthers) {
     ivy_comm* group = nullptr;
     ASSERT_EQ(ivy_comm_split(world, rank == 0 ? 0 : 1, 0, &group), IVY_OK) << ivy_last_error();
     meet(*met, 3);
-    // Nobody has died: rank 0 wants it, rank 1 is in an operation of a group, rank 2 in the
-    // world's.
+    // No rank has died: rank 0 starts the repair, rank 1 is in an operation of a group, rank 2 in
+    // one of the world.
     if (rank == 1) {
       EXPECT_EQ(ivy_barrier(group, nullptr), IVY_OK);
       std::int32_t value = 0;
@@ -179,14 +181,14 @@ TEST(Repair, TheFirstCallBreaksTheOperationsOfTheOthers) {
   expect_ok(ends);
 }
 
-TEST(Repair, ADeathInTheMiddleOfTheRepairIsLeftOutToo) {
+TEST(Repair, ExcludesARankThatDiesDuringTheRepair) {
   const std::vector<RankEnd> ends = run_world(one_host(4), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     if (rank == 3) die();
     expect_broken(world);
     if (rank == 1) {
-      // Before it has called, or when it has, or when it is decided: by chance.
+      // At random: before its call, during it, or after the decision.
       std::thread killer([] {
         std::this_thread::sleep_for(milliseconds(5 + monotonic_ms() % 60));
         die();
@@ -197,7 +199,7 @@ TEST(Repair, ADeathInTheMiddleOfTheRepairIsLeftOutToo) {
     }
     do {
       ASSERT_EQ(ivy_comm_shrink(world, nullptr), IVY_OK) << ivy_last_error();
-      // Where it was whole on all before the death, it is the new world's.
+      // If the repair was complete on all ranks before the death, the new world reports it.
     } while (ivy_barrier(world, nullptr) != IVY_OK || ivy_comm_size(world) == 3);
     EXPECT_EQ(everybody(world, rank), (std::vector<std::int32_t>{0, 2}));
   });
@@ -211,7 +213,7 @@ TEST(Repair, NamesMissingRanksAndCanBeRetried) {
     if (rank == 2) {
       expect_broken(world);
       std::this_thread::sleep_for(scaled_time(milliseconds(1'500)));
-      // The others have given up: it gets the same answer, at once.
+      // The others have given up. It immediately gets the same answer.
       EXPECT_EQ(ivy_comm_shrink(world, nullptr), IVY_DEADLINE_EXCEEDED) << ivy_last_error();
     } else {
       const ivy_call call = call_with_timeout(scaled_time(milliseconds(500)));
@@ -234,7 +236,7 @@ TEST(Repair, RejectsInvalidCalls) {
     ivy_comm* group = nullptr;
     ASSERT_EQ(ivy_comm_split(world, 0, 0, &group), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_comm_shrink(group, nullptr), IVY_INVALID_ARGUMENT);
-    // Different calls: both ranks are told of both.
+    // Different calls: both ranks get an error that names both calls.
     EXPECT_EQ(rank == 0 ? ivy_comm_shrink(world, nullptr) : ivy_comm_grow(world, nullptr),
               IVY_ABORTED);
     EXPECT_NE(std::string(ivy_last_error()).find("rank 0 calls shrink, rank 1 calls grow"),
@@ -245,7 +247,7 @@ TEST(Repair, RejectsInvalidCalls) {
     int status = 0;
     waitpid(child, &status, 0);
     EXPECT_EQ(status, 0);
-    // Interrupted from another thread: for both.
+    // Interrupted from another thread, on both ranks.
     std::thread other;
     if (rank == 0) {
       other = std::thread([&] {
@@ -294,7 +296,7 @@ Held held() {
   return now;
 }
 
-TEST(Repair, LeavesNothingAfterAHundredRepairs) {
+TEST(Repair, DoesNotLeakInAHundredRepairs) {
   Shared<std::atomic<int>> met;
   const std::vector<RankEnd> ends = run_world({2, 1}, [&](int) {
     const World world;
@@ -307,10 +309,10 @@ TEST(Repair, LeavesNothingAfterAHundredRepairs) {
       if (repair == 10) before = held();
     }
     const Held after = held();
-    // One may be a connection that is just being greeted; a leak would be one in each repair.
+    // One may be a connection during its handshake; a leak would add one in each repair.
     EXPECT_LE(after.descriptors, before.descriptors + 2);
     EXPECT_LE(after.threads, before.threads + 2);
-    EXPECT_LE(after.mappings, before.mappings + 32);  // The allocator's own, a sanitizer's too.
+    EXPECT_LE(after.mappings, before.mappings + 32);  // Of the allocator or a sanitizer.
   });
   expect_ok(ends);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two jobs, in processes of their own, give the same bytes: whoever is late, whatever is
-// registered, by however many connections. On one host they are those of as many hosts with a rank
-// each, whose order of combination is the same (host_collectives.h).
+// Two jobs in separate processes give the same bytes, whichever ranks are late, whichever buffers
+// are registered, and for any number of connections. One host gives the same bytes as equally many
+// hosts with a rank each, which combine in the same order (host_collectives.h).
 #ifdef __x86_64__
 #include <xmmintrin.h>
 #endif
@@ -18,7 +18,7 @@ namespace {
 constexpr Dtype kDtypes[] = {Dtype::kF16,    Dtype::kBf16, Dtype::kF8E4m3,
                              Dtype::kF8E5m2, Dtype::kF32,  Dtype::kF64};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kPremulSum};
-// In the entry, in the eager area, in several slots or pieces.
+// Counts for the entry, the eager area, and several slots or pieces.
 constexpr std::size_t kCounts[] = {3, 3001, 70'001};
 constexpr std::size_t kMax = kCounts[2];
 constexpr std::size_t kOperations = 4;
@@ -30,7 +30,7 @@ struct Hashes {
   std::uint64_t of[kRanks][kResults] = {};
 };
 
-// How a job is run, which changes no result.
+// The conditions of a run, which must not change results.
 struct Manner {
   std::uint32_t lateness;
   bool is_registered;
@@ -44,7 +44,7 @@ std::uint64_t hash_of(const std::uint8_t* data, std::size_t bytes) {
   return hash;
 }
 
-// One rank's results, one after the other.
+// The results of one rank, in order.
 class Job {
  public:
   Job(ivy_comm* world, const Manner& manner, std::uint64_t* hashes)
@@ -86,7 +86,7 @@ class Job {
     keep(ivy_scan(world_, send.data(), receive.data(), count, type, how, &call_), receive, bytes);
   }
 
-  // Some ranks, by up to 200 µs.
+  // Delays some ranks by up to 200 µs.
   void come_late() {
     const std::uint32_t bits =
         mix(manner_.lateness * 7919 + static_cast<std::uint32_t>(done_) * 16 +
@@ -117,7 +117,7 @@ void run_job(const Hosts& hosts, const Manner& manner, Hashes& hashes) {
   }));
 }
 
-// The first that differs, as text.
+// Describes the first result that differs.
 std::string difference(const Hashes& one, const Hashes& other) {
   constexpr const char* kNames[kOperations] = {"all_reduce", "reduce", "reduce_scatter", "scan"};
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -134,7 +134,7 @@ std::string difference(const Hashes& one, const Hashes& other) {
   return "";
 }
 
-TEST(ReproducibleTest, TwoJobsGiveTheSameBytes) {
+TEST(ReproducibleTest, GivesTheSameBytesInTwoJobs) {
   std::vector<Shared<Hashes>> firsts(3);
   const Hosts shapes[] = {one_host(4), host_each(4), {2, 2}};
   for (std::size_t shape = 0; shape < std::size(shapes); ++shape) {
@@ -153,8 +153,9 @@ TEST(ReproducibleTest, TwoJobsGiveTheSameBytes) {
   EXPECT_EQ(difference(*firsts[0], *firsts[1]), "");
 }
 
-// What the jobs are given would tell: combined in another order, or rounded twice, it gives others.
-TEST(ReproducibleTest, TheNumbersRound) {
+// Checks the inputs of the jobs: combined in another order, or rounded twice, they give other
+// results.
+TEST(ReproducibleTest, UsesInputsThatRound) {
   for (const Dtype dtype : kDtypes) {
     Reduction sum;
     sum.dtype = dtype;
@@ -170,10 +171,9 @@ TEST(ReproducibleTest, TheNumbersRound) {
 }
 
 #ifdef __x86_64__
-// Each rank reduces for itself here. One has the processor take subnormal numbers for zero, as
-// -ffast-math and torch.set_flush_denormal() do: what is reduced in f32 and f64 is then another
-// number there, and only there.
-TEST(SubnormalTest, FollowTheFlagsOfEachProcess) {
+// Here each rank reduces for itself. One rank's processor flushes subnormal numbers to zero, as
+// with -ffast-math and torch.set_flush_denormal(), so that its results in f32 and f64 differ.
+TEST(SubnormalTest, FollowsTheFlagsOfEachProcess) {
   expect_ok(run_world(one_host(2), [](int rank) {
     const World world;
     ASSERT_TRUE(world);
@@ -187,7 +187,7 @@ TEST(SubnormalTest, FollowTheFlagsOfEachProcess) {
     EXPECT_EQ(sum_of(std::uint32_t{3}, IVY_F32), flushes ? 0U : 6U);
     EXPECT_EQ(sum_of(std::uint64_t{3}, IVY_F64), flushes ? 0U : 6U);
     EXPECT_EQ(sum_of(std::uint16_t{3}, IVY_BF16), flushes ? 0U : 6U);
-    // Subnormal numbers of these are no subnormal f32.
+    // Subnormal numbers of these types are normal f32 numbers.
     EXPECT_EQ(sum_of(std::uint16_t{3}, IVY_F16), 6U);
     EXPECT_EQ(sum_of(std::uint8_t{3}, IVY_F8E4M3), 6U);
     EXPECT_EQ(sum_of(std::uint8_t{3}, IVY_F8E5M2), 6U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms that are chosen, by operation, size, number of ranks and caches.
+// The choice of algorithms by operation, size, number of ranks and caches.
 #include "comm/collectives/selector.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,8 @@ using Operation = comm_status::Operation;
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kMiB = 1024 * kKiB;
 
-// Every size at which anything could change for any number of members, and their neighbours.
+// Returns every size at which the choice could change for any number of members, and its
+// neighbours.
 std::set<std::size_t> grid(std::size_t members) {
   std::set<std::size_t> sizes;
   for (std::size_t size = 1; size <= 512 * kMiB; size *= 2) {
@@ -43,10 +44,10 @@ SharedAlgorithm by(bool is_eager, bool is_kernel = false) {
   return is_kernel ? SharedAlgorithm::kKernel : SharedAlgorithm::kSlots;
 }
 
-// The longest block of an all_gather that the kernel copies.
+// Returns the longest block of an all_gather that the kernel copies.
 std::size_t max_gathered(std::uint32_t members) { return (members == 2 ? 16 : 4) * kMiB; }
 
-// The limits as conditions, where nothing is known of the machine's caches.
+// The limits as conditions, if the machine's caches are unknown.
 TEST(SelectorTest, UsesTheBuiltInTable) {
   for (const std::uint32_t members : member_counts()) {
     const SharedSelector shm(members);
@@ -79,7 +80,7 @@ TEST(SelectorTest, UsesTheBuiltInTable) {
   }
 }
 
-// Where results go past the caches, by what is known of them.
+// Sizes from which results bypass the caches, depending on the known caches.
 struct PastCaches {
   Caches caches;
   std::uint32_t members;
@@ -91,19 +92,20 @@ struct PastCaches {
 };
 
 constexpr PastCaches kPastCaches[] = {
-    // Nothing is known.
+    // Unknown caches.
     {{}, 2, 4 * kMiB, 4 * kMiB, 4 * kMiB, 4 * kMiB, 4 * kMiB},
-    // Three quarters of 32 MiB are 24: of two ranks' buffers, 2, 3, 4, 4 and 6 times the result.
+    // Three quarters of 32 MiB are 24: the buffers of two ranks are 2, 3, 4, 4 and 6 times the
+    // result.
     {{32 * kMiB, 2, true}, 2, 12 * kMiB, 8 * kMiB, 6 * kMiB, 6 * kMiB, 4 * kMiB},
     {{32 * kMiB, 8, true}, 4, 6 * kMiB, 24 * kMiB / 5, 3 * kMiB, 3 * kMiB, 24 * kMiB / 20},
-    // Four ranks that have two last levels.
+    // Four ranks with two last-level caches.
     {{32 * kMiB, 2, true}, 4, 12 * kMiB, 48 * kMiB / 5, 6 * kMiB, 6 * kMiB, 48 * kMiB / 20},
-    // Four ranks that take turns on two processors.
+    // Four ranks that share two processors.
     {{32 * kMiB, 2, true, 2}, 4, 6 * kMiB, 24 * kMiB / 5, 3 * kMiB, 3 * kMiB, 24 * kMiB / 20},
-    // Not less than 1 MiB, not more than 16.
+    // At least 1 MiB, at most 16.
     {{32 * kMiB, 64, true}, 64, kMiB, kMiB, kMiB, kMiB, kMiB},
     {{384 * kMiB, 2, true}, 2, 16 * kMiB, 16 * kMiB, 16 * kMiB, 16 * kMiB, 16 * kMiB},
-    // Reductions where cores are far from each other.
+    // Reductions between distant cores.
     {{128 * kMiB, 2, false}, 2, 16 * kMiB, 16 * kMiB, 16 * kMiB, 4 * kMiB, 16 * kMiB},
     {{16 * kMiB, 4, false}, 4, 3 * kMiB, 12 * kMiB / 5, 12 * kMiB / 8, 12 * kMiB / 8, kMiB},
 };
@@ -127,7 +129,7 @@ TEST(SelectorTest, ResultsBypassFullCaches) {
   }
 }
 
-// Where cores are near each other two copies are faster than the kernel's one, at every size.
+// Between near cores, two copies are faster than one copy by the kernel at every size.
 TEST(SelectorTest, UsesKernelCopiesOnlyBetweenDistantCores) {
   for (const std::uint32_t members : member_counts()) {
     const SharedSelector near(members, {32 * kMiB, 8, true});
@@ -137,7 +139,7 @@ TEST(SelectorTest, UsesKernelCopiesOnlyBetweenDistantCores) {
       ASSERT_NE(near.algorithm(Operation::kAllReduce, bytes), SharedAlgorithm::kKernel);
       ASSERT_EQ(near.algorithm(Operation::kAllToAll, bytes), by(bytes * members <= kEagerBytes));
     }
-    // Its range of sizes is the price of a system call and what was measured, whatever the caches.
+    // The range of sizes depends on the cost of a system call and on measurements, not on caches.
     for (const Caches& caches : {Caches{2 * kMiB, 1, false}, Caches{32 * kMiB, 8, false},
                                  Caches{260 * kMiB, 2, false, 2}}) {
       const SharedSelector far(members, caches);
@@ -153,7 +155,7 @@ TEST(SelectorTest, UsesKernelCopiesOnlyBetweenDistantCores) {
   }
 }
 
-TEST(SelectorTest, ChoosesNothingThatMemoryCannotHold) {
+TEST(SelectorTest, ChoosesOnlyAlgorithmsThatFitIntoMemory) {
   for (const Caches& caches : {Caches{}, Caches{32 * kMiB, 8, true}, Caches{2 * kMiB, 1, false}}) {
     for (const std::uint32_t members : member_counts()) {
       const SharedSelector shm(members, caches);

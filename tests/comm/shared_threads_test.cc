@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of one shared memory group as threads of one process, in one mapping: so that
-// ThreadSanitizer, which sees no other process and no second mapping, sees the data path.
+// Members of one shared memory group as threads of one process, in one mapping, so that
+// ThreadSanitizer, which sees no other process or mapping, can check the data path.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -48,7 +48,7 @@ std::vector<std::unique_ptr<SharedGroup>> make_groups(std::uint32_t members,
   return groups;
 }
 
-// What one member does: every way through memory, with data that change.
+// Runs every algorithm of one member, with varying data.
 void work(SharedGroup& group) {
   std::uint64_t sequence = 0;
   for (int round = 0; round < 6; ++round) {
@@ -91,16 +91,16 @@ void work_together(const std::vector<std::unique_ptr<SharedGroup>>& groups) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(SharedThreadsTest, MembersReduceTogether) {
+TEST(SharedThreadsTest, ReducesAmongMembers) {
   for (const std::uint32_t members : {2U, 3U}) work_together(make_groups(members));
 }
 
-TEST(SharedThreadsTest, ACrowdReducesTogether) {
+TEST(SharedThreadsTest, ReducesAmongMoreMembersThanProcessors) {
   for (const std::uint32_t members : {3U, 9U}) work_together(make_groups(members, true));
 }
 
-// Sizes about one line, one look at lines and the most that goes in lines; each area twice.
-TEST(SharedThreadsTest, BroadcastsGoLineByLine) {
+// Sizes around one line, one batch of lines and the limit for lines; each area twice.
+TEST(SharedThreadsTest, BroadcastsLineByLine) {
   const std::vector<std::unique_ptr<SharedGroup>> groups = make_groups(3);
   const auto play = [](SharedGroup& group) {
     std::uint64_t sequence = 0;
@@ -126,8 +126,8 @@ TEST(SharedThreadsTest, BroadcastsGoLineByLine) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Who differs is told although a third member never comes.
-TEST(SharedThreadsTest, ACrowdDoesNotWaitForAllToCompare) {
+// A mismatch is reported even if a third member never arrives.
+TEST(SharedThreadsTest, ReportsAMismatchBeforeAllMembersArrive) {
   std::vector<std::unique_ptr<SharedGroup>> groups = make_groups(3, true);
   const auto enter = [&](std::size_t member, Operation operation) {
     OperationShape shape;
@@ -145,7 +145,7 @@ TEST(SharedThreadsTest, ACrowdDoesNotWaitForAllToCompare) {
   EXPECT_EQ(groups[0]->failure()->kind, FailureKind::kMismatch);
 }
 
-TEST(SharedThreadsTest, AFailureIsSeenByAll) {
+TEST(SharedThreadsTest, EveryMemberSeesAFailure) {
   std::vector<std::unique_ptr<SharedGroup>> groups = make_groups(2);
   std::thread waiting([&] {
     OperationShape shape;
@@ -159,7 +159,7 @@ TEST(SharedThreadsTest, AFailureIsSeenByAll) {
   EXPECT_STREQ(groups[0]->failure()->text, "enough");
 }
 
-// Of members that wait long in one operation one asks the store for all.
+// Only one of the members that wait long in an operation queries the store, for all of them.
 TEST(SharedThreadsTest, MembersTakeTurnsToCheck) {
   const auto groups = make_groups(3);
   const std::chrono::hours pause{1};
@@ -175,7 +175,7 @@ TEST(SharedThreadsTest, MembersTakeTurnsToCheck) {
   EXPECT_TRUE(groups[2]->take_turn(6, pause));
 }
 
-// A failure whose second half cannot be read: whoever writes it down dies in the middle.
+// A failure whose second half cannot be read, so that the process writing it dies halfway.
 class HalfAFailure {
  public:
   HalfAFailure()
@@ -229,8 +229,9 @@ class DeathInOtherGroup final : public FailureDetector {
   bool has_left(std::int32_t /*rank*/) override { return false; }
 };
 
-// Member 1 waits in a barrier, of whose second step member 0, which has entered the operation or
-// not, does its part after `pause`, or never. Returns what it was told; empty: the barrier's end.
+// Member 1 waits in the second step of a barrier. Member 0, which may have entered the operation,
+// does its part after `pause`, or never. Returns the failure that member 1 gets, or an empty string
+// if the barrier succeeds.
 std::string reported_in_barrier(bool has_entered, std::optional<std::chrono::milliseconds> pause) {
   Result<std::unique_ptr<SharedSegment>> made = SharedSegment::create(2);
   EXPECT_TRUE(made.ok());
@@ -254,7 +255,7 @@ std::string reported_in_barrier(bool has_entered, std::optional<std::chrono::mil
   return is_done ? "" : waiting.failure()->text;
 }
 
-TEST(SharedThreadsTest, AMemberInTheOperationFinishesItThoughAnotherRankHasDied) {
+TEST(SharedThreadsTest, FinishesABarrierThatTheOtherMemberHasEnteredDespiteADeath) {
   EXPECT_EQ(reported_in_barrier(true, std::chrono::milliseconds(50)), "");
   EXPECT_NE(reported_in_barrier(true, std::nullopt).find("rank 7 died"), std::string::npos);
   EXPECT_NE(reported_in_barrier(false, std::nullopt).find("rank 7 died"), std::string::npos);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several connections between two ranks of different hosts: how messages are divided among them,
-// and what the two sides need not agree about.
+// Several connections between two ranks of different hosts: the division of messages among them,
+// and settings that may differ between the two sides.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 namespace ivy::comm::test {
 namespace {
 
-TEST(StripeTest, StripesCoverTheMessageInWholeLines) {
+TEST(StripeTest, CoversTheMessageInWholeLines) {
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, kMinStripe, 2 * kMinStripe - 1,
                                   2 * kMinStripe, 5 * kMinStripe + 63, std::size_t{10'000'019}}) {
     for (const std::uint32_t streams : {1U, 2U, 3U, 7U, kStreamsMax}) {
@@ -37,7 +37,7 @@ TEST(StripeTest, StripesCoverTheMessageInWholeLines) {
   }
 }
 
-TEST(StripeTest, ShortMessagesAreNotDivided) {
+TEST(StripeTest, DoesNotDivideShortMessages) {
   EXPECT_EQ(stripe_count(2 * kMinStripe - 1, 8), 1U);
   EXPECT_EQ(stripe_count(2 * kMinStripe, 8), 2U);
   EXPECT_EQ(stripe_count(std::size_t{1} << 30, 8), 8U);
@@ -54,15 +54,15 @@ TEST(StreamsTest, RejectsAnInvalidNumberOfStreams) {
   }
 }
 
-TEST(StreamsTest, ManyRanksShareTheDescriptors) {
+TEST(StreamsTest, UsesFewerStreamsForManyRanks) {
   EXPECT_EQ(default_stream_count(true, 2), kStreamsOnOneMachine);
   EXPECT_EQ(default_stream_count(false, 2), kStreamsBetweenMachines);
   EXPECT_EQ(default_stream_count(false, kDefaultSockets), 1U);
   EXPECT_EQ(default_stream_count(false, 100'000), 1U);
 }
 
-// A stream that its channel cannot have is no connection, whoever announces it.
-TEST(StreamsTest, AnImpossibleStreamIsHungUpOn) {
+// A connection that announces an impossible stream for its channel is closed.
+TEST(StreamsTest, ClosesConnectionsWithAnImpossibleStream) {
   PeerCredentials credentials;
   credentials.job_id = std::string(32, '0');
   credentials.token = std::string(32, 't');
@@ -105,13 +105,13 @@ std::size_t open_sockets() {
   return sockets;
 }
 
-// The further streams are made when the first message comes that is long enough for them.
+// Additional streams are created by the first message that is long enough for them.
 TEST(StreamsTest, AreCreatedOnDemand) {
   const std::vector<RankEnd> ends = run_world(host_each(2), [](int rank) {
     setenv("IVY_TCP_STREAMS", "3", 1);
     const World world;
     ASSERT_TRUE(world);
-    // Who dials knows when; the other one's listener takes them at any time.
+    // The dialling rank decides when; the other rank's listener accepts at any time.
     const bool dials = rank == 0;
     const std::size_t before = open_sockets();
     std::vector<float> values(1'000'000, 1.0F);
@@ -131,7 +131,7 @@ TEST(StreamsTest, AreCreatedOnDemand) {
   expect_ok(ends);
 }
 
-// One side expects further streams that the other, with its short message, will never make.
+// One side expects additional streams, which the other never creates for its short message.
 TEST(StreamsTest, ReportsAMismatchOfLengths) {
   for (const int longer : {0, 1}) {
     const std::vector<RankEnd> ends = run_world(host_each(2), [&](int rank) {
@@ -157,7 +157,7 @@ TEST(StreamsTest, ReportsAMismatchOfLengths) {
   }
 }
 
-TEST(StreamsTest, AWrongNumberEndsInit) {
+TEST(StreamsTest, InitRejectsAnInvalidNumber) {
   const std::vector<RankEnd> ends = run_world(host_each(2), [](int) {
     setenv("IVY_TCP_STREAMS", "many", 1);
     ivy_comm* world = nullptr;

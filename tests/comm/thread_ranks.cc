@@ -29,7 +29,7 @@ Collective of(Operation operation, std::size_t count, std::int32_t root = -1) {
   return collective;
 }
 
-// A buffer of one rank's elements.
+// A buffer with the elements of one rank.
 template <class Memory>
 Side<Memory> one(Memory* data, std::size_t count) {
   return {data, count * kElement, {}};
@@ -101,7 +101,7 @@ void ThreadRank::connect(const std::vector<std::string>& addresses) {
                                                    options_.has_processor_each);
 }
 
-// A buffer of a block for each rank.
+// A buffer with one block for each rank.
 template <class Memory>
 Side<Memory> ThreadRank::blocks(Memory* data, std::size_t count_each) const {
   return {data, 0, Blocks::even(static_cast<std::size_t>(size_), count_each * kElement)};
@@ -115,7 +115,7 @@ bool ThreadRank::run(Collective collective) {
   if (local_ != nullptr) local_->enter(shape, sequence_);
   Deadline deadline(scaled_time(options_.timeout));
   if (collectives_->run(OperationCall{shape, sequence_, deadline}, collective)) return true;
-  // Those of this host, and those of others, are told as Communicator tells them.
+  // Notifies the ranks of this host and of the others, like Communicator.
   if (mesh_ != nullptr && mesh_->failure() && local_ != nullptr)
     local_->break_with(*mesh_->failure());
   if (mesh_ != nullptr) mesh_->hang_up();

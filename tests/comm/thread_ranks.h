@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are threads of one process, on pretended hosts: those of one host share a segment in
-// one mapping, hosts speak TCP on loopback. ThreadSanitizer sees no other process and no second
-// mapping of the same memory, so this is where it sees both sides of every protocol.
+// Ranks as threads of one process, on simulated hosts: the ranks of a host share a segment in one
+// mapping, and hosts use TCP on loopback. ThreadSanitizer sees no other process and no second
+// mapping of the same memory, so here it can check both sides of every protocol.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ namespace ivy::comm::test {
 
 struct ThreadRanksOptions {
   Hosts hosts;
-  bool has_processor_each = false;     // Waits spin, and publishing costs no fence.
-  std::chrono::microseconds spin{20};  // Short: so that waits end in every way.
+  bool has_processor_each = false;     // Waits spin, and publishing needs no fence.
+  std::chrono::microseconds spin{20};  // Short, so that waits end in every way.
   std::chrono::seconds timeout = seconds(60);
 };
 
-// One rank's member. Thread: that rank's, but for what is said to be any.
+// The member of one rank. Thread: that rank's, unless a function says any.
 class ThreadRank {
  public:
   ThreadRank(const ThreadRanksOptions& options, std::int32_t rank,
@@ -34,12 +34,12 @@ class ThreadRank {
   std::int32_t rank() const { return rank_; }
   std::int32_t size() const { return size_; }
   const std::string& address() const { return address_; }
-  // When all listeners are there.
+  // Call it after all listeners exist.
   void connect(const std::vector<std::string>& addresses);
 
-  // ---- One operation each, as Communicator chooses; false: broken. ----
+  // ---- One operation each, as Communicator chooses it. Returns false if broken. ----
   bool barrier();
-  bool all_reduce(const void* send, void* receive, std::size_t count);  // Of u32, by sum.
+  bool all_reduce(const void* send, void* receive, std::size_t count);  // The sum of u32.
   bool reduce(const void* send, void* receive, std::size_t count, std::int32_t root);
   bool reduce_scatter(const void* send, void* receive, std::size_t count_each);
   bool broadcast(void* buffer, std::size_t count, std::int32_t root);
@@ -49,11 +49,11 @@ class ThreadRank {
   bool all_to_all(const void* send, void* receive, std::size_t count_each);
   bool scan(const void* send, void* receive, std::size_t count);
 
-  // Any thread.
+  // Thread: any.
   PointToPoint& messages() { return *messages_; }
   void break_with(const Failure& failure);
   MaybeFailure failure() const;
-  // Its connections and messages end here, before other ranks' do.
+  // Ends its connections and messages before those of other ranks.
   void end();
 
  private:
@@ -66,16 +66,16 @@ class ThreadRank {
   const std::int32_t rank_;
   const std::int32_t size_;
   HostMap map_;
-  std::unique_ptr<PeerListener> listener_;  // Null: one host.
+  std::unique_ptr<PeerListener> listener_;  // Null on one host.
   std::string address_;
-  std::unique_ptr<SharedGroup> local_;  // Null: alone on its host.
-  std::unique_ptr<TcpMesh> mesh_;       // Null: one host.
+  std::unique_ptr<SharedGroup> local_;  // Null if it is alone on its host.
+  std::unique_ptr<TcpMesh> mesh_;       // Null on one host.
   std::unique_ptr<HostCollectives> collectives_;
   std::unique_ptr<PointToPoint> messages_;
   std::uint64_t sequence_ = 0;
 };
 
-// Runs the body once for every rank, each in a thread of its own.
+// Runs the body once for every rank, each in its own thread.
 void run_thread_ranks(const ThreadRanksOptions& options,
                       const std::function<void(ThreadRank&)>& body);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every way through memory and sockets by ranks that are threads of one process, so that
-// ThreadSanitizer sees both sides; and the whole library, as several ranks of one process use it.
+// Every path through memory and sockets with ranks that are threads of one process, so that
+// ThreadSanitizer checks both sides; and the whole library with several ranks in one process.
 #include "tests/comm/thread_ranks.h"
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@
 namespace ivy::comm::test {
 namespace {
 
-// Stores past the caches are instructions that ThreadSanitizer does not know; the scalar kernels
-// have none. Chosen once in a process, so before the first test.
+// ThreadSanitizer does not support streaming stores, which the scalar kernels do not use. Kernels
+// are chosen once in a process, so this runs before the first test.
 const bool kIsScalar = [] {
 #ifdef __SANITIZE_THREAD__
   setenv("IVY_KERNELS", "scalar", 1);
@@ -31,7 +31,7 @@ const bool kIsScalar = [] {
 
 using Words = std::vector<std::uint32_t>;
 
-// What rank `rank` gives at `index`.
+// Returns the input of rank `rank` at `index`.
 std::uint32_t given(std::int32_t rank, std::size_t index, unsigned round) {
   return (static_cast<std::uint32_t>(rank) + 1) * 2654435761U +
          static_cast<std::uint32_t>(index) * 40503U + round;
@@ -47,7 +47,7 @@ void fill(std::uint32_t* words, std::size_t count, std::int32_t rank, unsigned r
   for (std::size_t i = 0; i < count; ++i) words[i] = given(rank, i, round);
 }
 
-// A look at some of them and at both ends: wrong(i) tells.
+// Checks a sample of the elements, including both ends, with is_right(i).
 template <class IsRight>
 void expect_all(std::size_t count, const char* operation, IsRight is_right) {
   for (std::size_t i = 0; i < count; i = i + 61 < count || i + 1 == count ? i + 61 : count - 1) {
@@ -82,8 +82,8 @@ class Buffers {
   const bool is_registered_;
 };
 
-// Every collective once, with data that change; the buffers are written again between any two, as
-// a program does.
+// Runs every collective once, with varying data. The buffers are overwritten between calls, as in a
+// real program.
 void collect(ThreadRank& rank, Buffers& of, std::size_t count, unsigned round) {
   const std::int32_t size = rank.size();
   const auto ranks = static_cast<std::size_t>(size);
@@ -155,8 +155,8 @@ std::string name_of_shape(const ::testing::TestParamInfo<Shape>& shape) {
   return hosts_text(shape.param.hosts) + (shape.param.has_processor_each ? "_spinning" : "");
 }
 
-// Inline, eager, in parts, in chunks, by the kernel, and results that go past the caches.
-TEST_P(ThreadRanksTest, EveryCollectiveIsRight) {
+// Sizes for inline data, eager areas, parts, chunks, copies by the kernel, and streaming stores.
+TEST_P(ThreadRanksTest, RunsEveryCollective) {
   for (const bool is_registered : {false, true}) {
     run_thread_ranks(options(), [&](ThreadRank& rank) {
       unsigned round = 0;
@@ -164,15 +164,16 @@ TEST_P(ThreadRanksTest, EveryCollectiveIsRight) {
         Buffers buffers(count * static_cast<std::size_t>(rank.size()), is_registered);
         for (int turn = 0; turn < 3; ++turn) collect(rank, buffers, count, ++round);
         if (HasFatalFailure()) break;
-        // Peers may have this memory mapped: they are through with it when they are here.
+        // Peers may have this memory mapped. They have finished with it when they reach the
+        // barrier.
         ASSERT_TRUE(rank.barrier());
       }
     });
   }
 }
 
-// Small operations one behind the other: entries and eager areas are used again at once.
-TEST_P(ThreadRanksTest, NoMemberIsAheadByTwo) {
+// Consecutive small operations, so that entries and eager areas are reused immediately.
+TEST_P(ThreadRanksTest, NoMemberRunsAheadByTwoOperations) {
   run_thread_ranks(options(), [&](ThreadRank& rank) {
     Words words(3000);
     for (unsigned round = 0; round < 300; ++round) {
@@ -188,12 +189,12 @@ TEST_P(ThreadRanksTest, NoMemberIsAheadByTwo) {
   });
 }
 
-// Somebody breaks it while all are busy, from a thread of his own.
+// A separate thread breaks the communicator while all members are busy.
 TEST_P(ThreadRanksTest, AFailureEndsTheOperationOfEveryMember) {
   for (unsigned turn = 0; turn < 6; ++turn) {
     run_thread_ranks(options(), [&](ThreadRank& rank) {
       Words words(100'000, 1);
-      // Between hosts it is the connections that tell.
+      // Between hosts, members notice through their connections, so open them first.
       ASSERT_TRUE(rank.all_reduce(words.data(), words.data(), words.size()));
       std::thread breaker;
       if (rank.rank() == 0) {
@@ -206,7 +207,7 @@ TEST_P(ThreadRanksTest, AFailureEndsTheOperationOfEveryMember) {
       while (rank.all_reduce(words.data(), words.data(), count)) {
       }
       if (breaker.joinable()) breaker.join();
-      // Those of the host know what it was; others find the connection gone.
+      // Members of the host know the reason; others only see the connection close.
       if (GetParam().hosts.size() == 1) {
         ASSERT_TRUE(rank.failure());
         EXPECT_STREQ(rank.failure()->text, "enough");
@@ -227,8 +228,8 @@ std::shared_ptr<MessageRequest> request(bool is_send, std::int32_t peer, std::in
   return made;
 }
 
-// Two threads of every rank, and asynchronous messages beside them, by one PointToPoint.
-TEST_P(ThreadRanksTest, MessagesOfSeveralThreads) {
+// Two threads of every rank, and asynchronous messages at the same time, through one PointToPoint.
+TEST_P(ThreadRanksTest, SendsMessagesFromSeveralThreads) {
   run_thread_ranks(options(), [](ThreadRank& rank) {
     const std::int32_t next = (rank.rank() + 1) % rank.size();
     const std::int32_t previous = (rank.rank() + rank.size() - 1) % rank.size();
@@ -250,7 +251,8 @@ TEST_P(ThreadRanksTest, MessagesOfSeveralThreads) {
         const std::optional<Outcome> outcome = posted->work->wait(milliseconds(-1));
         ASSERT_EQ(outcome->code, 0);
         ASSERT_EQ(received_too.back(), given(previous, count - 1, round + 1000));
-        // Its memory goes now: the other's word that it is there says that it was sent.
+        // The buffer is freed next, so wait for the peer's confirmation that the message was
+        // received.
         Words nothing(1);
         const auto done = {request(true, previous, tag + 2, nothing),
                            request(false, next, tag + 2, nothing)};
@@ -263,7 +265,7 @@ TEST_P(ThreadRanksTest, MessagesOfSeveralThreads) {
   });
 }
 
-// The end of messages while some are still on their way, or never come.
+// Ends messaging while some messages are in transit, or never arrive.
 TEST_P(ThreadRanksTest, CancelsMessagesInProgress) {
   for (int turn = 0; turn < 6; ++turn) {
     run_thread_ranks(options(), [](ThreadRank& rank) {
@@ -287,10 +289,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ThreadRanksTest,
                                            Shape{Hosts{2, 2}, false}, Shape{Hosts{2, 1}, true}),
                          name_of_shape);
 
-TEST(RingThreadsTest, BytesGoThroughInOrder) {
+TEST(RingThreadsTest, PassesBytesInOrder) {
   Result<RingEnds> ends = make_ring_in_one_mapping();
   ASSERT_TRUE(ends.ok());
-  constexpr std::size_t kBytes = 3'000'000;  // Many times round.
+  constexpr std::size_t kBytes = 3'000'000;  // Wraps around many times.
   const auto byte_at = [](std::size_t i) { return static_cast<std::uint8_t>(i * 31 + i / 256); };
   std::thread writer([&] {
     std::mt19937 random(1);
@@ -314,8 +316,7 @@ TEST(RingThreadsTest, BytesGoThroughInOrder) {
   writer.join();
 }
 
-// Nobody is woken for what nobody waits for: has_unread() and take_writer_waits() say whether
-// somebody does.
+// A side is notified only if it waits: has_unread() and take_writer_waits() report that.
 TEST(RingThreadsTest, ReportsWhichSideToNotify) {
   Result<RingEnds> ends = make_ring_in_one_mapping();
   ASSERT_TRUE(ends.ok());
@@ -325,14 +326,14 @@ TEST(RingThreadsTest, ReportsWhichSideToNotify) {
   EXPECT_TRUE(ends->sink->has_unread());
   ASSERT_EQ(ends->source->read_some(bytes.data(), 99), 99U);
   EXPECT_TRUE(ends->sink->has_unread());
-  EXPECT_FALSE(ends->source->take_writer_waits()) << "there is room for what the writer had";
+  EXPECT_FALSE(ends->source->take_writer_waits()) << "the writer had room";
   ASSERT_EQ(ends->source->read_some(bytes.data(), 99), 1U);
   EXPECT_FALSE(ends->sink->has_unread());
   ASSERT_EQ(ends->sink->write_some(bytes.data(), kRingBytes), kRingBytes);
   EXPECT_FALSE(ends->source->take_writer_waits());
   EXPECT_EQ(ends->sink->write_some(bytes.data(), 1), 0U);
   EXPECT_TRUE(ends->source->take_writer_waits()) << "the writer waits for room";
-  EXPECT_FALSE(ends->source->take_writer_waits()) << "it is told once";
+  EXPECT_FALSE(ends->source->take_writer_waits()) << "a wait is reported once";
   ASSERT_TRUE(ends->sink->lend(bytes.data(), kMinLentBytes));
   ends->source->end_loan(LoanState::kRead);
   EXPECT_TRUE(ends->source->take_writer_waits()) << "the writer waits for its memory";
@@ -343,27 +344,27 @@ TEST(RingThreadsTest, LendsMessagesThatDoNotFitUntilTheLoanIsDeclined) {
   Result<RingEnds> ends = make_ring_in_one_mapping();
   ASSERT_TRUE(ends.ok());
   const std::vector<std::uint8_t> big(kRingBytes + 1);
-  EXPECT_FALSE(ends->sink->lend(big.data(), kRingBytes - 1)) << "there is room";
+  EXPECT_FALSE(ends->sink->lend(big.data(), kRingBytes - 1)) << "the message fits";
   ASSERT_TRUE(ends->sink->lend(big.data(), big.size()));
   EXPECT_EQ(ends->sink->loan(), LoanState::kOpen);
   EXPECT_EQ(ends->source->lent(), reinterpret_cast<std::uintptr_t>(big.data()));
   ends->source->end_loan(LoanState::kRead);
   EXPECT_EQ(ends->sink->loan(), LoanState::kRead);
   ASSERT_EQ(ends->sink->write_some(big.data(), kRingBytes - 10), kRingBytes - 10);
-  EXPECT_FALSE(ends->sink->lend(big.data(), kMinLentBytes - 1)) << "too little to be worth it";
+  EXPECT_FALSE(ends->sink->lend(big.data(), kMinLentBytes - 1)) << "too short to be lent";
   ASSERT_TRUE(ends->sink->lend(big.data() + 1, kMinLentBytes));
   ends->sink->revoke();
   EXPECT_EQ(ends->source->lent(), 0U);
   EXPECT_EQ(ends->sink->loan(), LoanState::kOpen);
   ends->source->end_loan(LoanState::kDeclined);
   EXPECT_EQ(ends->sink->loan(), LoanState::kDeclined);
-  EXPECT_FALSE(ends->sink->lend(big.data(), big.size())) << "declined for good";
+  EXPECT_FALSE(ends->sink->lend(big.data(), big.size())) << "declined permanently";
 }
 
 // ---- The whole library -------------------------------------------------------------------------
 
 // Several ranks of one process through the C interface: init, groups, work, messages of two
-// threads, registered buffers, and an end.
+// threads, registered buffers and finalize.
 class LibraryThreadsTest : public ::testing::Test {
  protected:
   LibraryThreadsTest() {
@@ -413,14 +414,14 @@ void work_in_groups(ivy_comm* world, int rank) {
     double ran = 0;
     EXPECT_EQ(ivy_work_timing(works[i], &queued, &ran), IVY_OK);
   }
-  // In the world meanwhile, in this thread.
+  // Meanwhile, calls an operation of the world in this thread.
   EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
   for (std::size_t i = values.size(); i-- > 0;) {
     ASSERT_EQ(ivy_work_wait(works[i], -1), IVY_OK) << ivy_last_error();
     EXPECT_EQ(values[i].back(), static_cast<float>(ivy_comm_size(groups[i % 2])));
     EXPECT_EQ(ivy_work_free(works[i]), IVY_OK);
   }
-  EXPECT_EQ(ivy_comm_free(groups[0]), IVY_OK);  // The other one goes with the world.
+  EXPECT_EQ(ivy_comm_free(groups[0]), IVY_OK);  // The other one is freed with the world.
 }
 
 void talk_in_threads(ivy_comm* world, int rank) {
@@ -456,7 +457,7 @@ void use_registered_memory(ivy_comm* world) {
   }
 }
 
-TEST_F(LibraryThreadsTest, SeveralRanksOfOneProcess) {
+TEST_F(LibraryThreadsTest, RunsSeveralRanksInOneProcess) {
   for (const int ranks : {2, 3}) {
     run(ranks, [](ivy_comm* world, int rank) {
       std::vector<float> send(4 * 30'000, 1);
@@ -474,7 +475,7 @@ TEST_F(LibraryThreadsTest, SeveralRanksOfOneProcess) {
   }
 }
 
-// An abort meets operations in two threads of every rank, work in a queue, and a message.
+// Aborts during operations in two threads of every rank, queued work and a message.
 TEST_F(LibraryThreadsTest, AbortsDuringEveryOperation) {
   for (unsigned turn = 0; turn < 5; ++turn) {
     run(2, [turn](ivy_comm* world, int rank) {

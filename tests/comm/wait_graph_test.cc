@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is blamed at a timeout, from what ranks have said; and who has a processor of its own.
+// The blamed rank of a timeout, derived from the records of all ranks; and whether each rank has
+// its own processor.
 #include "comm/join/wait_graph.h"
 
 #include <gtest/gtest.h>
@@ -46,12 +47,12 @@ Suspect suspect_of(const Records& now, const Records& before = {}) {
   return find_suspect(0, 5, in(before), in(now));
 }
 
-TEST(FindSuspectTest, TheEndOfTheChainIsToBlame) {
+TEST(FindSuspectTest, BlamesTheEndOfTheChain) {
   const Suspect suspect = suspect_of({{0, waits_for(2)}, {2, waits_for(3)}});
   EXPECT_EQ(suspect.rank, 3);
   EXPECT_FALSE(suspect.is_certain);
   EXPECT_NE(suspect.because.find("rank 3"), std::string::npos);
-  // What it said of an earlier operation is no word on this one.
+  // A record of an earlier operation does not count for this one.
   EXPECT_EQ(suspect_of({{0, waits_for(2)}, {2, waits_for(3)}, {3, waits_for(0, 4)}}).rank, 3);
 }
 
@@ -72,13 +73,13 @@ TEST(FindSuspectTest, FollowsARankThatWaitsInAnEarlierOperation) {
   EXPECT_NE(held_up.because.find("rank 2 still waits in operation 4, where rank 3 is not waiting"),
             std::string::npos)
       << held_up.because;
-  // Its time there is over: it said so last.
+  // Its wait there has timed out, so this is its last record.
   Records over = before;
   over[2].is_over = 1;
   EXPECT_EQ(suspect_of(over, over).rank, 3);
-  // It has not moved: it waits there no longer, or is stopped itself.
+  // Its heartbeat is unchanged: it no longer waits there, or it is stopped itself.
   EXPECT_EQ(suspect_of(before, before).rank, 2);
-  // Who saw it there knows better, once it is sure that it waits there still.
+  // A rank that observed the failure there is preferred, and is certain once its heartbeat changes.
   Records is_visible = now;
   is_visible[2] = sees(3, 6, "rank 6 is stopped");
   is_visible[2].entered.sequence = 4;
@@ -87,14 +88,14 @@ TEST(FindSuspectTest, FollowsARankThatWaitsInAnEarlierOperation) {
   is_visible[2].beat = 2;
   EXPECT_EQ(suspect_of(is_visible, before).rank, 6);
   EXPECT_TRUE(suspect_of(is_visible, before).is_certain);
-  // That it has not come is seen from its own host; why, it says itself.
+  // Ranks on the same host see that rank 2 is absent; rank 2's own record gives the reason.
   Records absent = now;
   absent[0] = sees(2, 2, "rank 2 did not enter it");
   absent[0].is_absent = 1;
   EXPECT_EQ(suspect_of(absent, before).rank, 3);
   EXPECT_EQ(suspect_of({{0, absent[0]}}, before).because, "rank 2 did not enter it");
   EXPECT_TRUE(suspect_of({{0, absent[0]}}).is_certain);
-  // What it waits for is on its way: nobody but it is behind.
+  // Rank 2 waits for rank 0, which has already finished that operation: only rank 2 is late.
   EXPECT_EQ(suspect_of({{0, waits_for(2)}, {2, waits_for(0, 4, 2)}}, before).rank, 2);
 }
 
@@ -102,7 +103,7 @@ TEST(FindSuspectTest, BlamesTheSilentRankOfARing) {
   const Records before = {{0, waits_for(1)}, {1, waits_for(2)}, {2, waits_for(0)}};
   const Records now = {{0, waits_for(1, 5, 2)}, {1, waits_for(2, 5, 2)}, {2, waits_for(0, 5, 1)}};
   EXPECT_EQ(suspect_of(now, before).rank, 2);
-  // Its time is over too, so it has said its last word.
+  // Its wait has timed out too, so its heartbeat no longer changes.
   Records over = now;
   over[2].is_over = 1;
   EXPECT_EQ(suspect_of(over, before).rank, -1);
@@ -111,7 +112,7 @@ TEST(FindSuspectTest, BlamesTheSilentRankOfARing) {
 TEST(FindSuspectTest, FindsNoSuspectInARingOfLiveRanks) {
   const Records now = {{0, waits_for(1)}, {1, waits_for(0)}};
   EXPECT_EQ(suspect_of(now).rank, -1);
-  // Who is further owes nothing.
+  // A rank that is in a later operation is not to blame.
   EXPECT_EQ(suspect_of({{0, waits_for(1)}, {1, waits_for(7, 6)}}).rank, -1);
 }
 
@@ -145,10 +146,10 @@ TEST(ProcessorsTest, SurviveARoundTripAsText) {
 TEST(ProcessorsTest, RequiresAProcessorForEveryRank) {
   EXPECT_TRUE(have_processor_each({{0, 1}, {0, 1}}));
   EXPECT_FALSE(have_processor_each({{0, 1}, {0, 1}, {0, 1}}));
-  // Bound to one core each, and to the same one.
+  // Each bound to one core, first different cores, then the same one.
   EXPECT_TRUE(have_processor_each({{0}, {1}}));
   EXPECT_FALSE(have_processor_each({{0}, {0}}));
-  // Only when the first makes room.
+  // Possible only if the first rank leaves core 0 to the second.
   EXPECT_TRUE(have_processor_each({{0, 1}, {0}, {1, 2}}));
   EXPECT_FALSE(have_processor_each({{0, 1}, {0}, {1}}));
   EXPECT_FALSE(have_processor_each({{0}, {}}));
@@ -158,12 +159,11 @@ TEST(ProcessorsTest, IsOverloadedWithMoreThanTwoRanksPerProcessor) {
   EXPECT_FALSE(are_overloaded(std::vector<CoreList>{{0, 1}, {0, 1}, {0, 1}, {0, 1}}));
   EXPECT_TRUE(are_overloaded(std::vector<CoreList>{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0, 1}}));
   EXPECT_TRUE(are_overloaded(std::vector<CoreList>{{0}, {0}, {0}}));
-  // Nothing is known of any.
+  // No processors are known.
   EXPECT_FALSE(are_overloaded(std::vector<CoreList>{{}, {}, {}}));
 }
 
-// ---- Quotas
-// ---------------------------------------------------------------------------------------
+// ---- Quotas ------------------------------------------------------------------------------------
 
 class QuotaTest : public ::testing::Test {
  protected:
@@ -184,7 +184,7 @@ class QuotaTest : public ::testing::Test {
   }();
 };
 
-TEST_F(QuotaTest, ReadsVersionTwoUpThePath) {
+TEST_F(QuotaTest, ReadsVersionTwoOfAllParentGroups) {
   write("/proc/self/mountinfo",
         "22 20 0:21 / /proc rw - proc proc rw\n"
         "36 25 0:31 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n");
@@ -198,7 +198,7 @@ TEST_F(QuotaTest, ReadsVersionTwoUpThePath) {
 }
 
 TEST_F(QuotaTest, ReadsVersionOneInAContainer) {
-  // What is mounted is the container's own part.
+  // Only the container's own part is mounted.
   write("/proc/self/mountinfo",
         "40 30 0:33 /docker/4711 /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n"
         "41 30 0:34 /docker/4711 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
@@ -210,7 +210,7 @@ TEST_F(QuotaTest, ReadsVersionOneInAContainer) {
   EXPECT_EQ(processors(), std::vector<double>{2.0});
 }
 
-// The kernel's own controller.
+// Uses the kernel's real controller.
 TEST(RealQuotaTest, ReadsThisMachine) {
   ivy::test::RealCgroup cgroup("cpu");
   if (!cgroup.why_not().empty() || !cgroup.limit_processor(30'000)) {
@@ -225,7 +225,7 @@ TEST(RealQuotaTest, ReadsThisMachine) {
             0);
 }
 
-TEST(QuotasTest, DivideAmongTheRanksOfAGroup) {
+TEST(QuotasTest, DividesAmongTheRanksOfAGroup) {
   const Quotas two = {{"25:1", 2}};
   const Quotas half = {{"25:2", 0.5}, {"25:1", 2}};
   EXPECT_TRUE(have_quota_each(std::vector<Quotas>{{}, {}, {}, {}}));
@@ -244,8 +244,8 @@ TEST(QuotasTest, DivideAmongTheRanksOfAGroup) {
   }
 }
 
-// With the locale of most of Europe, printf() writes "0,500", and a comma ends a group's text.
-TEST(QuotasTest, AreTheSameInEveryLocale) {
+// In most European locales printf() writes "0,500", and a comma separates groups in the text.
+TEST(QuotasTest, FormatsTheSameInEveryLocale) {
   char directory[] = "/tmp/ivy-comm-test-XXXXXX";
   ASSERT_NE(mkdtemp(directory), nullptr);
   const std::string command =
@@ -265,7 +265,7 @@ TEST(QuotasTest, AreTheSameInEveryLocale) {
   EXPECT_EQ(read, (Quotas{{"25:2", 0.5}, {"25:1", 2}}));
 }
 
-// ---- How often it is asked --------------------------------------------------------------------
+// ---- Rate of records --------------------------------------------------------------------------
 
 class CountedRecords final : public WaitRecords {
  public:
@@ -279,7 +279,7 @@ class CountedRecords final : public WaitRecords {
   int written = 0;
 };
 
-TEST(WaitGraphTest, ALongWaitGivesFewerSignsOfLife) {
+TEST(WaitGraphTest, WritesFewerRecordsDuringALongWait) {
   EnteredOperations entered;
   CountedRecords records;
   WaitGraph wait_graph(entered, {0, 1}, records);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which way all_gather and all_reduce take through the slots, by what is known of the caches. Ranks
-// are threads.
+// The algorithms of all_gather and all_reduce that use the slots, depending on the known caches.
+// Ranks are threads.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -46,7 +46,7 @@ void run_members(const Caches& caches, Body body) {
   other.join();
 }
 
-// How many chunks of the slots an all_gather of such blocks took.
+// Returns the number of chunks of the slots that an all_gather of such blocks uses.
 std::uint64_t chunks_of_all_gather(const Caches& caches, std::size_t bytes) {
   std::uint64_t chunks = 0;
   run_members(caches, [&](SharedGroup& group) {
@@ -69,14 +69,15 @@ std::uint64_t chunks_of_all_gather(const Caches& caches, std::size_t bytes) {
   return chunks;
 }
 
-TEST(WaysTest, AllGatherTakesTheSlotsWhereTheKernelDoesNotPay) {
+TEST(WaysTest, AllGatherUsesTheSlotsIfTheKernelIsSlower) {
   EXPECT_EQ(chunks_of_all_gather(kUnknown, kEagerBytes / 2), 0U);
   EXPECT_EQ(chunks_of_all_gather(kUnknown, kEagerBytes / 2 + 1), 1U);
-  EXPECT_EQ(chunks_of_all_gather(kUnknown, kMiB), 0U);  // By the kernel.
+  EXPECT_EQ(chunks_of_all_gather(kUnknown, kMiB), 0U);  // Copied by the kernel.
   EXPECT_EQ(chunks_of_all_gather(kNear, kMiB), 4U);
 }
 
-// How many chunks of the slots member 0 fills in an all_reduce, in place on those members.
+// Returns the number of chunks that member 0 fills in an all_reduce that is in place on these
+// members.
 std::uint64_t chunks_filled_by_all_reduce(const Caches& caches, std::size_t bytes,
                                           std::uint32_t in_place_on) {
   std::uint64_t chunks = 0;

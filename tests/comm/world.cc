@@ -38,7 +38,7 @@ constexpr std::size_t kOutputMax = 16 * 1024;
   _exit(1);
 }
 
-// A child that does not outlive the test, whatever ends it.
+// Forks a child that cannot outlive the test, however that ends.
 template <class Body>
 pid_t fork_child(Body body) {
   std::fflush(nullptr);
@@ -134,7 +134,7 @@ void read_outputs(std::vector<RankProcess>& processes, std::vector<RankEnd>& end
   }
 }
 
-// How many still run.
+// Returns the number of processes that are still running.
 std::size_t reap(std::vector<RankProcess>& processes, std::vector<RankEnd>& ends) {
   std::size_t running = 0;
   for (std::size_t i = 0; i < processes.size(); ++i) {
@@ -154,7 +154,7 @@ void end_rank(RankProcess& process, RankEnd& end) {
   process.is_reaped = true;
 }
 
-// Where a rank is that comes to no end, into its output: it cannot be asked later.
+// Adds the stack of a late rank to its output before it is killed.
 void show_stack(const RankProcess& process, RankEnd& end) {
   const std::string command = "timeout 20 gdb -p " + std::to_string(process.pid) +
                               " -batch -ex 'thread apply all backtrace 16' 2>/dev/null | grep '^#'";
@@ -225,7 +225,7 @@ void expect_ok(const std::vector<RankEnd>& ends, int except) {
   for (std::size_t rank = 0; rank < ends.size(); ++rank) {
     if (static_cast<int>(rank) == except) continue;
     EXPECT_TRUE(ends[rank].is_ok())
-        << "rank " << rank << (ends[rank].is_late ? " came to no end" : " ended") << " with status "
+        << "rank " << rank << (ends[rank].is_late ? " did not finish" : " ended") << " with status "
         << ends[rank].status << ":\n"
         << ends[rank].output;
   }

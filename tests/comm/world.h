@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world of ranks on this machine for one test: a process each, forked before anything has a
-// thread, with the variables that ivyrun would give it, and a store of their own. Hosts are
-// pretended: ranks of different hosts share no memory and speak TCP on loopback.
+// A world of ranks on this machine for one test: each rank is a process, forked while the test has
+// only one thread, with the variables that ivyrun would set and a separate store. Hosts are
+// simulated: ranks of different hosts share no memory and use TCP on loopback.
 //
-// The body runs in the rank's process; its EXPECTs and what it prints come back as that rank's
-// output. A deadline ends everybody. Nothing is left behind: processes, descriptors, shared memory.
+// The body runs in the rank's process. Its EXPECTs and its output are returned as that rank's
+// output. All ranks are killed at a deadline. No process, descriptor or shared memory remains.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ int rank_count(const Hosts& hosts);
 std::string hosts_text(const Hosts& hosts);  // "3_2_1"
 
 struct RankEnd {
-  int status = 0;  // As waitpid has it.
+  int status = 0;  // As in waitpid().
   bool is_late = false;
   std::string output;
 
@@ -47,7 +47,7 @@ struct RankEnd {
 
 struct WorldOptions {
   milliseconds deadline = seconds(60);
-  // A rank that ends by no means of its own: it is killed when all others have ended.
+  // A rank that never finishes. It is killed when all others have finished.
   int stopped_rank = -1;
 };
 
@@ -55,7 +55,7 @@ using RankBody = std::function<void(int rank)>;
 
 std::vector<RankEnd> run_world(const Hosts& hosts, const RankBody& body,
                                const WorldOptions& options = {});
-// Every rank but `except` ended well, else its output is shown.
+// Expects that every rank but `except` succeeded, and prints the output of those that did not.
 void expect_ok(const std::vector<RankEnd>& ends, int except = -1);
 
 // The world communicator in a rank's process, finalized at the end of the scope.
@@ -76,7 +76,7 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  // Before the end of the scope. The code.
+  // Finalizes before the end of the scope. Returns the code.
   int finalize() { return ivy_finalize(std::exchange(comm_, nullptr)); }
 
   explicit operator bool() const { return comm_ != nullptr; }
@@ -113,7 +113,7 @@ inline std::int64_t monotonic_ms() {
   return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
 }
 
-// A value that all ranks and the test itself share, made before run_world.
+// A value shared by all ranks and the test. Create it before run_world().
 template <class T>
 class Shared {
  public:

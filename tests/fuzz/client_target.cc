@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocking client against a store that says what it likes: before the proof, in the welcome,
-// and in its replies. Each call must end soon, with a value or with an error.
+// The blocking client against a store that sends arbitrary bytes: before the proof, in the welcome,
+// and in its replies. Each call must end soon, with a value or an error.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -24,10 +24,10 @@ using namespace std::chrono_literals;
 const std::string kJob(32, '0');
 const std::string kToken(32, 't');
 constexpr auto kCallTime = 5ms;
-// A call's own time, its grace, and what a machine with other work may add.
+// A call's own timeout, its grace period, and delays on a busy machine.
 constexpr auto kTimeout = 20s;
 
-// Listens where the client dials, serves one connection, and is gone.
+// Listens at the client's address, serves one connection, and exits.
 class HostileStore {
  public:
   explicit HostileStore(std::string_view script) : script_(script) {
@@ -63,7 +63,7 @@ class HostileStore {
 
   void serve() {
     const int fd = accept(listener_, nullptr, nullptr);
-    // A second dial finds nobody, and ends at its deadline.
+    // A second dial is not answered and ends at its deadline.
     ::close(listener_);
     unlink(path_.c_str());
     if (fd < 0) return;
@@ -78,8 +78,8 @@ class HostileStore {
     std::string welcome;
     store::append_frame(welcome, {0, 0}, {});
     if (mode > 1) say(fd, welcome);
-    input.byte();  // The client's: which calls.
-    // Mode 3: the length and the number of each reply are as they should be.
+    input.byte();  // Selects the calls; used by the client.
+    // In mode 3, the length and the number of each reply are valid.
     std::string bytes;
     std::uint32_t id = 1;
     while (mode == 3 && !input.done()) {
@@ -89,7 +89,8 @@ class HostileStore {
     bytes += input.rest();
     say(fd, bytes);
     shutdown(fd, SHUT_WR);
-    // Until the client hangs up, or it would see a reset instead of what was said.
+    // Waits until the client closes the connection; otherwise it would see a reset instead of the
+    // bytes.
     std::array<char, 4096> ignored;
     while (recv(fd, ignored.data(), ignored.size(), 0) > 0) continue;
     ::close(fd);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank reads from other processes: the supervisor's and the workers' packets, greetings of
-// other ranks, and what follows them on a connection between two ranks.
+// Bytes that a rank reads from other processes: packets of the supervisor and of workers, greetings
+// of other ranks, and the messages on a connection between two ranks.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -24,7 +24,7 @@
 namespace ivy::fuzz {
 namespace {
 
-using namespace ivy::comm;  // NOLINT: what is fuzzed here.
+using namespace ivy::comm;  // The fuzzed code.
 using std::chrono::milliseconds;
 
 const std::string kJob(32, '0');
@@ -39,7 +39,7 @@ PeerCredentials credentials(std::uint32_t rank) {
   return known;
 }
 
-// Rank 1, which is fuzzed, and rank 0, which says what the input says.
+// Rank 1, which is fuzzed, and rank 0, which sends the input.
 struct Ranks {
   std::unique_ptr<PeerListener> fuzzed;
   std::unique_ptr<PeerListener> other;
@@ -113,7 +113,7 @@ OperationShape broadcast_of(std::size_t bytes) {
   return shape;
 }
 
-// Of the message of that length in operation 7.
+// Returns the header of a message of this length in operation 7.
 std::string header_of(const OperationShape& shape, std::size_t bytes) {
   const Fingerprint fingerprint = fingerprint_of(shape);
   std::string header;
@@ -125,7 +125,7 @@ std::string header_of(const OperationShape& shape, std::size_t bytes) {
   return header;
 }
 
-// Memory of a receiver, with what must not change around it.
+// A receiver's memory, with guards that must not change.
 struct Guarded {
   std::vector<std::uint8_t> memory;
   explicit Guarded(std::size_t bytes) : memory(bytes + 2 * kGuard, 0xaa) {}
@@ -142,7 +142,7 @@ struct Guarded {
 
 }  // namespace
 
-// What is taken means the same when it is written again.
+// An accepted packet keeps its meaning when it is encoded again.
 void control_wire(std::string_view bytes) {
   const Result<control::Request> request = control::decode_request(bytes);
   if (request.ok()) {
@@ -156,9 +156,9 @@ void control_wire(std::string_view bytes) {
   }
 }
 
-// A stranger at a rank's door: first byte: how much of a right greeting comes before the input.
-// Whoever does not know the token gets nothing but a challenge, and no connection of his is handed
-// on.
+// An unauthenticated connection to a rank. The first byte selects how much of a valid greeting is
+// sent before the input. Without the token, a peer gets only a challenge, and its connection is
+// never accepted.
 void peer_greeting(std::string_view bytes) {
   const Ranks ranks = make_ranks();
   Input input(bytes);
@@ -185,8 +185,8 @@ void peer_greeting(std::string_view bytes) {
   }
 }
 
-// Rank 0 says anything where a collective's message belongs. First bytes: how much of a right
-// header comes before the input, and how long the message is to be.
+// Rank 0 sends arbitrary bytes instead of a collective's message. The first bytes select how much
+// of a valid header is sent before the input, and the expected length of the message.
 void peer_frames(std::string_view bytes) {
   const Ranks ranks = make_ranks();
   Input input(bytes);
@@ -211,9 +211,9 @@ void peer_frames(std::string_view bytes) {
   close(socket);
 }
 
-// The same on the second of two streams, while the first brings its stripe of the message as it
-// should. First bytes: how much of a right header comes before the input, and (odd) whether the
-// rest of the stripe comes behind it.
+// The same on the second of two streams, while the first sends its stripe of the message correctly.
+// The first bytes select how much of a valid header is sent before the input, and (if odd) whether
+// the rest of the stripe follows.
 void peer_stripes(std::string_view bytes) {
   const Ranks ranks = make_ranks();
   Input input(bytes);
@@ -248,7 +248,7 @@ void peer_stripes(std::string_view bytes) {
   close(second);
 }
 
-// The same where messages with tags belong.
+// The same for messages with tags.
 void peer_messages(std::string_view bytes) {
   const Ranks ranks = make_ranks();
   Input input(bytes);

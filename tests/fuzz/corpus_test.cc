@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every input of the corpus once, without libFuzzer: what was found stays fixed.
+// Runs every input of the corpus once, without libFuzzer, so that fixed defects stay fixed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class CorpusTest : public testing::TestWithParam<Target> {
   test::LeakGuard leaks_;
 };
 
-TEST_P(CorpusTest, DoesNoHarm) {
+TEST_P(CorpusTest, PassesEveryInput) {
   const auto folder = std::filesystem::path(IVY_FUZZ_CORPUS) / GetParam().name;
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several clients of one dialect on one engine, as a script says: bytes in any cut, hang-ups, time
-// and generations. Every reply is one that somebody present asked for, and when all are gone
-// nothing of theirs is left.
+// Runs a script with several clients of one dialect on one engine: bytes in any pieces,
+// disconnects, time and generations. Every reply must belong to a request of a connected client,
+// and after all clients have left, nothing of them may remain.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -21,7 +21,7 @@ constexpr std::size_t kClients = 3;
 constexpr std::uint64_t kStep_ns = 10'000'000;
 constexpr std::size_t kMaxTurns = 100'000;
 
-// Small, so that scripts reach them.
+// Small limits that scripts can reach.
 store::EngineLimits small_limits() {
   store::EngineLimits limits;
   limits.store_bytes = 4096;
@@ -33,7 +33,7 @@ store::EngineLimits small_limits() {
   return limits;
 }
 
-// Both dialects behind one face.
+// A common interface of both dialects.
 class Client {
  public:
   virtual ~Client() = default;
@@ -42,7 +42,7 @@ class Client {
   virtual Result<void> reply(const store::Reply& reply, std::string& bytes) = 0;
   virtual bool has_more() const = 0;
   virtual store::ClientId id() const = 0;
-  // What was sent so far can be read by a client of ours.
+  // Checks that a client can parse the bytes sent so far.
   virtual void look_at(std::string_view sent) = 0;
 };
 
@@ -52,7 +52,7 @@ class NativeClient : public Client {
     store::ClientInfo info;
     info.generation = engine.generation();
     info.address = "127.0.0.1:9";
-    info.session = 9;  // The same of all: what one repeats, another has asked.
+    info.session = 9;  // All clients share it, so that one can repeat another's request.
     dialect_ = store::NativeDialect::make(engine, info, 1).value();
   }
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, store::Replies& out) override {
@@ -75,7 +75,7 @@ class NativeClient : public Client {
       if (frame->head.kind == 0) continue;
       store::PayloadReader in(frame->payload);
       in.text();
-      IVY_ASSERT(in.done());  // An error is one text.
+      IVY_ASSERT(in.done());  // An error consists of one text.
     }
     IVY_ASSERT(bytes == sent.size());
   }
@@ -125,7 +125,7 @@ class Clients {
   Clients(const Clients&) = delete;
   Clients& operator=(const Clients&) = delete;
 
-  // False: it was hung up on.
+  // Returns false if the client was disconnected.
   bool feed(std::size_t client_index, std::string_view bytes) {
     auto& client = clients_[client_index];
     if (client == nullptr) {
@@ -153,14 +153,14 @@ class Clients {
     store::Replies replies;
     engine_.begin_generation(engine_.generation() + 1, replies);
     deliver(replies);
-    // Some of those of the last one still say something before they are hung up on.
+    // A client of the previous generation may still send bytes before it is disconnected.
     if (clients_.contains(0)) feed(0, std::string(1, '\0'));
     clients_.clear();
     IVY_ASSERT(engine_.key_count() == 0);
     IVY_ASSERT(engine_.bytes() == 0);
   }
   std::string sent_to(std::size_t client_index) { return sent_[client_index]; }
-  // Why the last one was hung up on; empty: none was.
+  // Returns the reason of the last disconnect by the dialect, or an empty string.
   const std::string& rejection() const { return rejection_; }
 
  private:
@@ -196,7 +196,7 @@ class Clients {
       const auto of = std::find_if(clients_.begin(), clients_.end(), [&](const auto& entry) {
         return entry.second->id() == reply.client;
       });
-      if (of == clients_.end()) continue;  // Hung up on in this turn.
+      if (of == clients_.end()) continue;  // Disconnected in this turn.
       std::string bytes;
       const Result<void> printed = of->second->reply(reply, bytes);
       of->second->look_at(bytes);
@@ -213,12 +213,13 @@ class Clients {
   std::string rejection_;
 };
 
-// One stream, whole and in pieces: the same answers.
+// A stream passed whole and in pieces must give the same answers.
 void compare_cuts(Kind kind, std::size_t cut, std::string_view stream) {
   Clients whole(kind);
   Clients pieces(kind);
   const bool whole_stays = whole.feed(0, stream);
-  // Dialect A tells torch 2.1 by what comes together with a delete, which depends on the cuts.
+  // Dialect A recognizes torch 2.1 by the bytes that arrive together with a delete, which depend on
+  // the pieces.
   if (whole.rejection().find("torch 2.1") != std::string::npos) return;
   bool pieces_stay = true;
   for (std::size_t at = 0; at < stream.size() && pieces_stay; at += cut)
@@ -227,7 +228,7 @@ void compare_cuts(Kind kind, std::size_t cut, std::string_view stream) {
   IVY_ASSERT(whole.sent_to(0) == pieces.sent_to(0));
 }
 
-// A frame with the head that it should have, so that scripts need not guess lengths.
+// Returns a frame with a valid header, so that scripts need not guess lengths.
 std::string framed(Input& input) {
   std::string frame;
   const std::uint8_t op = input.byte();
@@ -266,7 +267,7 @@ void play(Kind kind, Input& input) {
   }
 }
 
-// First byte: even, a script; odd, one stream and its cut.
+// The first byte: even for a script; odd for one stream, with the size of its pieces.
 void run(Kind kind, std::string_view bytes) {
   Input input(bytes);
   const std::uint8_t first = input.byte();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One target under libFuzzer.
+// Runs one target with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PMI-1 for two hosts' ranks, as a script says: bytes in any cut, hang-ups, fences. Each line that
-// comes out is one line that a client of 1023 bytes can read, and only to connections that are
-// open.
+// Runs a script of PMI-1 for the ranks of two hosts: bytes in any pieces, disconnects, fences. Each
+// reply must be one line that a client with a buffer of 1023 bytes can read, and must be sent to an
+// open connection.
 #include <optional>
 #include <set>
 
@@ -13,7 +13,7 @@ namespace ivy::fuzz {
 namespace {
 
 constexpr std::size_t kConnections = 4;
-// A value of kMaxPmiValue with what stands before it.
+// A value of kMaxPmiValue with the text before it.
 constexpr std::size_t kMaxReply = 1100;
 
 class OneHost {
@@ -87,7 +87,7 @@ void pmi(std::string_view bytes) {
         connection = 0;
         break;
       default:
-        // Whatever another host may give, and what this one does.
+        // Any blob of the other host, and the real one of this host.
         host.fence({host.waits_with().value_or(""), std::string(script.bytes(script.byte()))});
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes from a worker's own hand: torch's dumps and the texts of stacks.
+// Texts that a worker's process writes: torch's flight records and stacks.
 #include <algorithm>
 #include <cstddef>
 
@@ -19,7 +19,7 @@ void flight_record(std::string_view bytes) {
   }
   IVY_ASSERT(record->entries.size() <= kMaxFlightEntries);
   for (const FlightEntry& entry : record->entries) IVY_ASSERT(entry.sizes.size() <= 4096);
-  // The same record of two ranks: nobody is missing, so nobody can be blamed for not having come.
+  // Two ranks with the same record: no rank may be blamed for being late.
   const std::vector<RankFlight> flights = {{0, *record}, {1, *record}};
   for (const std::string& line : flight_lines(flights, 2, 0))
     IVY_ASSERT(!line.starts_with("rank 0 did not enter") && !line.starts_with("rank 1 did not"));
@@ -36,7 +36,7 @@ void stack_text(std::string_view bytes) {
     frames += thread.frames.size();
     collective_of(thread);
   }
-  // A frame takes a line.
+  // Each frame takes at least one line.
   IVY_ASSERT(frames <= 1 + static_cast<std::size_t>(std::count(bytes.begin(), bytes.end(), '\n')));
 }
 

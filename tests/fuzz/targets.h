@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is fuzzed: each target takes any bytes and aborts when our code does something wrong with
-// them. libFuzzer runs each in a program of its own (fuzz_main.cc); corpus_test.cc repeats the
-// corpus without it.
+// The fuzz targets: each takes arbitrary bytes and aborts if our code handles them wrongly. With
+// libFuzzer, each target is a separate program (fuzz_main.cc); corpus_test.cc runs the corpus
+// without it.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ void stack_text(std::string_view bytes);
 void pmi(std::string_view bytes);
 
 struct Target {
-  const char* name;  // And its folder in corpus/.
+  const char* name;  // Also the name of its folder in corpus/.
   void (*run)(std::string_view bytes);
 };
 inline constexpr auto kTargets = std::to_array<Target>({
@@ -49,7 +49,7 @@ inline constexpr auto kTargets = std::to_array<Target>({
     {"pmi", pmi},
 });
 
-// Reads an input as a script; behind its end everything is zero.
+// Reads an input as a script. After its end, all bytes are zero.
 class Input {
  public:
   explicit Input(std::string_view bytes) : rest_(bytes) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames and greetings: whatever the bytes, and however they are cut.
+// Frames and greetings with arbitrary bytes, in pieces of any size.
 #include <optional>
 #include <vector>
 
@@ -63,7 +63,8 @@ void read_payload(const std::string& payload, std::string_view fields) {
 
 }  // namespace
 
-// First byte: the cut. What comes out does not depend on it, and encoded again it is what came in.
+// The first byte is the size of the pieces. It must not change the result, which encodes to the
+// same bytes again.
 void store_wire(std::string_view bytes) {
   Input input(bytes);
   const std::size_t cut = input.byte() % 16 + std::size_t{1};
@@ -91,7 +92,7 @@ void handshake(std::string_view bytes) {
     IVY_ASSERT(again->job_id == hello->job_id);
     IVY_ASSERT(again->nonce == hello->nonce);
   }
-  // Nobody makes one of these without the token.
+  // Such a message cannot be made without the token.
   const std::string_view greeting = bytes.substr(0, kHelloBytes);
   const std::string_view rest = bytes.substr(greeting.size());
   IVY_ASSERT(!check_challenge(greeting, rest.substr(0, kChallengeBytes), kToken).ok());
@@ -102,8 +103,8 @@ void handshake(std::string_view bytes) {
   IVY_ASSERT(check_challenge(greeting, challenge, kToken).ok());
 }
 
-// First byte: the cut, and whether the client knows the token. The rest: its greeting from some
-// byte on (those before it are as they should be), and what follows the proof.
+// The first byte: the size of the pieces, and whether the client knows the token. The rest: its
+// greeting after a valid start, and the bytes after the proof.
 void native_greeting(std::string_view bytes) {
   Input input(bytes);
   const std::uint8_t first = input.byte();
@@ -127,7 +128,7 @@ void native_greeting(std::string_view bytes) {
     return true;
   };
   if (!feed(stream)) {
-    IVY_ASSERT(connection->unsent.empty());  // A stranger is told nothing.
+    IVY_ASSERT(connection->unsent.empty());  // An unauthenticated client gets no answer.
     return;
   }
   const bool challenged = connection->unsent.size() == kChallengeBytes;

@@ -62,7 +62,7 @@ TEST_F(AgentCertificateTest, IdentifiesAHostByItsNamesAndUser) {
   EXPECT_EQ(identity->addresses, (std::vector<std::string>{"10.0.0.1", "fe80::1"}));
 }
 
-TEST_F(AgentCertificateTest, TheChainMayCarryTheCaAndEndInAnything) {
+TEST_F(AgentCertificateTest, AcceptsAChainWithTheCaAndTrailingGarbage) {
   const std::string chain =
       "\n" + alice_.certificate_pem + authority_.texts().certificate_pem + "\x01 garbage\n";
   const Result<CertificateIdentity> identity =
@@ -71,7 +71,7 @@ TEST_F(AgentCertificateTest, TheChainMayCarryTheCaAndEndInAnything) {
 }
 
 TEST_F(AgentCertificateTest, TrustsTwoCasDuringARotation) {
-  const TestAuthority next("test CA", kNow);  // Of the same name, as a careless user would make it.
+  const TestAuthority next("test CA", kNow);  // The same name, as a careless user would choose.
   const KeyAndCertificate bob = next.user("bob");
   const KeyAndCertificate mallory = next.user("mallory");
   const TrustAnchor both{authority_.texts().certificate_pem + next.texts().certificate_pem,
@@ -82,7 +82,8 @@ TEST_F(AgentCertificateTest, TrustsTwoCasDuringARotation) {
       verify_certificate(mallory.certificate_pem, both, CertificateRole::kUser, kNow).ok());
 }
 
-// Every certificate that must not get in, with the code and the text of its rejection.
+// Runs verification on certificates that must be rejected, each with the code and text of its
+// error.
 struct Rejection {
   std::string what;
   std::string chain;
@@ -103,7 +104,7 @@ void expect_rejected(const std::vector<Rejection>& rejections, const TrustAnchor
   }
 }
 
-TEST_F(AgentCertificateTest, ACertificateOutOfItsTimeIsRejectedWithTheDate) {
+TEST_F(AgentCertificateTest, RejectsAnExpiredOrFutureCertificateWithTheDate) {
   const std::vector<std::string> alice{"ivy://user/alice"};
   const std::vector<Rejection> rejections{
       {"expired", authority_.expired_user("alice").certificate_pem, Code::kUnauthenticated,
@@ -124,7 +125,7 @@ TEST_F(AgentCertificateTest, ACertificateOutOfItsTimeIsRejectedWithTheDate) {
 TEST_F(AgentCertificateTest, RejectsACertificateOfAnotherCa) {
   const TestAuthority foreign("foreign CA", kNow);
   const TestAuthority namesake("test CA", kNow);
-  // Somebody's certificate as a CA: leaves are no CAs, whatever they have signed.
+  // Uses a user's certificate as a CA. A leaf cannot sign, whatever it has signed.
   const CertificateRequest forged{.common_name = "forged",
                                   .uris = {"ivy://user/root"},
                                   .dns_names = {},
@@ -207,7 +208,7 @@ TEST_F(AgentCertificateTest, RejectsACertificateWithoutAUniqueRole) {
   expect_rejected(rejections, authority_.anchor({}), CertificateRole::kUser);
 }
 
-TEST_F(AgentCertificateTest, AUserCannotServe) {
+TEST_F(AgentCertificateTest, RejectsAUsersCertificateForServing) {
   expect_rejected({{"a user", alice_.certificate_pem, Code::kPermissionDenied,
                     "is a user's certificate: it cannot serve"},
                    {"two users served",
@@ -247,9 +248,9 @@ TEST_F(AgentCertificateTest, RejectsTextsThatAreNotCertificates) {
   expect_rejected(rejections, authority_.anchor({}), CertificateRole::kUser);
 }
 
-TEST_F(AgentCertificateTest, EveryCutOfACertificateIsRejected) {
+TEST_F(AgentCertificateTest, RejectsEveryTruncatedCertificate) {
   const TrustAnchor anchor = authority_.anchor();
-  const std::size_t whole = alice_.certificate_pem.size() - 1;  // Without the last line's end.
+  const std::size_t whole = alice_.certificate_pem.size() - 1;  // Without the final newline.
   for (std::size_t size = 0; size < whole; size += 7) {
     const Result<CertificateIdentity> identity = verify_certificate(
         alice_.certificate_pem.substr(0, size), anchor, CertificateRole::kUser, kNow);
@@ -257,7 +258,7 @@ TEST_F(AgentCertificateTest, EveryCutOfACertificateIsRejected) {
   }
 }
 
-TEST_F(AgentCertificateTest, ARevokedCertificateIsRejectedAndOnlyThat) {
+TEST_F(AgentCertificateTest, RejectsOnlyTheRevokedCertificate) {
   const KeyAndCertificate other = authority_.user("alice");
   const TrustAnchor anchor = authority_.anchor({alice_, node1_});
   expect_rejected(
@@ -306,7 +307,7 @@ TEST_F(AgentCertificateTest, RejectsAllCertificatesIfTheTrustAnchorIsInvalid) {
   }
 }
 
-TEST_F(AgentCertificateTest, ACaThatHasExpiredIsNamed) {
+TEST_F(AgentCertificateTest, NamesAnExpiredCa) {
   const Result<CertificateIdentity> identity = verify_certificate(
       authority_
           .issue({.uris = {"ivy://user/alice"}, .usages = {"clientAuth"}, .until = 800 * kTestDay})
@@ -340,9 +341,9 @@ TEST_F(AgentCertificateTest, RejectsSelfSignedCertificates) {
   }
 }
 
-TEST_F(AgentCertificateTest, OpensslAgrees) {
+TEST_F(AgentCertificateTest, AgreesWithOpenssl) {
   if (!has_openssl()) GTEST_SKIP() << "the openssl command is not installed";
-  const TestAuthority authority;  // Of today: the command looks at the clock.
+  const TestAuthority authority;  // Valid now, because the command uses the real clock.
   const KeyAndCertificate host = authority.host("node1", {"node1"}, {"::1"});
   const KeyAndCertificate user = authority.user("alice");
   const TestDirectory directory;
@@ -358,7 +359,7 @@ TEST_F(AgentCertificateTest, OpensslAgrees) {
   EXPECT_TRUE(run_openssl("crl -noout -verify -CAfile " + ca + " -in " + list));
 }
 
-TEST_F(AgentCertificateTest, AHostIsKnownByItsOwnNamesOnly) {
+TEST_F(AgentCertificateTest, MatchesAHostOnlyByItsOwnNames) {
   CertificateIdentity identity;
   identity.role = CertificateRole::kHost;
   identity.name = "node1";
@@ -403,7 +404,7 @@ TEST_F(AgentCertificateTest, AHostIsKnownByItsOwnNamesOnly) {
             "10.0.0.1, 2001:db8::1, fe80::1");
 }
 
-TEST_F(AgentCertificateTest, ANameWithAStarInACertificateMatchesNothingElse) {
+TEST_F(AgentCertificateTest, IgnoresWildcardNames) {
   const Result<CertificateIdentity> identity = read_certificate(pem(
       {.uris = {"ivy://host/node1"}, .dns_names = {"*.lan", "ok.lan"}, .usages = {"serverAuth"}}));
   ASSERT_TRUE(identity.ok()) << identity.error().message;

@@ -27,7 +27,7 @@ TEST(AgentConfigTest, ResolvesRelativePathsAgainstTheFile) {
   EXPECT_EQ(config->key, "/home/alice/.config/ivyrun/user.key");
 }
 
-TEST(AgentConfigTest, PortAndListMayBeLeftOut) {
+TEST(AgentConfigTest, AllowsOmittingPortAndList) {
   const Result<AgentConfig> config =
       parse_agent_config("ca = \"a\"\ncertificate = \"b\"\nkey = \"c\"", kPath);
   ASSERT_TRUE(config.ok()) << config.error().message;
@@ -115,14 +115,14 @@ class AgentConfigFileTest : public testing::Test {
   const TestDirectory directory_;
 };
 
-TEST_F(AgentConfigFileTest, IsLoadedWithWholePaths) {
+TEST_F(AgentConfigFileTest, LoadsAbsolutePaths) {
   const Result<std::optional<AgentConfig>> config = load_agent_config(at(write_all()));
   ASSERT_TRUE(config.ok()) << config.error().message;
   ASSERT_TRUE(config->has_value());
   EXPECT_EQ((*config)->key, directory_ / "user.key");
 }
 
-TEST_F(AgentConfigFileTest, NoFileMeansNoAgentsUnlessItWasNamed) {
+TEST_F(AgentConfigFileTest, ReturnsNoAgentsWithoutAFileUnlessItWasNamed) {
   const Result<std::optional<AgentConfig>> none = load_agent_config({{"HOME", directory_.path()}});
   ASSERT_TRUE(none.ok()) << none.error().message;
   EXPECT_FALSE(none->has_value());
@@ -133,7 +133,7 @@ TEST_F(AgentConfigFileTest, NoFileMeansNoAgentsUnlessItWasNamed) {
   EXPECT_NE(named.error().message.find(directory_ / "x.toml"), std::string::npos);
 }
 
-TEST_F(AgentConfigFileTest, AMissingFileIsNamed) {
+TEST_F(AgentConfigFileTest, NamesAMissingFile) {
   for (const char* file : {"ca.crt", "user.crt", "user.key"}) {
     const std::string path = write_all();
     ASSERT_EQ(unlink((directory_ / file).c_str()), 0);
@@ -145,7 +145,7 @@ TEST_F(AgentConfigFileTest, AMissingFileIsNamed) {
   }
 }
 
-TEST_F(AgentConfigFileTest, AKeyThatOthersCanReadIsRejected) {
+TEST_F(AgentConfigFileTest, RejectsAKeyThatOthersCanRead) {
   const std::string path = write_all();
   const struct {
     mode_t mode;
@@ -161,7 +161,7 @@ TEST_F(AgentConfigFileTest, AKeyThatOthersCanReadIsRejected) {
   }
 }
 
-TEST_F(AgentConfigFileTest, OnlyASmallFileIsRead) {
+TEST_F(AgentConfigFileTest, ReadsOnlySmallRegularFiles) {
   const std::string huge = directory_.write("huge.toml", std::string(64 * 1024 + 1, '#'));
   EXPECT_FALSE(load_agent_config(at(huge)).ok());
   EXPECT_FALSE(load_agent_config(at(directory_.path())).ok());

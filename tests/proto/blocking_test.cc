@@ -22,7 +22,7 @@ using std::chrono::seconds;
 
 constexpr seconds kTimeout(60);  // Nothing here takes that long.
 
-// The owner's loop: runs what was posted, on the test's thread.
+// The owner's loop: runs posted functions on the test's thread.
 class Loop {
  public:
   void post(std::function<void()> function) {
@@ -30,7 +30,7 @@ class Loop {
     posted_.push_back(std::move(function));
     changed_.notify_all();
   }
-  // Runs one posted function; false if none arrives in time.
+  // Runs one posted function. Returns false if none arrives in time.
   bool run_one(std::chrono::nanoseconds timeout = kTimeout) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!changed_.wait_for(lock, timeout, [this] { return !posted_.empty(); })) return false;
@@ -75,7 +75,7 @@ class Gate {
 
 class BlockingPoolTest : public testing::Test {
  protected:
-  // Threads may outlive a test's pool: they hold what they use.
+  // Threads may outlive a test's pool, so they own what they use.
   BlockingPool::Post post() {
     return [loop = loop_](std::function<void()> function) { loop->post(std::move(function)); };
   }
@@ -85,7 +85,7 @@ class BlockingPoolTest : public testing::Test {
       return 1;
     };
   }
-  // True if the pool reports an overdue task of this name in time.
+  // Returns true if the pool reports an overdue task of this name in time.
   static bool reports(const BlockingPool& pool, const std::string& name) {
     const auto end = std::chrono::steady_clock::now() + kTimeout;
     while (std::chrono::steady_clock::now() < end) {
@@ -101,7 +101,7 @@ class BlockingPoolTest : public testing::Test {
   void TearDown() override { gate_->open(); }
 };
 
-TEST_F(BlockingPoolTest, RunsTheCallOnAnotherThreadAndTheAnswerOnTheLoop) {
+TEST_F(BlockingPoolTest, RunsTheCallOnAThreadAndTheCallbackOnTheLoop) {
   BlockingPool pool(post());
   std::thread::id worker;
   std::optional<int> answer;
@@ -141,7 +141,7 @@ TEST_F(BlockingPoolTest, PassesErrorsAndMoveOnlyValues) {
   EXPECT_EQ(text, std::string(1, '=') + "6open x");
 }
 
-TEST_F(BlockingPoolTest, AnswersAtTheDeadlineThoughTheCallHangs) {
+TEST_F(BlockingPoolTest, AnswersAHangingCallAtItsDeadline) {
   BlockingPool pool(post(), {.overdue = milliseconds(5)});
   std::vector<Error> errors;
   pool.run("the file system of /home", milliseconds(20), behind(gate_),
@@ -150,7 +150,7 @@ TEST_F(BlockingPoolTest, AnswersAtTheDeadlineThoughTheCallHangs) {
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].code, Code::kDeadlineExceeded);
   EXPECT_EQ(errors[0].message, "the file system of /home did not answer for 20 ms");
-  EXPECT_FALSE(pool.overdue()) << "nobody waits for it any longer";
+  EXPECT_FALSE(pool.overdue()) << "no caller waits for it any longer";
   gate_->open();
   EXPECT_FALSE(loop_->run_one(milliseconds(50))) << "the late result must be dropped";
 }
@@ -171,7 +171,7 @@ TEST_F(BlockingPoolTest, NamesTheOldestOverdueTaskAndItsAge) {
   EXPECT_FALSE(pool.overdue());
 }
 
-// Threads of this process. Earlier tests' threads may still exit, which makes it smaller.
+// Returns the number of threads of this process. It may shrink while threads of earlier tests exit.
 std::ptrdiff_t count_threads() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
 }
@@ -183,7 +183,7 @@ TEST_F(BlockingPoolTest, StartsOneThreadForATaskWithoutDeadline) {
   pool.run("a file", BlockingPool::kNoDeadline, behind(gate_), ignore);
   ASSERT_TRUE(gate_->await(1));
   EXPECT_LE(count_threads(), before + 1);
-  // The second waits for a thread that hangs.
+  // The second task waits until the pool replaces the hanging thread.
   pool.run("another file", BlockingPool::kNoDeadline, behind(gate_), ignore);
   EXPECT_TRUE(gate_->await(2));
   gate_->open();
@@ -191,7 +191,7 @@ TEST_F(BlockingPoolTest, StartsOneThreadForATaskWithoutDeadline) {
   ASSERT_TRUE(loop_->run_one());
 }
 
-TEST_F(BlockingPoolTest, TasksRenameThemselvesFromStepToStep) {
+TEST_F(BlockingPoolTest, LetsATaskRenameItself) {
   BlockingPool pool(post(), {.overdue = milliseconds(5)});
   pool.run(
       "the start", kTimeout,
@@ -245,14 +245,14 @@ TEST_F(BlockingPoolTest, RejectsTasksBeyondTheQueueBound) {
   std::optional<Error> error;
   pool.run("third", kTimeout, behind(gate_),
            [&error](Result<int> result) { error = result.error(); });
-  EXPECT_FALSE(error) << "never inside run()";
+  EXPECT_FALSE(error) << "the callback must not run inside run()";
   ASSERT_TRUE(loop_->run_one());
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code, Code::kResourceExhausted);
   EXPECT_EQ(error->message, "third: 1 other calls wait for an answer");
 }
 
-TEST_F(BlockingPoolTest, ForgottenTasksAreNotAnswered) {
+TEST_F(BlockingPoolTest, DoesNotAnswerForgottenTasks) {
   BlockingPool pool(post(), {.overdue = milliseconds(5)});
   const auto held = std::make_shared<int>(0);
   const BlockingPool::TaskId id =
@@ -280,7 +280,7 @@ TEST_F(BlockingPoolTest, DestructionDoesNotWaitForAHangingCall) {
   gate_->open();
   while (loop_->run_one(milliseconds(20))) {
   }
-  EXPECT_EQ(*held, 0) << "an answer that was posted before the end is dropped";
+  EXPECT_EQ(*held, 0) << "an answer posted before destruction must be dropped";
 }
 
 TEST_F(BlockingPoolTest, AnswersEachOfManyTasksOnce) {

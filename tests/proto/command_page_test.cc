@@ -28,7 +28,7 @@ CommandPage page_with_verbs() {
   return page;
 }
 
-TEST(CommandPage, HelpIsDailyOrWhole) {
+TEST(CommandPage, DailyHelpOmitsRareFlags) {
   const std::string daily = help_text(page(), HelpLength::kDaily);
   EXPECT_NE(daily.find("  -n, --number N          how many"), std::string::npos) << daily;
   EXPECT_EQ(daily.find("--kind"), std::string::npos);
@@ -36,7 +36,7 @@ TEST(CommandPage, HelpIsDailyOrWhole) {
             std::string::npos);
 }
 
-TEST(CommandPage, HelpKnowsTopicsFlagsAndVerbs) {
+TEST(CommandPage, FindsHelpForTopicsFlagsAndVerbs) {
   EXPECT_TRUE(topic_help(page(), "where")->starts_with("Where:\n"));
   EXPECT_NE(topic_help(page(), "--np")->find("--number N"), std::string::npos);
   EXPECT_NE(topic_help(page(), "number")->find("also written --np"), std::string::npos);
@@ -44,7 +44,7 @@ TEST(CommandPage, HelpKnowsTopicsFlagsAndVerbs) {
   EXPECT_NE(topic_help(page_with_verbs(), "ps")->find("Examples:\n  ctl ps"), std::string::npos);
 }
 
-TEST(CommandPage, ValuesAreWordsFilesOrFolders) {
+TEST(CommandPage, SplitsAValueIntoWordsFilesAndDirectories) {
   const ValueChoices words = value_choices(page().sections[0].options[1]);
   EXPECT_EQ(words.words, (std::vector<std::string>{"auto", "none"}));
   EXPECT_TRUE(words.is_file);
@@ -69,7 +69,7 @@ TEST(CommandPage, DailyHelpShowsTheFirstClause) {
   EXPECT_EQ(help_text(page(), HelpLength::kDaily).find("it's `N`"), std::string::npos);
 }
 
-TEST(Completions, FlagsAndValuesOfALauncher) {
+TEST(Completions, CompletesFlagsAndValuesOfALauncher) {
   const CommandPage launcher = page();
   EXPECT_EQ(completions(launcher, {"--ki"}), "--kind\twhich\n");
   EXPECT_EQ(completions(launcher, {"--kind", "a"}), "auto\n");
@@ -81,7 +81,7 @@ TEST(Completions, FlagsAndValuesOfALauncher) {
   EXPECT_EQ(completions(launcher, {"-n", "2", "x.py", "--ki"}), "@program 3\n");
 }
 
-TEST(Completions, ASwitchWithAValueThatBashSplitsIsNotTheProgram) {
+TEST(Completions, HandlesASwitchWithAValueThatBashSplits) {
   CommandPage launcher = page();
   launcher.sections[0].options.push_back({{"--fast"}, "", "quickly"});
   EXPECT_EQ(completions(launcher, {"--fast", "=", "f"}), "");
@@ -89,14 +89,14 @@ TEST(Completions, ASwitchWithAValueThatBashSplitsIsNotTheProgram) {
   EXPECT_EQ(completions(launcher, {"--fast", "py"}), "@program 2\n");
 }
 
-TEST(Completions, ScriptsAcceptAnyNameOfAProgram) {
+TEST(Completions, ScriptsAcceptAnyProgramName) {
   CommandPage page = page_with_verbs();
   page.name = "PROGRAM-FUNCTION";
   EXPECT_NE(generated_page(page, "bash")->find("-F _PROGRAM_FUNCTION PROGRAM-FUNCTION\n"),
             std::string::npos);
 }
 
-TEST(Completions, VerbsJobsAndFlags) {
+TEST(Completions, CompletesVerbsJobsAndFlags) {
   CommandPage ctl = page_with_verbs();
   ctl.verbs.push_back({"logs", "logs [JOB]", "show output", {}, "", {}});
   const auto jobs = [](std::string_view value) {
@@ -109,7 +109,7 @@ TEST(Completions, VerbsJobsAndFlags) {
   EXPECT_EQ(completions(ctl, {"nothing", "b"}, jobs), "");
 }
 
-TEST(CommandPage, FormsOfAPage) {
+TEST(CommandPage, GeneratesMarkdownAndCompletionScripts) {
   for (const char* form : {"markdown", "bash", "zsh", "fish"})
     EXPECT_NE(generated_page(page(), form)->find(form[0] == 'm' ? "--kind" : "tool_x"),
               std::string::npos)

@@ -48,12 +48,12 @@ TEST(ControlWire, EveryReplySurvivesARoundTrip) {
   }
 }
 
-TEST(ControlWire, ThePacketIsLittleEndianAndHasNoHoles) {
+TEST(ControlWire, PacketsAreLittleEndianWithoutPadding) {
   EXPECT_EQ(encode(Request(Attach{1, 2, 3, 4})),
             std::string("\x01\x01\0\0\0\x02\0\0\0\x03\0\0\0\x04\0\0\0", 17));
 }
 
-TEST(ControlWire, APacketThatIsCutOrHasBytesLeftOverIsRejected) {
+TEST(ControlWire, RejectsTruncatedPacketsAndExtraBytes) {
   for (const Request& request : kRequests) {
     const std::string packet = encode(request);
     for (std::size_t length = 0; length < packet.size(); ++length)
@@ -68,7 +68,7 @@ TEST(ControlWire, APacketThatIsCutOrHasBytesLeftOverIsRejected) {
   }
 }
 
-TEST(ControlWire, ARequestIsNoReply) {
+TEST(ControlWire, DoesNotConfuseRequestsAndReplies) {
   for (const Request& request : kRequests) EXPECT_FALSE(decode_reply(encode(request)).ok());
   for (const Reply& reply : kReplies) EXPECT_FALSE(decode_request(encode(reply)).ok());
 }
@@ -85,14 +85,14 @@ TEST(ControlWire, RejectsFieldsBeyondTheirLimits) {
       decode_request(encode(Request(Report{static_cast<ReportKind>(6), 0, 0, "", ""}))).ok());
 }
 
-TEST(ControlWire, ATextIsCutAtItsLimit) {
+TEST(ControlWire, TruncatesTextsAtTheLimit) {
   const Result<Request> back = decode_request(
       encode(Request(Report{ReportKind::kAborted, 1, 1, "c", std::string(9999, 'x')})));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(std::get<Report>(*back).text.size(), kMaxTextBytes);
 }
 
-TEST(ControlWire, AnotherVersionIsReadAsSuchWhateverFollows) {
+TEST(ControlWire, ReadsAnotherVersionDespiteUnknownFields) {
   std::string packet = encode(Request(Attach{}));
   packet[1] = 9;
   const Result<Request> back = decode_request(packet + "fields that we do not know");
@@ -100,8 +100,8 @@ TEST(ControlWire, AnotherVersionIsReadAsSuchWhateverFollows) {
   EXPECT_EQ(std::get<Attach>(*back).version, 9u);
 }
 
-// Any bytes: no crash, and what is accepted is what would be written.
-TEST(ControlWire, GarbageIsNeverMoreThanRejected) {
+// Any bytes must not crash the decoder, and an accepted request encodes to the same bytes.
+TEST(ControlWire, RejectsGarbageWithoutCrashing) {
   std::uint64_t state = 88172645463325252u;
   const auto next = [&state] {
     state ^= state << 13;
@@ -115,7 +115,7 @@ TEST(ControlWire, GarbageIsNeverMoreThanRejected) {
     for (std::uint64_t i = next() % 4; i-- > 0 && !packet.empty();)
       packet[next() % packet.size()] = static_cast<char>(next());
     const Result<Request> request = decode_request(packet);
-    // Those of another version are only known to be that.
+    // Only the version of a request with another version is decoded.
     const Observe* const observe = request.ok() ? std::get_if<Observe>(&*request) : nullptr;
     const bool is_foreign = observe != nullptr && observe->version != kWireVersion;
     if (request.ok() && std::get_if<Attach>(&*request) == nullptr && !is_foreign) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a crash of the launcher may leave behind, and what its children may.
+// Core dump limits: the launcher writes no core file, and its children keep the user's limit.
 #include "proto/contract/core_limit.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ rlimit core_limit() {
   return limit;
 }
 
-TEST(CoreLimitTest, TheLauncherLeavesNoCoreAndItsChildrenHaveTheUsersLimit) {
+TEST(CoreLimitTest, DisablesCoresForTheLauncherButNotForItsChildren) {
   rlimit limit = core_limit();
   if (limit.rlim_max < 4096) GTEST_SKIP() << "the hard limit is too small to tell";
   limit.rlim_cur = 4096;

@@ -27,7 +27,7 @@ TEST(DialWire, AnOrderSurvivesARoundTrip) {
   EXPECT_EQ(read->hosts, order.hosts);
 }
 
-TEST(DialWire, AnOrderMayNameItsHost) {
+TEST(DialWire, AnOrderCanNameItsHost) {
   DialOrder order = an_order();
   order.self = 2;
   const Result<DialOrder> read = parse_dial_order(encode_dial_order(order));
@@ -49,7 +49,7 @@ TEST(DialWire, AnotherIvyrunGreetsWithItsRank) {
   EXPECT_FALSE(parse_dial_greeting("IVYJOIN 1 41 x").ok());
 }
 
-TEST(DialWire, AnOrderHasNoMoreAddressesThanAReaderTakes) {
+TEST(DialWire, LimitsTheAddressesOfAnOrder) {
   DialOrder order = an_order();
   order.addresses.assign(kDialAddressesMax + 5, {"10.0.0.1", 1});
   const Result<DialOrder> read = parse_dial_order(encode_dial_order(order));
@@ -89,7 +89,7 @@ TEST(DialWire, RejectsUnknownLineWithoutPrintingTheKey) {
   }
 }
 
-TEST(DialWire, GreetingsComeBackAsTheyWere) {
+TEST(DialWire, GreetingsSurviveARoundTrip) {
   DialGreeting transport;
   transport.host = 4095;
   EXPECT_EQ(encode_dial_greeting(transport), "IVYDIAL 1 4095\n");

@@ -11,7 +11,7 @@
 namespace ivy {
 namespace {
 
-TEST(EnvTest, EveryRuleOfTheTable) {
+TEST(EnvTest, AppliesEveryRuleOfTheTable) {
   const struct {
     const char* name;
     EnvRule rule;
@@ -90,7 +90,7 @@ TEST(EnvTest, MatchesALinearSearchOfTheTable) {
   }
 }
 
-TEST(EnvTest, NoEntryIsHiddenByOneBeforeIt) {
+TEST(EnvTest, NoEntryHidesALaterOne) {
   const std::span<const EnvEntry> table = env_table();
   std::set<std::string_view> seen;
   for (std::size_t i = 0; i < table.size(); ++i) {
@@ -105,7 +105,7 @@ TEST(EnvTest, NoEntryIsHiddenByOneBeforeIt) {
   }
 }
 
-TEST(EnvTest, APatternIsANameOrABeginning) {
+TEST(EnvTest, MatchesANameOrAPrefix) {
   for (const auto& [pattern, name] : {std::pair{"RANK", "RANK"},
                                       {"IVY_*", "IVY_"},
                                       {"IVY_*", "IVY_X"},
@@ -122,7 +122,7 @@ TEST(EnvTest, APatternIsANameOrABeginning) {
     EXPECT_FALSE(env_pattern_matches(pattern, name)) << pattern << " " << name;
 }
 
-TEST(EnvTest, NamesAreThoseThatAShellCanExport) {
+TEST(EnvTest, AcceptsOnlyNamesThatAShellCanExport) {
   for (const char* good : {"A", "_", "a1", "PATH", "_9"}) EXPECT_TRUE(is_env_name(good)) << good;
   for (const char* bad : {"", "1A", "A-B", "A B", "BASH_FUNC_x%%", "A=", "\xc3\xa9"})
     EXPECT_FALSE(is_env_name(bad)) << bad;

@@ -8,7 +8,7 @@
 namespace ivy {
 namespace {
 
-TEST(ExitCodeTest, EveryCodeOfAnExitIsKept) {
+TEST(ExitCodeTest, KeepsEveryExitCode) {
   for (int code = 0; code < 256; ++code) {
     const ExitStatus status = exit_status_from_wait(CLD_EXITED, code);
     EXPECT_EQ(status.code, code);
@@ -19,7 +19,7 @@ TEST(ExitCodeTest, EveryCodeOfAnExitIsKept) {
   }
 }
 
-TEST(ExitCodeTest, ASignalIs128MoreInAShell) {
+TEST(ExitCodeTest, Adds128ToSignals) {
   for (const int how : {CLD_KILLED, CLD_DUMPED}) {
     for (int signal = 1; signal <= 64; ++signal) {
       const ExitStatus status = exit_status_from_wait(how, signal);

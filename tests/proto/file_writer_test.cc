@@ -26,7 +26,7 @@ class FileWriterTest : public testing::Test {
     char name[] = "/tmp/ivy-file-writer-XXXXXX";
     ASSERT_NE(mkdtemp(name), nullptr);
     root_ = name;
-    // As in all our programs.
+    // As in all ivyrun programs.
     ASSERT_NE(signal(SIGPIPE, SIG_IGN), SIG_ERR);
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
@@ -74,8 +74,8 @@ TEST_F(FileWriterTest, WritesEachFileInOrderAndReportsCompletion) {
   EXPECT_TRUE(writer.take_done().empty());
 }
 
-// A pipe that nobody reads stands for a file system that does not answer.
-TEST_F(FileWriterTest, AFileThatBlocksHoldsOnlyTheWriter) {
+// A pipe without a reader stands for a file system that does not respond.
+TEST_F(FileWriterTest, ABlockingFileBlocksOnlyTheWriter) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   FileWriter writer(100'000, nullptr);
@@ -86,7 +86,7 @@ TEST_F(FileWriterTest, AFileThatBlocksHoldsOnlyTheWriter) {
     writer.write(file, chunk);
     sent += chunk.size();
   }
-  ASSERT_LT(sent, 64u << 20) << "there was always room";
+  ASSERT_LT(sent, 64u << 20) << "the queue never filled up";
   EXPECT_FALSE(writer.is_idle());
   EXPECT_FALSE(writer.wait_idle(std::chrono::milliseconds(1)));
 
@@ -102,7 +102,7 @@ TEST_F(FileWriterTest, AFileThatBlocksHoldsOnlyTheWriter) {
   ::close(ends[0]);
 }
 
-TEST_F(FileWriterTest, WaitsForADescriptorThatDoesNotBlock) {
+TEST_F(FileWriterTest, WaitsForANonBlockingDescriptor) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
   FileWriter writer(1, nullptr);
@@ -146,7 +146,7 @@ TEST_F(FileWriterTest, RenamesACompleteFileAndRemovesAFailedOne) {
   const FileWriter::File whole = writer.open([this] { return create("whole"); });
   writer.write(whole, "a");
   writer.close_and_rename(whole, root_ + "/whole", target);
-  // Its descriptor cannot be written.
+  // This descriptor is not writable.
   const FileWriter::File failed = writer.open([this] {
     ::close(create("failed"));
     return ::open((root_ + "/failed").c_str(), O_RDONLY | O_CLOEXEC);
@@ -167,7 +167,7 @@ TEST_F(FileWriterTest, RenamesACompleteFileAndRemovesAFailedOne) {
   }
 }
 
-TEST_F(FileWriterTest, ItsEndDoesNotWaitForAFileThatBlocks) {
+TEST_F(FileWriterTest, DestructionDoesNotWaitForABlockingFile) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   {
@@ -176,7 +176,7 @@ TEST_F(FileWriterTest, ItsEndDoesNotWaitForAFileThatBlocks) {
     writer.write(file, std::string(1 << 20, 'x'));
   }
   const int calls = calls_;
-  ::close(ends[0]);  // Lets the thread go.
+  ::close(ends[0]);  // Unblocks the thread.
   EXPECT_EQ(calls, calls_);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder: any cut of the bytes gives the same frames; other bytes are rejected, never
-// waited for.
+// The decoder gives the same frames however the bytes are split. It rejects invalid bytes
+// immediately, without waiting for more.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -36,7 +36,7 @@ struct Taken {
   bool failed = false;
 };
 
-// Feeds the pieces and takes every frame after each, as a reader of a socket does.
+// Feeds the pieces and takes all frames after each, as a reader of a socket does.
 Taken decode(const std::vector<std::string>& pieces, std::size_t limit = kMaxPayloadBytes) {
   Taken taken;
   FrameDecoder decoder;
@@ -82,13 +82,13 @@ TEST(FrameDecoderTest, KeepsEveryField) {
   EXPECT_EQ(encode_header(header).size(), kHeaderBytes);
 }
 
-TEST(FrameDecoderTest, ByteByByteEqualsWhole) {
+TEST(FrameDecoderTest, DecodesByteByByteLikeTheWhole) {
   const Taken whole = decode({sample_stream()});
   for (const std::size_t size : {1, 2, 3, 7, 47, 48, 49, 100})
     expect_same(decode(cut(sample_stream(), size)), whole);
 }
 
-TEST(FrameDecoderTest, EveryCutInTwoEqualsWhole) {
+TEST(FrameDecoderTest, DecodesTwoPiecesLikeTheWhole) {
   const std::string bytes = sample_stream();
   const Taken whole = decode({bytes});
   for (std::size_t at = 0; at <= bytes.size(); ++at)
@@ -96,7 +96,7 @@ TEST(FrameDecoderTest, EveryCutInTwoEqualsWhole) {
 }
 
 TEST(FrameDecoderTest, KeepsTheNoiseBeforeAPreamble) {
-  // A far shell that fails says its last words and goes: all of them must reach the message.
+  // If a remote shell fails, its last output must reach the error message completely.
   FrameDecoder decoder;
   ASSERT_TRUE(decoder.feed("bash: no").ok());
   EXPECT_EQ(decoder.noise(), "bash: no");
@@ -106,7 +106,7 @@ TEST(FrameDecoderTest, KeepsTheNoiseBeforeAPreamble) {
   EXPECT_EQ(decoder.noise(), "bash: no" + std::string(kPreamble.substr(0, 5)) + "!");
 }
 
-TEST(FrameDecoderTest, ABrokenOffPreambleIsNoise) {
+TEST(FrameDecoderTest, TreatsAPartialPreambleAsNoise) {
   for (std::size_t length = 0; length < kPreamble.size(); ++length) {
     const std::string noise = "a" + std::string(kPreamble.substr(0, length));
     for (const std::size_t size : {1, 5, 100}) {
@@ -118,7 +118,7 @@ TEST(FrameDecoderTest, ABrokenOffPreambleIsNoise) {
   }
 }
 
-TEST(FrameDecoderTest, NoiseIsBoundedWhateverTheCut) {
+TEST(FrameDecoderTest, BoundsNoiseForEverySplit) {
   const std::string allowed(kNoiseMaxBytes, 'n');
   const std::string frame = std::string(kPreamble) + frame_bytes(FrameType::kCommand, "c", 1);
   for (const std::size_t size : {std::size_t{4096}, allowed.size() * 2}) {
@@ -130,7 +130,7 @@ TEST(FrameDecoderTest, NoiseIsBoundedWhateverTheCut) {
   }
 }
 
-TEST(FrameDecoderTest, AnOversizedFrameIsRejectedByItsHeader) {
+TEST(FrameDecoderTest, RejectsAnOversizedFrameByItsHeader) {
   FrameHeader header;
   header.type = FrameType::kCommand;
   header.sequence = 1;
@@ -143,7 +143,7 @@ TEST(FrameDecoderTest, AnOversizedFrameIsRejectedByItsHeader) {
   EXPECT_FALSE(decoder.next().has_value());
 }
 
-TEST(FrameDecoderTest, TheLimitIsExact) {
+TEST(FrameDecoderTest, AppliesTheLimitExactly) {
   const std::string preamble(kPreamble);
   EXPECT_EQ(
       decode({preamble + frame_bytes(FrameType::kAttach, std::string(512, 'a'))}, kMaxAttachBytes)
@@ -158,7 +158,7 @@ TEST(FrameDecoderTest, TheLimitIsExact) {
       1u);
 }
 
-TEST(FrameDecoderTest, MutatedHeadersAreRejectedOrStayWithinTheirBounds) {
+TEST(FrameDecoderTest, RejectsOrBoundsMutatedHeaders) {
   std::mt19937_64 random(20240711);
   const std::string good = frame_bytes(FrameType::kCommand, std::string(100, 'p'), 1);
   int rejected = 0;
@@ -179,7 +179,7 @@ TEST(FrameDecoderTest, MutatedHeadersAreRejectedOrStayWithinTheirBounds) {
   EXPECT_GT(rejected, 500);
 }
 
-TEST(FrameDecoderTest, ASlippedStreamIsNoticedAtTheNextFrame) {
+TEST(FrameDecoderTest, DetectsAShiftedStreamAtTheNextFrame) {
   const std::string frame = frame_bytes(FrameType::kEvent, std::string(64, 'e'), 1);
   for (const int slip : {-1, 1}) {
     std::string bytes = frame;
@@ -189,7 +189,7 @@ TEST(FrameDecoderTest, ASlippedStreamIsNoticedAtTheNextFrame) {
   }
 }
 
-TEST(FrameDecoderTest, ResetForgetsHalfAFrame) {
+TEST(FrameDecoderTest, ResetDropsAPartialFrame) {
   FrameDecoder decoder;
   const std::string frame = frame_bytes(FrameType::kEvent, "event", 1);
   ASSERT_TRUE(decoder.feed("noise" + std::string(kPreamble) + frame.substr(0, 50)).ok());
@@ -238,7 +238,7 @@ TEST(OutputChunkTest, SurvivesARoundTrip) {
   EXPECT_FALSE(decode_output(strange).ok());
 }
 
-TEST(OutputChunkTest, TheEndOfAStreamHasNoBytes) {
+TEST(OutputChunkTest, EncodesTheEndOfAStreamWithoutBytes) {
   OutputChunk chunk;
   chunk.end = true;
   const std::string bytes = encode_output(chunk);

@@ -12,7 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// True if the condition holds in time.
+// Returns true if the condition holds in time.
 template <class Condition>
 bool await(Condition condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -39,7 +39,7 @@ TEST(HeartbeatTest, BeatsDuringAHangingLoopAndReportsItsAge) {
   }));
 }
 
-TEST(HeartbeatTest, EndsAtOnceWithItsOwner) {
+TEST(HeartbeatTest, StopsImmediatelyWithItsOwner) {
   const auto begin = std::chrono::steady_clock::now();
   {
     Heartbeat heartbeat(std::chrono::hours(1), [](nanoseconds) {});

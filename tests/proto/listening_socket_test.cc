@@ -49,7 +49,7 @@ TEST(ListeningSocket, DoesNotBlockAndIsNotInherited) {
   close(*fd);
 }
 
-TEST(ListeningSocket, OnlyTheUnspecifiedIpv6AddressTakesIpv4) {
+TEST(ListeningSocket, AcceptsIpv4OnlyOnTheUnspecifiedIpv6Address) {
   if (!has_ipv6()) GTEST_SKIP() << "no IPv6 here";
   const Result<int> every = listen_tcp("::", 0);
   const Result<int> loopback = listen_tcp("::1", 0);
@@ -57,13 +57,13 @@ TEST(ListeningSocket, OnlyTheUnspecifiedIpv6AddressTakesIpv4) {
   ASSERT_TRUE(loopback.ok()) << loopback.error().message;
   EXPECT_TRUE(answers_on_ipv4(port_of(*every)));
   EXPECT_FALSE(answers_on_ipv4(port_of(*loopback)));
-  // So the same port is free for IPv4.
+  // The same port is therefore free for IPv4.
   const Result<int> beside = listen_tcp("127.0.0.1", port_of(*loopback));
   EXPECT_TRUE(beside.ok());
   for (const int fd : {*every, *loopback, beside.ok() ? *beside : -1}) close(fd);
 }
 
-TEST(ListeningSocket, AnAddressInUseIsNamed) {
+TEST(ListeningSocket, NamesAnAddressInUse) {
   const Result<int> first = listen_tcp("127.0.0.1", 0);
   ASSERT_TRUE(first.ok());
   const std::uint16_t port = port_of(*first);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The size of an agent's messages over a link that is slow, quick, or becomes slow. Method: a link
-// that carries so many bytes a second out of a buffer, and times.
+// Message sizes of an agent over a slow link, a fast link, and a link that becomes slow. The test
+// simulates a link that drains a buffer at a fixed rate.
 #include "proto/wire/message_size.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ class SlowLink {
  public:
   SlowLink(double bytes_per_second, double buffer) : rate_(bytes_per_second), buffer_(buffer) {}
 
-  // Writes messages, each as soon as the buffer has room for it. The longest time that the reader
-  // waits for one, in seconds.
+  // Writes messages, each as soon as the buffer has room for it. Returns the longest time in
+  // seconds that the reader waits for one.
   double longest_gap(MessageSize& size, int messages) {
     double longest = 0;
     for (int i = 0; i < messages; ++i) {
@@ -58,7 +58,7 @@ TEST(MessageSize, DoesNotMistakeABurstForAFastLink) {
   }
 }
 
-TEST(MessageSize, AQuickLinkHasLargeMessages) {
+TEST(MessageSize, UsesLargeMessagesOnAFastLink) {
   MessageSize size;
   SlowLink quick(100e6, kBuffer);
   quick.longest_gap(size, 400);

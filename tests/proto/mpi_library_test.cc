@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries as real programs name them.
+// Recognizes MPI libraries by the names that real programs use.
 #include "proto/contract/mpi_library.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 namespace ivy {
 namespace {
 
-TEST(MpiLibraryTest, IsKnownByItsName) {
+TEST(MpiLibraryTest, RecognizesALibraryByItsName) {
   const std::pair<const char*, MpiFamily> kTable[] = {
       {"libmpi.so.12", MpiFamily::kMpich},       {"libmpich.so.12", MpiFamily::kMpich},
       {"libmpi.so.0", MpiFamily::kMpich},        {"libmpi.so.0.0.0", MpiFamily::kMpich},

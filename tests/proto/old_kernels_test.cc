@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls under a seccomp profile that answers EPERM for what it does not know.
+// System calls under a seccomp profile that returns EPERM for calls that it does not know.
 #include "proto/os/old_kernels.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ bool forbid_newer_calls() {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-// Runs a check in a child under the filter: 0 if it holds, 77 if there is no seccomp.
+// Runs a check in a child under the filter. Returns 0 if it holds, or 77 without seccomp.
 int in_old_sandbox(const std::function<bool()>& check) {
   const pid_t child = fork();
   if (child == 0) {
@@ -63,7 +63,7 @@ TEST(OldKernels, AccessFallsBackIfTheNewerCallIsForbidden) {
   EXPECT_EQ(result, 0);
 }
 
-TEST(OldKernels, AForbiddenPidfdIsExplained) {
+TEST(OldKernels, ExplainsAForbiddenPidfd) {
   const int result = in_old_sandbox([] {
     if (open_pidfd(getpid()) >= 0 || errno != EPERM) return false;
     const Error error = pidfd_error("watch ivy-node", errno);

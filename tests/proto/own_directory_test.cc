@@ -54,7 +54,7 @@ TEST_F(OwnDirectoryTest, LocksAnExistingDirectoryOnce) {
   EXPECT_TRUE(first);
   EXPECT_FALSE(lock_directory(path_));
   EXPECT_TRUE(still_exists(first.get(), path_));
-  // A sweep has removed it, and another process has made it again.
+  // Another process removed the directory and created it again.
   fs::rename(path_, root_ + "/removed");
   ASSERT_TRUE(make_own_directory(path_).ok());
   EXPECT_FALSE(still_exists(first.get(), path_));

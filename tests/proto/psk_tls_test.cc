@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both ends of the step's TLS against each other, and against peers that only pretend.
+// Both ends of the TLS of a Slurm step, against each other and against peers without the key.
 #include "proto/trust/psk_tls.h"
 
 #include <fcntl.h>
@@ -42,7 +42,7 @@ class PskTlsTest : public testing::Test {
     ends_[which] = -1;
   }
 
-  // Until both have come to an end, or neither moves any more.
+  // Runs both handshakes until they finish or make no progress.
   static void shake(PskStream& client, PskStream& server, Step& client_end, Step& server_end) {
     client_end = server_end = Step::kWantRead;
     for (int turn = 0; turn < 10; ++turn) {
@@ -54,7 +54,7 @@ class PskTlsTest : public testing::Test {
   int ends_[2] = {-1, -1};
 };
 
-TEST_F(PskTlsTest, AServerKnowsWhichOfItsKeysAPeerHas) {
+TEST_F(PskTlsTest, IdentifiesThePeersKeyAmongSeveral) {
   const auto server_tls = make(Side::kServer, "hosts", kKey);
   server_tls->add_key("nodes", std::string(32, 'n'));
   const auto client_tls = make(Side::kClient, "nodes", std::string(32, 'n'));
@@ -91,7 +91,7 @@ TEST_F(PskTlsTest, ExchangesDataBetweenHoldersOfTheKey) {
   shake(client, server, client_end, server_end);
   ASSERT_EQ(client_end, Step::kDone) << client.failure();
   ASSERT_EQ(server_end, Step::kDone) << server.failure();
-  // Fits into what a stranger may say (launcher/links/srun/dial_back_stream.h).
+  // Fits into the bytes allowed before authentication (launcher/links/srun/dial_back_stream.h).
   EXPECT_LT(server.received_bytes(), 450u);
 
   std::size_t count = 0;
@@ -122,7 +122,7 @@ TEST_F(PskTlsTest, TreatsAMissingCloseNotifyAsTheEnd) {
   EXPECT_EQ(server.read(buffer, sizeof buffer, count), Step::kEnded);
 }
 
-TEST_F(PskTlsTest, AnotherKeyIsRejectedByBoth) {
+TEST_F(PskTlsTest, BothEndsRejectAnotherKey) {
   const auto client_tls = make(Side::kClient, "job", std::string(32, 'x'));
   const auto server_tls = make(Side::kServer, "job", kKey);
   PskStream client = client_tls->stream(ends_[0]);
@@ -135,7 +135,7 @@ TEST_F(PskTlsTest, AnotherKeyIsRejectedByBoth) {
   EXPECT_FALSE(server.failure().empty());
 }
 
-TEST_F(PskTlsTest, AnotherJobIsRejectedByBoth) {
+TEST_F(PskTlsTest, BothEndsRejectAnotherJob) {
   const auto client_tls = make(Side::kClient, "another job", kKey);
   const auto server_tls = make(Side::kServer, "job", kKey);
   PskStream client = client_tls->stream(ends_[0]);
@@ -147,8 +147,8 @@ TEST_F(PskTlsTest, AnotherJobIsRejectedByBoth) {
   EXPECT_EQ(server_end, Step::kBroken);
 }
 
-// A server with any certificate, which ignores the key that it is offered: OpenSSL alone is content
-// with that when nothing is verified.
+// The server has some certificate and ignores the offered key. OpenSSL accepts that unless
+// verification is on.
 TEST_F(PskTlsTest, RejectsACertificateInsteadOfTheKey) {
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"),
                                                                 &EVP_PKEY_free);
@@ -177,8 +177,8 @@ TEST_F(PskTlsTest, RejectsACertificateInsteadOfTheKey) {
   EXPECT_FALSE(client.failure().empty());
 }
 
-// A client that asks for no key gets no further than its first word.
-TEST_F(PskTlsTest, AClientWithoutAKeyIsRejected) {
+// A client without a pre-shared key is rejected at its first message.
+TEST_F(PskTlsTest, RejectsAClientWithoutAKey) {
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
                                                                   &SSL_CTX_free);
   const std::unique_ptr<SSL, decltype(&SSL_free)> stranger(SSL_new(context.get()), &SSL_free);
@@ -194,7 +194,7 @@ TEST_F(PskTlsTest, AClientWithoutAKeyIsRejected) {
   EXPECT_EQ(end, Step::kBroken);
 }
 
-TEST_F(PskTlsTest, GarbageIsRejected) {
+TEST_F(PskTlsTest, RejectsGarbage) {
   const auto server_tls = make(Side::kServer, "job", kKey);
   PskStream server = server_tls->stream(ends_[1]);
   EXPECT_EQ(server.do_handshake(), Step::kWantRead);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two Sessions and a transport between them that may break at any byte.
+// Two Sessions and a transport between them that may break after any byte.
 #include "proto/wire/session.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kWindow = 4096;
 
-// One side: its session, what it has received, and its half of the handshake.
+// One side: its session, the frames that it received, and its part of the handshake.
 struct End {
   enum class Role { kLauncher, kSupervisor };
   End(Role which, std::uint64_t window) : role(which), session(window) {}
@@ -25,7 +25,7 @@ struct End {
     ASSERT_TRUE(session.attached(0).ok());
   }
 
-  // Takes bytes from the transport; false when the session wants the transport dropped.
+  // Takes bytes from the transport. Returns false if the session wants the transport dropped.
   bool receive(std::string_view bytes) {
     while (true) {
       Result<std::vector<Frame>> frames = session.receive(bytes);
@@ -37,7 +37,7 @@ struct End {
     }
   }
 
-  // True when it was a handshake: frames may wait behind it.
+  // Returns true if the frame was a handshake: more frames may wait after it.
   bool accept(Frame frame) {
     const FrameHeader& header = frame.header;
     if (header.type == FrameType::kAttach || header.type == FrameType::kAttached) {
@@ -77,7 +77,7 @@ struct Pair {
     launcher.session.transport_down();
     supervisor.session.transport_down();
   }
-  // Moves bytes both ways until nothing is due.
+  // Moves bytes in both directions until neither side has any to send.
   void settle() {
     for (int round = 0; round < 1000; ++round) {
       const std::string down = launcher.session.take_bytes(1, 1u << 20);
@@ -86,7 +86,7 @@ struct Pair {
       ASSERT_TRUE(launcher.receive(up));
       if (down.empty() && up.empty()) return;
     }
-    FAIL() << "the two never fell silent";
+    FAIL() << "the sessions never stopped sending";
   }
   void heartbeat() {
     launcher.session.send_heartbeat();
@@ -115,7 +115,7 @@ TEST(LinkTest, FirstBytesAreThePreambleAndAttach) {
   const std::vector<Frame> frames = frames_in(bytes.substr(kPreamble.size()));
   ASSERT_GE(frames.size(), 2u);
   EXPECT_EQ(frames[0].header.type, FrameType::kAttach);
-  // The first command does not wait for the answer: one round trip less.
+  // The first command does not wait for the answer, which saves a round trip.
   EXPECT_EQ(frames[1].payload, "hello");
 }
 
@@ -131,7 +131,7 @@ TEST(LinkTest, ASupervisorSendsNothingBeforeAttach) {
   EXPECT_EQ(pair.launcher.control, std::vector<std::string>{"secret"});
 }
 
-TEST(LinkTest, AFrameBeforeAttachDropsTheTransport) {
+TEST(LinkTest, DropsTheTransportOnAFrameBeforeAttach) {
   for (const FrameType type : {FrameType::kCommand, FrameType::kHeartbeat, FrameType::kAck}) {
     Session supervisor(kWindow);
     supervisor.transport_up();
@@ -153,7 +153,7 @@ TEST(LinkTest, IgnoresCreditFromAnUnattachedTransport) {
   header.credit = 1u << 30;
   ASSERT_TRUE(supervisor.receive(std::string(kPreamble) + encode_header(header)).ok());
   EXPECT_EQ(supervisor.flow_room(), 0u);
-  // Rejected: the next transport is the launcher's, with its own credit.
+  // The transport was rejected. The next one belongs to the launcher and has its own credit.
   supervisor.transport_down();
   supervisor.transport_up();
   header.credit = 100;
@@ -162,7 +162,7 @@ TEST(LinkTest, IgnoresCreditFromAnUnattachedTransport) {
   EXPECT_EQ(supervisor.flow_room(), 100u);
 }
 
-TEST(LinkTest, SequencesMustFitTheirTypes) {
+TEST(LinkTest, RejectsSequencesThatDoNotFitTheType) {
   const struct {
     FrameType type;
     std::uint64_t sequence;
@@ -180,7 +180,7 @@ TEST(LinkTest, SequencesMustFitTheirTypes) {
   }
 }
 
-TEST(LinkTest, AcknowledgingWhatWasNeverSentDropsTheTransport) {
+TEST(LinkTest, DropsTheTransportOnAcknowledgementsOfUnsentFrames) {
   Session session(kWindow);
   session.transport_up();
   EXPECT_FALSE(session.attached(1).ok());
@@ -191,7 +191,7 @@ TEST(LinkTest, AcknowledgingWhatWasNeverSentDropsTheTransport) {
   EXPECT_FALSE(session.receive(std::string(kPreamble) + encode_header(header)).ok());
 }
 
-TEST(LinkTest, APeerThatForgotIsNotAttached) {
+TEST(LinkTest, RejectsAPeerThatLostItsState) {
   Pair pair;
   pair.connect();
   ASSERT_TRUE(pair.launcher.session.send(FrameType::kCommand, "one").ok());
@@ -205,8 +205,8 @@ TEST(LinkTest, APeerThatForgotIsNotAttached) {
   EXPECT_EQ(attached.error().code, Code::kDataLoss);
 }
 
-TEST(LinkTest, AFailedBatchIsSentAgain) {
-  // Good frames and then junk in one read: the owner sees none of them, so none may be
+TEST(LinkTest, ResendsAFailedBatch) {
+  // One read has valid frames and then garbage. The owner sees none of the frames, so none may be
   // acknowledged.
   Pair pair;
   pair.connect();
@@ -240,7 +240,7 @@ TEST(LinkTest, FlowWaitsForCreditAndControlOvertakesIt) {
   pair.launcher.session.grant(1024);
   pair.settle();
   EXPECT_EQ(pair.launcher.flow.size(), 5u);
-  // One byte less than a block is not enough for the last.
+  // One byte less than a block is not enough for the last block.
   pair.launcher.session.grant(1023);
   pair.heartbeat();
   EXPECT_EQ(pair.launcher.flow.size(), 5u);
@@ -302,7 +302,7 @@ TEST(LinkTest, SendsHeartbeatsToASilentReceiver) {
   EXPECT_EQ(frames[0].header.sent_at_ns, 9u);
 }
 
-TEST(LinkTest, AHeartbeatCarriesTheSendersDelayAndNoOtherFrameReplacesIt) {
+TEST(LinkTest, SendsHeartbeatsWithTheSendersDelayDespiteOtherFrames) {
   Pair pair;
   pair.connect();
   pair.settle();
@@ -338,7 +338,7 @@ TEST(LinkTest, DeliversAliveAndIgnoresItsAcknowledgement) {
   EXPECT_FALSE(decode_alive("short").ok());
 }
 
-TEST(LinkTest, TakeGivesAtLeastOneFrameAndStopsPastTheLimit) {
+TEST(LinkTest, TakesAtLeastOneFrameAndStopsAfterTheLimit) {
   Pair pair;
   pair.connect();
   pair.settle();
@@ -351,7 +351,7 @@ TEST(LinkTest, TakeGivesAtLeastOneFrameAndStopsPastTheLimit) {
   EXPECT_FALSE(sender.has_bytes());
 }
 
-TEST(LinkTest, UnacknowledgedControlIsBounded) {
+TEST(LinkTest, BoundsUnacknowledgedControlFrames) {
   Session session(kWindow);
   const std::string large(kMaxPayloadBytes, 'c');
   std::size_t sent = 0;
@@ -360,7 +360,7 @@ TEST(LinkTest, UnacknowledgedControlIsBounded) {
   EXPECT_EQ(session.send(FrameType::kCommand, "c").error().code, Code::kResourceExhausted);
 }
 
-TEST(LinkTest, AcknowledgementsMakeRoomAgain) {
+TEST(LinkTest, AcknowledgementsFreeRoom) {
   Pair pair;
   pair.connect();
   const std::string large(kMaxPayloadBytes, 'c');
@@ -371,7 +371,7 @@ TEST(LinkTest, AcknowledgementsMakeRoomAgain) {
   EXPECT_TRUE(pair.launcher.session.all_acknowledged());
 }
 
-TEST(LinkTest, LongOutputIsAcknowledgedWithoutHeartbeats) {
+TEST(LinkTest, AcknowledgesLongOutputWithoutHeartbeats) {
   Pair pair(1u << 20);
   pair.connect();
   pair.settle();
@@ -405,14 +405,15 @@ TEST(LinkTakeoverTest, AttachCarriesItsNumber) {
   EXPECT_FALSE(decode_attach(bytes + "x").ok());
 }
 
-TEST(LinkTakeoverTest, ANewLauncherGetsEveryUnacknowledgedByteOnceAndNoOldControl) {
+TEST(LinkTakeoverTest, ANewLauncherGetsUnacknowledgedBytesOnceButNoOldControl) {
   Pair pair;
   pair.connect();
   pair.settle();
   const auto send_output = [&](const std::string& payload) {
     pair.supervisor.session.send_flow(FrameType::kOutput, payload);
   };
-  // Received and acknowledged; sent, its acknowledgement lost; never sent.
+  // The three states: received and acknowledged; sent, but the acknowledgement was lost; never
+  // sent.
   send_output(output_of(0, "acknowledged"));
   pair.settle();
   ASSERT_TRUE(pair.launcher.session.send(FrameType::kCommand, "acknowledges").ok());
@@ -429,7 +430,7 @@ TEST(LinkTakeoverTest, ANewLauncherGetsEveryUnacknowledgedByteOnceAndNoOldContro
   EXPECT_TRUE(waiting[1].end);
   EXPECT_FALSE(pair.supervisor.session.is_attached());
 
-  // The same supervisor, a launcher that knows nothing.
+  // The same supervisor, and a launcher without any state.
   End next(End::Role::kLauncher, kWindow);
   const auto settle = [&] {
     for (int round = 0; round < 10; ++round) {
@@ -445,7 +446,7 @@ TEST(LinkTakeoverTest, ANewLauncherGetsEveryUnacknowledgedByteOnceAndNoOldContro
   EXPECT_EQ(next.control, std::vector<std::string>{"new state"});
   EXPECT_EQ(next.flow,
             (std::vector<std::string>{output_of(1, "in flight"), output_of(1, "", true)}));
-  // Both directions begin anew: commands, credit and acknowledgements.
+  // Both directions start again with commands, credit and acknowledgements.
   next.session.grant(next.flow_bytes);
   ASSERT_TRUE(next.session.send(FrameType::kCommand, "stop").ok());
   settle();
@@ -460,7 +461,7 @@ TEST(LinkTakeoverTest, ANewLauncherGetsEveryUnacknowledgedByteOnceAndNoOldContro
   EXPECT_EQ(next.flow.size(), 2 + kFrames);
 }
 
-TEST(LinkTakeoverTest, TheOldLauncherIsNotAttachedAgain) {
+TEST(LinkTakeoverTest, RejectsTheOldLauncherAfterATakeover) {
   Pair pair;
   pair.connect();
   pair.settle();
@@ -473,7 +474,7 @@ TEST(LinkTakeoverTest, TheOldLauncherIsNotAttachedAgain) {
   EXPECT_FALSE(pair.supervisor.session.attached(3).ok());
 }
 
-TEST(LinkReplayTest, ATransportLostAfterAnyByteLosesAndDoublesNothing) {
+TEST(LinkReplayTest, NeitherLosesNorRepeatsFramesIfTheTransportBreaksAtAnyByte) {
   const std::vector<std::string> commands = numbered("command", 3);
   const std::vector<std::string> outputs = numbered("output", 4);
   std::size_t length = 1;
@@ -504,7 +505,8 @@ TEST(LinkReplayTest, ATransportLostAfterAnyByteLosesAndDoublesNothing) {
   EXPECT_GT(length, 200u);
 }
 
-// Random traffic over transports that break at random bytes. Both ends grant late and in pieces.
+// Random traffic over transports that break at random bytes. Both ends grant credit late and in
+// pieces.
 class Simulation {
  public:
   explicit Simulation(std::uint64_t seed) : random_(seed) {}
@@ -562,7 +564,7 @@ class Simulation {
     one.flow.push_back(std::to_string(one.flow.size()) + text());
     one.from->session.send_flow(one.from->flow_type(), one.flow.back());
   }
-  // The owner disposes of what it has received, in pieces.
+  // The owner consumes the received bytes in pieces.
   void grant(One& one) {
     const std::uint64_t open = kWindow + one.to->flow_bytes - one.granted;
     const std::uint64_t some = open == 0 ? 0 : pick(open + 1);
@@ -580,7 +582,7 @@ class Simulation {
     const std::string bytes = one.in_flight.substr(0, some);
     one.in_flight.erase(0, some);
     if (!one.to->receive(bytes)) failed_ = true;
-    EXPECT_FALSE(failed_) << "a session refused what its peer had sent";
+    EXPECT_FALSE(failed_) << "a session rejected bytes of its peer";
   }
   void reconnect() {
     down_.in_flight.clear();
@@ -590,10 +592,10 @@ class Simulation {
     ++reconnects_;
   }
   void check(const One& one) {
-    EXPECT_LE(one.to->flow_bytes, one.granted) << "more than the receiver had granted";
+    EXPECT_LE(one.to->flow_bytes, one.granted) << "more than the receiver granted";
     if (one.to->control.size() > one.control.size() || one.to->flow.size() > one.flow.size())
       failed_ = true;
-    EXPECT_FALSE(failed_) << "a frame came twice";
+    EXPECT_FALSE(failed_) << "a frame arrived twice";
   }
   void finish() {
     reconnect();
@@ -622,7 +624,7 @@ class Simulation {
   bool failed_ = false;
 };
 
-TEST(LinkReplayTest, RandomLossesLoseAndDoubleNothing) {
+TEST(LinkReplayTest, NeitherLosesNorRepeatsFramesAcrossRandomDisconnects) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Simulation(seed).run(3000);
@@ -655,7 +657,7 @@ TEST(SendQueueTest, ResendsUnacknowledgedFrames) {
   queue.send_again();
   EXPECT_EQ(queue.take_next()->payload, "b");
   EXPECT_EQ(queue.take_next()->sequence, 3u);
-  EXPECT_FALSE(queue.acknowledge(4).ok()) << "it was never sent";
+  EXPECT_FALSE(queue.acknowledge(4).ok()) << "the frame was never sent";
   EXPECT_FALSE(queue.acknowledge(0).ok()) << "the peer requested a dropped frame";
 }
 

@@ -15,8 +15,7 @@
 namespace ivy {
 namespace {
 
-// The kernel's sched_attr in its first form: its header and the C library's cannot be included
-// both.
+// The first version of the kernel's sched_attr. Its header conflicts with the C library's.
 struct Attributes {
   std::uint32_t size = 48;
   std::uint32_t policy = 0;
@@ -40,7 +39,8 @@ struct Seen {
   Attributes child;
 };
 
-// In a process of its own, so that the other tests keep their slices. Nothing when it failed.
+// Runs in a separate process, so that the other tests keep their slices. Returns nothing on
+// failure.
 std::optional<Seen> slices_after_the_call() {
   int ends[2];
   if (pipe(ends) != 0) return std::nullopt;
@@ -71,7 +71,7 @@ TEST(ShortSlice, IsSetAndNotInherited) {
   const std::optional<Attributes> before = attributes_of(0);
   if (!before) GTEST_SKIP() << "this kernel has no sched_getattr";
   if (before->policy != SCHED_OTHER || before->nice < 0)
-    GTEST_SKIP() << "a process that is favoured already keeps what it has";
+    GTEST_SKIP() << "a process with a higher priority keeps its slice";
   if (before->runtime_ns == 0) GTEST_SKIP() << "this kernel has no slices: Linux 6.12 and newer";
   const std::optional<Seen> after = slices_after_the_call();
   ASSERT_TRUE(after.has_value());

@@ -29,8 +29,8 @@ TEST(Clock, ClampsADeadlineThatPollCannotExpress) {
   EXPECT_EQ(milliseconds_until(steady_now() - std::chrono::hours(24 * 365)), 0);
 }
 
-// A caller tells a late answer from a peer that has hung up by the clock alone.
-TEST(SocketWaits, IsNotTooLateBeforeTheEnd) {
+// Callers use only the clock to tell a timeout from a peer that hung up.
+TEST(SocketWaits, DoesNotTimeOutBeforeTheDeadline) {
   const DescriptorPair pair = make_pair();
   for (int attempt = 0; attempt < 100; ++attempt) {
     const auto end = steady_now() + microseconds(500 + 37 * attempt);
@@ -40,7 +40,7 @@ TEST(SocketWaits, IsNotTooLateBeforeTheEnd) {
   }
 }
 
-TEST(SocketWaits, EndsWhenCancelled) {
+TEST(SocketWaits, StopsWhenCancelled) {
   const DescriptorPair pair = make_pair();
   const std::function<bool()> may_continue = [] { return false; };
   const auto end = steady_now() + std::chrono::minutes(10);

@@ -39,7 +39,7 @@ OperationRecord record(std::uint64_t sequence, std::uint16_t row = 0) {
   return made;
 }
 
-// A worker that writes past the end of its own memory must not lead the supervisor astray.
+// A worker that overwrites the header must not mislead the supervisor.
 TEST(StatusPage, RejectsAnOverwrittenHeader) {
   Memory memory(kShape);
   StatusPage writer = StatusPage::format(memory.data, kShape);
@@ -80,7 +80,7 @@ TEST(StatusPage, ReadsBackWrittenValues) {
   EXPECT_EQ(reader->deaths(), 1u);
 }
 
-TEST(StatusPage, LeavingIsNoDeathAndADeathCountsOnce) {
+TEST(StatusPage, CountsADeathOnceAndLeavingNever) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
   page.set_rank(1, {RankState::kLeft});
@@ -123,7 +123,7 @@ TEST(StatusPage, ReturnsReportsInOrderAndDropsTheOldest) {
   EXPECT_EQ(kept.back().number, kReports + 31u);
 }
 
-TEST(StatusPage, TextsAreCutAtTheirLimits) {
+TEST(StatusPage, TruncatesTextsAtTheirLimits) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
   page.add_report({0, 1, 0, 0, 0, std::string(999, 'c'), std::string(9999, 't')});
@@ -160,9 +160,9 @@ TEST(StatusPage, ASlotShowsCurrentAndFinishedOperations) {
   ASSERT_EQ(finished.size(), kFinished);
   EXPECT_EQ(finished.front().sequence, 100u);
   EXPECT_EQ(finished.back().sequence, 100u - kFinished + 1);
-  // The other slot is another's.
+  // The other slot belongs to another process.
   EXPECT_EQ(page.slot(0).finished(1).size(), 0u);
-  // A process that comes after has done nothing yet.
+  // A later process starts without operations.
   slot.claim(5, 4712);
   EXPECT_FALSE(slot.current(3));
   EXPECT_TRUE(slot.finished(9).empty());
@@ -182,7 +182,7 @@ TEST(StatusPage, RejectsOtherLayoutsAndGarbage) {
   for (std::size_t i = 0; i < sizeof(PageLayout); ++i) {
     bytes[i] ^= 0x10;
     const Result<StatusPage> opened = StatusPage::open(memory.data, memory.bytes);
-    // The generation is a number like any other; a bit in a size shows in the offsets.
+    // Any generation is valid. A changed size does not match the offsets.
     if (opened.ok()) {
       EXPECT_EQ(i / 4, 6u) << i;
     }
@@ -216,8 +216,8 @@ TEST(StatusPage, NeverTrustsNumbersOfAWorker) {
   EXPECT_FALSE(slot.current(60'000));
 }
 
-// A reader sees whole records only, also while they are replaced without pause.
-TEST(StatusPage, ARecordIsNeverReadTorn) {
+// A reader sees only complete records, even while they are replaced continuously.
+TEST(StatusPage, ReadersNeverSeeTornRecords) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
   SlotView slot = page.slot(0);
@@ -251,8 +251,8 @@ TEST(StatusPage, ARecordIsNeverReadTorn) {
   writer.join();
 }
 
-// Each thread has a communicator of its own and all share the ring: one that is kept from running
-// while it writes comes back when others have gone round.
+// Each thread has its own communicator and all share the ring. A thread that is interrupted while
+// it writes may resume after the others have wrapped around.
 TEST(StatusPage, KeepsRecordsOfConcurrentThreadsIntact) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
@@ -282,7 +282,7 @@ TEST(StatusPage, KeepsRecordsOfConcurrentThreadsIntact) {
   expect_whole();
 }
 
-// The same moment, made by hand: the first thread is in the middle of its record.
+// Builds that moment by hand: the first thread is in the middle of its record.
 TEST(StatusPage, SkipsARowThatAnotherThreadWrites) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);
@@ -310,7 +310,7 @@ TEST(StatusPage, ReusesTheRowOfAProcessKilledWhileWriting) {
   EXPECT_EQ(slot.finished(1)[0].sequence, 9u);
 }
 
-// A reader that has seen the count has seen the event.
+// A reader that sees the count also sees the event.
 TEST(StatusPage, BumpsTheEventCountAfterTheDeath) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);

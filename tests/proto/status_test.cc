@@ -25,7 +25,7 @@ Result<void> is_even(int number) {
   return {};
 }
 
-TEST(StatusTest, TryHandsOnTheFirstError) {
+TEST(StatusTest, TryReturnsTheFirstError) {
   ASSERT_TRUE(quarter(8).ok());
   EXPECT_EQ(quarter(8).value(), 2);
   const Result<int> failed = quarter(6);
@@ -35,25 +35,25 @@ TEST(StatusTest, TryHandsOnTheFirstError) {
   EXPECT_EQ(is_even(3).error().code, Code::kInvalidArgument);
 }
 
-TEST(StatusTest, ContextPutsTheOuterNounFirst) {
+TEST(StatusTest, PutsTheOuterContextFirst) {
   const Error error = half(3).error().context("start worker").context("host node7");
   EXPECT_EQ(error.message, "host node7: start worker: 3 is odd");
   EXPECT_EQ(error.fix, "give an even number");
   EXPECT_EQ(error.code, Code::kInvalidArgument);
 }
 
-TEST(StatusTest, ErrnoEndsTheMessage) {
+TEST(StatusTest, AppendsErrnoToTheMessage) {
   EXPECT_EQ(errno_error(Code::kNotFound, "open /x", ENOENT).message,
             "open /x: No such file or directory");
 }
 
-TEST(StatusTest, ValuesMayOnlyMove) {
+TEST(StatusTest, AcceptsMoveOnlyValues) {
   Result<std::unique_ptr<int>> result(std::make_unique<int>(5));
   const std::unique_ptr<int> taken = std::move(result).value();
   EXPECT_EQ(*taken, 5);
 }
 
-TEST(StatusDeathTest, TheWrongSideAborts) {
+TEST(StatusDeathTest, AbortsOnAccessToTheOtherSide) {
   EXPECT_DEATH((void)half(3).value(), "bug");
   EXPECT_DEATH((void)half(2).error(), "bug");
   EXPECT_DEATH((void)is_even(2).error(), "bug");

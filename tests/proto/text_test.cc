@@ -6,7 +6,7 @@
 namespace ivy {
 namespace {
 
-TEST(Text, CutsPartsAndWords) {
+TEST(Text, SplitsPartsAndWords) {
   std::string_view text = "a:b::c";
   std::string parts;
   while (!text.empty()) parts += "<" + std::string(take_part(text, ':')) + ">";
@@ -40,7 +40,7 @@ TEST(Text, WritesBytesAsHexadecimalDigitsAndBack) {
     EXPECT_FALSE(is_hexadecimal(text)) << text;
 }
 
-TEST(Text, LowersAsciiAlone) { EXPECT_EQ(lower_case("Node-7.\xc3\x84"), "node-7.\xc3\x84"); }
+TEST(Text, LowersOnlyAscii) { EXPECT_EQ(lower_case("Node-7.\xc3\x84"), "node-7.\xc3\x84"); }
 
 TEST(Text, QuotesForShells) {
   EXPECT_EQ(quoted_word("it's"), "'it'\\''s'");

@@ -12,7 +12,7 @@ namespace {
 
 using Directories = std::vector<std::string>;
 
-TEST(UserDirectories, ParentsOfJobsInTheirOrder) {
+TEST(UserDirectories, ListsTheParentsOfJobDirectoriesInOrder) {
   EXPECT_EQ(job_parents(1000, 1000, nullptr),
             (Directories{"/tmp/ivyrun-1000", "/dev/shm/ivyrun-1000"}));
   EXPECT_EQ(job_parents(0, 0, "/run/user/0"),
@@ -31,14 +31,14 @@ TEST(UserDirectories, FindsTheUidOutsideOfAUserNamespace) {
   EXPECT_EQ(uid_outside(0, ""), 0u);
 }
 
-TEST(UserDirectories, ARuntimeDirectoryThatIsNoAbsolutePathIsNone) {
+TEST(UserDirectories, IgnoresARuntimeDirectoryThatIsNotAbsolute) {
   for (const char* value : {static_cast<const char*>(nullptr), "", "run/user/0", "."}) {
     EXPECT_EQ(ivyrun_runtime_directory(value), "");
     EXPECT_EQ(job_parents(7, 7, value).size(), 2u);
   }
 }
 
-TEST(UserDirectories, JobIds) {
+TEST(UserDirectories, AcceptsOnlyHexadecimalJobIds) {
   EXPECT_TRUE(is_job_id("0123456789abcdef0123456789abcdef"));
   EXPECT_FALSE(is_job_id("0123456789ABCDEF0123456789abcdef"));
   EXPECT_FALSE(is_job_id("0123456789abcdef0123456789abcde"));
@@ -46,7 +46,7 @@ TEST(UserDirectories, JobIds) {
   EXPECT_FALSE(is_job_id(""));
 }
 
-TEST(UserDirectories, OnlyAGraceThatASupervisorHasWrittenIsChanged) {
+TEST(UserDirectories, ChangesOnlyAGracePeriodThatASupervisorWrote) {
   const std::string directory = testing::TempDir() + "grace." + std::to_string(getpid());
   std::filesystem::create_directory(directory);
   EXPECT_FALSE(change_stop_grace(directory, std::chrono::seconds(1)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store's memory of what it has answered to whom.
+// The store's memory of the answers that it gave to each session.
 #include "rendezvous/engine/answered_requests.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,9 @@ using Known = AnsweredRequests::Known;
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kMinute = 60 * kSecond;
 
-// What one session asks, in a word: "new", "past" and so on, or the answer that is remembered. What
-// is new is served, with the answer "done" for an odd number and a number for an even one.
+// Returns the lookup of one request as a word: "new", "past" and so on, or the remembered answer. A
+// new request is answered, with "done" for an odd number and with the number itself for an even
+// one.
 class Memory {
  public:
   explicit Memory(AnsweredRequests::Limits limits = {}) : answered(limits) { answered.advance(1); }
@@ -48,21 +49,21 @@ class Memory {
   AnsweredRequests answered;
 };
 
-TEST(AnsweredRequestsTest, ARequestIsNewOnce) {
+TEST(AnsweredRequestsTest, TreatsARequestAsNewOnce) {
   struct Row {
     SessionId session;
     std::uint64_t number;
     std::uint64_t lowest;
     const char* word;
-    std::size_t kept;  // Afterwards, of all sessions.
+    std::size_t kept;  // Afterwards, over all sessions.
   };
   const std::vector<Row> rows = {
       {7, 1, 1, "new", 1},  {7, 1, 1, "done", 1}, {8, 1, 1, "new", 2}, {7, 2, 1, "new", 3},
-      {7, 2, 1, "#2", 3},   {7, 1, 1, "done", 3},  // Several are open at once,
+      {7, 2, 1, "#2", 3},   {7, 1, 1, "done", 3},  // Several are open at once
       {7, 5, 1, "new", 4},  {7, 3, 1, "new", 5},   // in any order.
-      {7, 5, 1, "done", 5}, {7, 6, 5, "new", 3},   // 1, 2 and 3 have been heard;
-      {7, 3, 1, "past", 3}, {7, 4, 1, "past", 3},  // copies of them come late,
-      {7, 4, 4, "past", 3},                        // also one that was never served.
+      {7, 5, 1, "done", 5}, {7, 6, 5, "new", 3},   // The client received 1, 2 and 3.
+      {7, 3, 1, "past", 3}, {7, 4, 1, "past", 3},  // Late copies of those,
+      {7, 4, 4, "past", 3},                        // and of one that was never answered.
       {7, 5, 5, "done", 3}, {7, 6, 5, "#6", 3},   {7, 7, 7, "new", 2}, {8, 1, 1, "done", 2},
   };
   Memory memory;
@@ -83,23 +84,23 @@ TEST(AnsweredRequestsTest, RemembersErrors) {
   EXPECT_EQ(memory.ask(7, 1, 1, true), "!it is there");
 }
 
-TEST(AnsweredRequestsTest, ASessionIsKeptForAWhile) {
+TEST(AnsweredRequestsTest, KeepsASessionForAWhile) {
   Memory memory;
   memory.answered.begin(7);
   EXPECT_EQ(memory.ask(7, 1, 1), "new");
   memory.answered.advance(60 * kMinute);
-  EXPECT_EQ(memory.ask(7, 1, 1, true), "done") << "its connection is there";
+  EXPECT_EQ(memory.ask(7, 1, 1, true), "done") << "its connection is open";
   memory.answered.begin(7);
   memory.answered.end(7);
   memory.answered.advance(120 * kMinute);
-  EXPECT_EQ(memory.ask(7, 1, 1, true), "done") << "one of its connections is";
+  EXPECT_EQ(memory.ask(7, 1, 1, true), "done") << "one of its connections is open";
   memory.answered.end(7);
   memory.answered.advance(130 * kMinute - 1);
   EXPECT_EQ(memory.answered.sessions(), 1u);
   memory.answered.begin(7);
   EXPECT_EQ(memory.ask(7, 1, 1, true), "done");
   memory.answered.advance(140 * kMinute);
-  EXPECT_EQ(memory.answered.sessions(), 1u) << "it has come back";
+  EXPECT_EQ(memory.answered.sessions(), 1u) << "it reconnected";
   memory.answered.end(7);
   memory.answered.advance(150 * kMinute);
   EXPECT_EQ(memory.answered.sessions(), 0u);
@@ -131,17 +132,17 @@ TEST(AnsweredRequestsTest, DropsTheOldestSessionBeyondTheLimitAndReportsIt) {
   }
   memory.answered.begin(9);
   EXPECT_EQ(memory.ask(9, 1, 1), "new");
-  EXPECT_EQ(memory.answered.answers(), 3u) << "7 is forgotten";
+  EXPECT_EQ(memory.answered.answers(), 3u) << "session 7 was dropped";
   memory.answered.begin(8);
   EXPECT_EQ(memory.ask(8, 1, 1, true), "done");
-  EXPECT_EQ(memory.ask(8, 3, 1, true), "new") << "8 was never forgotten, so this was not served";
-  EXPECT_EQ(memory.ask(8, 4, 1), "too many") << "of one session";
-  EXPECT_EQ(memory.ask(9, 2, 1), "too many") << "all are there";
-  EXPECT_EQ(memory.ask(9, 2, 2), "new") << "the first was heard";
+  EXPECT_EQ(memory.ask(8, 3, 1, true), "new") << "session 8 was never dropped, so this one is new";
+  EXPECT_EQ(memory.ask(8, 4, 1), "too many") << "within one session";
+  EXPECT_EQ(memory.ask(9, 2, 1), "too many") << "all sessions are connected";
+  EXPECT_EQ(memory.ask(9, 2, 2), "new") << "the client received the first answer";
   memory.answered.end(8);
   memory.answered.begin(7);
   EXPECT_EQ(memory.ask(7, 1, 1, true), "unclear");
-  EXPECT_EQ(memory.ask(7, 3, 1), "new") << "this was never sent before";
+  EXPECT_EQ(memory.ask(7, 3, 1), "new") << "this one was not sent before";
   EXPECT_EQ(memory.ask(7, 3, 1, true), "done");
 }
 

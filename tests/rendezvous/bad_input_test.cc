@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bad input to a real store: whoever sends it gets a typed error or is hung up on, and a bystander
-// who waits and works in both dialects meanwhile notices nothing.
+// Bad input to a real store. The sender gets a typed error or is disconnected, and a healthy client
+// that waits and works in both dialects at the same time is not affected.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -25,7 +25,7 @@ using test::word32;
 
 const std::string kHelloC = opcode(0) + word32(0x3C85F7CE);
 const std::string kPing = opcode(13) + word32(7);
-constexpr std::uint64_t kAlmostAll = 1'300'000'000'000;  // 1.3 TB, as seen in the wild.
+constexpr std::uint64_t kAlmostAll = 1'300'000'000'000;  // 1.3 TB, seen in practice.
 
 std::string native_frame(Op op, const std::string& payload) {
   std::string out;
@@ -38,8 +38,8 @@ T or_else(Result<T> result, T otherwise) {
   return result.ok() ? std::move(result).value() : otherwise;
 }
 
-// Waits for a key, natively and as torch, from its beginning to its end; works in
-// between. Its end fails when any of that was disturbed.
+// Waits for a key in both dialects during its whole lifetime, and works in between. The destructor
+// fails the test if any of that was disturbed.
 class HealthyClient {
  public:
   explicit HealthyClient(const ServerThread& server)
@@ -65,7 +65,7 @@ class HealthyClient {
   HealthyClient(const HealthyClient&) = delete;
   HealthyClient& operator=(const HealthyClient&) = delete;
 
-  // add is never repeated by the client, so each answer is from the first connection.
+  // The client never repeats add(), so each answer comes from the first connection.
   void work() {
     rounds_ += 1;
     EXPECT_EQ(or_else<std::int64_t>(works_->add("rounds", 1), -1), rounds_);
@@ -95,7 +95,7 @@ class BadInputTest : public testing::Test {
   test::LeakGuard leaks_;
 };
 
-// ---- Who comes ----------------------------------------------------------------------------------
+// ---- Connections -------------------------------------------------------------------------------
 
 TEST_F(BadInputTest, ClosesConnectionsOfPortScanners) {
   ServerThread server;
@@ -104,7 +104,7 @@ TEST_F(BadInputTest, ClosesConnectionsOfPortScanners) {
     const std::size_t before = server.connections();
     for (int i = 0; i < 300; ++i) {
       const RawSocket scanner(i % 2 == 0 ? server.native_port : server.torch_port);
-      // Some say a little, some hang up with a reset.
+      // Some send a few bytes, some reset the connection.
       if (i % 3 == 0) scanner.send(i % 2 == 0 ? "IV" : std::string("\0", 1));
       const linger reset{1, 0};
       if (i % 5 == 0) setsockopt(scanner.fd(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
@@ -113,10 +113,10 @@ TEST_F(BadInputTest, ClosesConnectionsOfPortScanners) {
     EXPECT_TRUE(eventually([&] { return server.connections() == before; }));
   }
   EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
-  EXPECT_EQ(server.log(), "") << "a scanner is worth no line";
+  EXPECT_EQ(server.log(), "") << "a scanner must not be logged";
 }
 
-// Slowloris: a byte now and then, of a greeting, of a frame and of a request of torch's.
+// Slowloris: sends a greeting, a frame and a torch request one byte at a time.
 TEST_F(BadInputTest, ServesOthersDuringByteByByteSenders) {
   ServerThread server;
   HealthyClient healthy_client(server);
@@ -145,7 +145,7 @@ TEST_F(BadInputTest, ServesOthersDuringByteByByteSenders) {
     }
     healthy_client.work();
   }
-  // Slow is not wrong: each of them is served, once its last byte is there.
+  // Slow clients are valid: each is served after its last byte.
   for (const auto& one : native) EXPECT_EQ(one->receive(9).size(), 9u);
   for (const auto& one : torch) EXPECT_EQ(one->receive(4), word32(7));
   EXPECT_EQ(or_else<std::string>(server.client()->get("slow key"), ""), "slow value");
@@ -158,8 +158,8 @@ TEST_F(BadInputTest, RejectsTokensOfOtherJobs) {
   const std::string other_token(32, '9');
   for (const auto& [job, token] : std::vector<std::pair<std::string, std::string>>{
            {test::kJobId, std::string(32, 'x')},  // A wrong token.
-           {test::kJobId, other_token},           // This job, another one's token.
-           {other_job, other_token},              // Another job altogether.
+           {test::kJobId, other_token},           // This job with another job's token.
+           {other_job, other_token},              // Another job.
            {other_job, test::kToken},
            {test::kJobId, ""}}) {
     ClientOptions options = server.options();
@@ -171,9 +171,9 @@ TEST_F(BadInputTest, RejectsTokensOfOtherJobs) {
   }
 }
 
-// What one connection said to get in, the hello and the proof, does not let a second one in; nor
-// may the store's own answer be sent back to it.
-TEST_F(BadInputTest, AGreetingIsGoodOnce) {
+// The hello and proof of one connection must not authenticate another, and neither may the store's
+// own answer if it is sent back.
+TEST_F(BadInputTest, RejectsAReplayedGreeting) {
   ServerThread server;
   const HealthyClient healthy_client(server);
   HandshakeHello hello;
@@ -197,16 +197,15 @@ TEST_F(BadInputTest, AGreetingIsGoodOnce) {
     replayed.send(second_words);
     EXPECT_TRUE(replayed.is_hung_up());
   }
-  // Everything at once, as a recording is played.
+  // Sends everything in one piece, as a replayed recording would.
   const RawSocket recording(server.native_port);
   recording.send(first_words + proof + native_frame(Op::kWhy, ""));
-  EXPECT_EQ(recording.receive(kChallengeBytes + 1).size(), kChallengeBytes)
-      << "and not a byte more";
+  EXPECT_EQ(recording.receive(kChallengeBytes + 1).size(), kChallengeBytes) << "only the challenge";
 }
 
-// ---- What is said -------------------------------------------------------------------------------
+// ---- Requests ----------------------------------------------------------------------------------
 
-TEST_F(BadInputTest, ImpossibleLengthsCostNothing) {
+TEST_F(BadInputTest, AllocatesNothingForImpossibleLengths) {
   ServerThread server;
   HealthyClient healthy_client(server);
   const auto huge = number(static_cast<std::int64_t>(kAlmostAll));
@@ -239,12 +238,12 @@ TEST_F(BadInputTest, ImpossibleLengthsCostNothing) {
   }
   EXPECT_LT(resident_bytes(), before + (64u << 20));
   healthy_client.work();
-  EXPECT_EQ(server.client()->get("a").error().code, Code::kNotFound) << "nothing was half done";
+  EXPECT_EQ(server.client()->get("a").error().code, Code::kNotFound)
+      << "no request was executed partly";
 }
 
-// The client sends what the caller gives it; the store says what is too much, and the connection
-// goes on.
-TEST_F(BadInputTest, LimitsAreTypedErrorsNatively) {
+// The client does not check sizes. The store reports excessive ones, and the connection stays open.
+TEST_F(BadInputTest, ReportsLimitsAsTypedErrorsInTheNativeDialect) {
   ServerThread server;
   HealthyClient healthy_client(server);
   const auto client = server.client();
@@ -262,7 +261,7 @@ TEST_F(BadInputTest, LimitsAreTypedErrorsNatively) {
   expect_rejected(client->set(too_long_key, ""));
   expect_rejected(client->set("k", too_long_value));
   expect_rejected(client->set_once(too_long_key, ""));
-  // No such key can exist.
+  // Keys of this length cannot exist.
   EXPECT_EQ(client->get(too_long_key).error().code, Code::kNotFound);
   EXPECT_FALSE(or_else(client->remove(too_long_key), true));
   expect_rejected(client->wait({"k", too_long_key}, 100ms));
@@ -282,14 +281,14 @@ TEST_F(BadInputTest, LimitsAreTypedErrorsNatively) {
   too_many.emplace_back("none");
   EXPECT_FALSE(or_else(client->check(most), true));
   expect_rejected(client->check(too_many));
-  // Beyond a frame: rejected before a byte is sent.
+  // Larger than a frame: rejected before any byte is sent.
   expect_rejected(
       client->multi_set(std::vector<std::pair<std::string, std::string>>(9, {"k", value})));
   EXPECT_EQ(client->get("k").error().code, Code::kNotFound);
-  EXPECT_EQ(client->get("fine").error().code, Code::kNotFound) << "all or nothing";
+  EXPECT_EQ(client->get("fine").error().code, Code::kNotFound) << "multi_set is atomic";
 }
 
-TEST_F(BadInputTest, LimitsEndTheConnectionInTorchsDialect) {
+TEST_F(BadInputTest, ClosesTorchConnectionsBeyondALimit) {
   ServerThread server;
   const std::string key(kMaxKeyBytes, 'k');
   const std::string value(kMaxValueBytes, 'v');
@@ -306,8 +305,8 @@ TEST_F(BadInputTest, LimitsEndTheConnectionInTorchsDialect) {
       {kHelloC, "a second greeting"},
   };
   for (const auto& [bytes, why] : table) {
-    const std::string& reason = why;  // Clang 14 captures no structured binding.
-    // A store of its own for each: a log says so many lines in a quarter of a second.
+    const std::string& reason = why;  // Clang 14 cannot capture structured bindings.
+    // A separate store for each case, because a log has a limit of lines for each quarter second.
     ServerThread other;
     const HealthyClient not_concerned(other);
     const RawSocket one(other.torch_port);
@@ -319,7 +318,7 @@ TEST_F(BadInputTest, LimitsEndTheConnectionInTorchsDialect) {
   }
 }
 
-TEST_F(BadInputTest, NumbersMustBeNumbers) {
+TEST_F(BadInputTest, RejectsAddsToInvalidNumbers) {
   ServerThread server;
   HealthyClient healthy_client(server);
   const auto client = server.client();
@@ -329,11 +328,12 @@ TEST_F(BadInputTest, NumbersMustBeNumbers) {
     const auto sum = client->add("n", 1);
     ASSERT_FALSE(sum.ok()) << text_of_key;
     EXPECT_EQ(sum.error().code, Code::kInvalidArgument);
-    EXPECT_EQ(or_else<std::string>(client->get("n"), "?"), text_of_key) << "unchanged";
+    EXPECT_EQ(or_else<std::string>(client->get("n"), "?"), text_of_key)
+        << "the value must not change";
   }
   ASSERT_TRUE(client->set("n", "9223372036854775807").ok());
   EXPECT_EQ(client->add("n", 1).error().code, Code::kInvalidArgument);
-  // torch has no error to send: it is hung up on.
+  // torch's protocol has no errors, so the connection is closed.
   const RawSocket torch(server.torch_port);
   torch.send(kHelloC + opcode(1) + text("/n") + text("no number") + opcode(4) + text("/n") +
              number(1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocking client against the real server, through a proxy that cuts, and against servers that
-// misbehave.
+// The blocking client against the real server, through a proxy that disconnects, and against
+// misbehaving servers.
 #include "rendezvous/client/client.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class StoreClientTest : public testing::Test {
   test::LeakGuard leaks_;
 };
 
-TEST_F(StoreClientTest, DoesEverything) {
+TEST_F(StoreClientTest, ServesEveryRequest) {
   ServerThread server;
   const auto client = server.client();
   const std::string binary("\0\xff", 2);
@@ -72,10 +72,10 @@ TEST_F(StoreClientTest, DoesEverything) {
   EXPECT_EQ(client->set("big", big + "1").error().code, Code::kInvalidArgument);
   EXPECT_EQ(client->set("big", std::string(kMaxFrameBytes, 'v')).error().code,
             Code::kInvalidArgument);
-  EXPECT_TRUE(client->ping().ok()) << "and the connection is as good as before";
+  EXPECT_TRUE(client->ping().ok()) << "the connection still works";
 }
 
-TEST_F(StoreClientTest, ManyThreadsShareOneConnection) {
+TEST_F(StoreClientTest, SharesOneConnectionAmongManyThreads) {
   ServerThread server;
   const auto client = server.client();
   constexpr int kThreads = 16;
@@ -103,7 +103,7 @@ TEST_F(StoreClientTest, ManyThreadsShareOneConnection) {
   EXPECT_EQ(server.connections(), 1u);
 }
 
-TEST_F(StoreClientTest, LargeValuesInBothDirectionsAtOnce) {
+TEST_F(StoreClientTest, SendsLargeValuesInBothDirectionsAtOnce) {
   ServerThread server;
   const auto client = server.client();
   const std::string big(kMaxValueBytes, 'v');
@@ -123,7 +123,7 @@ TEST_F(StoreClientTest, LargeValuesInBothDirectionsAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(StoreClientTest, ATimeoutNamesTheKey) {
+TEST_F(StoreClientTest, NamesTheKeyAfterATimeout) {
   ServerThread server;
   const auto client = server.client();
   const auto begin = std::chrono::steady_clock::now();
@@ -172,7 +172,7 @@ TEST_F(StoreClientTest, RejectsClientsOfOtherJobs) {
   EXPECT_NE(wrong.error().message.find("generation 3 is not served"), std::string::npos);
 }
 
-TEST_F(StoreClientTest, OptionsAreChecked) {
+TEST_F(StoreClientTest, ChecksItsOptions) {
   for (const char* address : {"", "localhost:1", "1.2.3.4", "1.2.3.4:0", "1.2.3.4:65536", "::1:5",
                               "[::1:5", "[::1]", "unix:", "1.2.3.4:x"}) {
     ClientOptions options;
@@ -188,7 +188,7 @@ TEST_F(StoreClientTest, OptionsAreChecked) {
   }
 }
 
-// ---- Connections that are lost ------------------------------------------------------------------
+// ---- Lost connections --------------------------------------------------------------------------
 
 TEST_F(StoreClientTest, RepeatsIdempotentRequests) {
   ServerThread server;
@@ -231,13 +231,13 @@ TEST_F(StoreClientTest, NeverRepeatsOtherRequests) {
   proxy.cut();
   adding.join();
   proxy.hold_replies(false);
-  EXPECT_EQ(*client->add("n", 1), 2) << "it had happened, and was not sent again";
-  // A connection that was lost while nobody used it is no reason to fail.
+  EXPECT_EQ(*client->add("n", 1), 2) << "the first add was executed and not sent again";
+  // A connection that breaks while it is idle must not fail the next call.
   proxy.cut();
   EXPECT_EQ(*client->add("n", 1), 3);
 }
 
-TEST_F(StoreClientTest, AMemberOfABarrierCountsOnceAcrossConnections) {
+TEST_F(StoreClientTest, CountsABarrierMemberOnceAcrossConnections) {
   ServerThread server;
   StoreProxy proxy(server.native_port);
   ClientOptions options = server.options();
@@ -259,7 +259,7 @@ TEST_F(StoreClientTest, AMemberOfABarrierCountsOnceAcrossConnections) {
   }
 }
 
-// A turn that has ended before its answer was heard, and the next.
+// A wait that times out before its answer arrives, and the next wait of the same arrival.
 TEST_F(StoreClientTest, CountsRepeatedWaitsAtABarrierAsOneArrival) {
   ServerThread server;
   StoreProxy proxy(server.native_port);
@@ -319,7 +319,7 @@ TEST_F(StoreClientTest, GivesUpOnAStoreThatIsNotRestarted) {
   }
 }
 
-// Who is there is served on, and nobody else is taken.
+// The server keeps serving connected clients and accepts no others.
 TEST_F(StoreClientTest, AServerThatStopsListeningKeepsItsClients) {
   ServerThread server;
   const auto client = server.client();
@@ -347,10 +347,10 @@ TEST_F(StoreClientTest, ReportsAStoppedStoreAsUnavailable) {
   EXPECT_NE(refused.error().message.find(options.address), std::string::npos);
 }
 
-// ---- What is repeated changes nothing twice -----------------------------------------------------
+// ---- Repeated requests are executed once -------------------------------------------------------
 
-// A client that sends a write whose answer is lost on the way, after the store has served it. Then
-// another client writes; only after that the first one dials again and repeats itself.
+// A client whose write is executed but whose answer is lost. Another client writes before the first
+// one reconnects and repeats its write.
 class StoreClientRepeatTest : public StoreClientTest {
  protected:
   void SetUp() override {
@@ -361,7 +361,7 @@ class StoreClientRepeatTest : public StoreClientTest {
     options.address = "127.0.0.1:" + std::to_string(proxy_.port());
     return Client::connect(options).value();
   }
-  // `write` in a thread; `is_served`: the store has done it; `meanwhile`: what others do before it
+  // Runs `write` in a thread until `is_served` returns true, then runs `meanwhile` before the write
   // is repeated.
   void lose_the_answer(const std::function<void()>& write, const std::function<bool()>& is_served,
                        const std::function<void()>& meanwhile) {
@@ -388,7 +388,7 @@ TEST_F(StoreClientRepeatTest, ASetDoesNotOverwriteANewerValue) {
   lose_the_answer([&] { EXPECT_TRUE(client_->set("k", "1").ok()); }, [&] { return has("k", "1"); },
                   [&] { ASSERT_TRUE(other_->set("k", "2").ok()); });
   EXPECT_EQ(*other_->get("k"), "2");
-  EXPECT_TRUE(client_->set("k", "3").ok()) << "and the next one is another request";
+  EXPECT_TRUE(client_->set("k", "3").ok()) << "the next set is a new request";
   EXPECT_EQ(*other_->get("k"), "3");
 }
 
@@ -407,13 +407,13 @@ TEST_F(StoreClientRepeatTest, DoesNotRemoveARecreatedKey) {
       [&] {
         const Result<bool> removed = client_->remove("k");
         ASSERT_TRUE(removed.ok());
-        EXPECT_TRUE(*removed) << "it was there";
+        EXPECT_TRUE(*removed) << "the key existed";
       },
       [&] { return !*other_->check({"k"}); }, [&] { ASSERT_TRUE(other_->set("k", "2").ok()); });
   EXPECT_TRUE(has("k", "2"));
 }
 
-TEST_F(StoreClientRepeatTest, ASetOnceDoesNotBringBackAKeyThatWasRemoved) {
+TEST_F(StoreClientRepeatTest, ASetOnceDoesNotRestoreARemovedKey) {
   lose_the_answer([&] { EXPECT_TRUE(client_->set_once("k", "1").ok()); },
                   [&] { return has("k", "1"); }, [&] { ASSERT_TRUE(*other_->remove("k")); });
   EXPECT_FALSE(*other_->check({"k"}));
@@ -436,7 +436,8 @@ TEST_F(StoreClientRepeatTest, RecognizesEveryRepeatedRequest) {
   for (int i = 0; i < kWriters; ++i) EXPECT_EQ(*other_->get(key(i)), "2") << i;
 }
 
-// The store does not remember for ever, so a client that was away for long does not repeat itself.
+// The store forgets answers after a while, so a client that was away for longer does not repeat its
+// request.
 TEST_F(StoreClientRepeatTest, DoesNotRepeatOldRequests) {
   ClientOptions options = server_.options();
   options.repeat_for = 0ms;
@@ -485,7 +486,8 @@ TEST_F(StoreClientTest, AWatchReportsChangesInOrder) {
   EXPECT_TRUE(client->ping().ok());
 }
 
-// What was told before the loss comes first, then that something may be missing, then the rest.
+// The watch first returns the changes received before the loss, then an overflow, then later
+// changes.
 TEST_F(StoreClientTest, AWatchContinuesAfterALostConnection) {
   ServerThread server;
   StoreProxy proxy(server.native_port);
@@ -495,7 +497,7 @@ TEST_F(StoreClientTest, AWatchContinuesAfterALostConnection) {
   const auto other = server.client(1);
   const std::uint32_t watch = client->watch("w/").value();
   ASSERT_TRUE(other->set("w/before", "1").ok());
-  ASSERT_EQ(*client->wait_get("w/before", scaled_time(20s)), "1");  // The change came before it.
+  ASSERT_EQ(*client->wait_get("w/before", scaled_time(20s)), "1");  // Its change was sent first.
   proxy.cut();
   ASSERT_TRUE(other->set("w/lost", "2").ok());
   EXPECT_EQ(client->next_change(watch, scaled_time(20s)).value().key, "w/before");
@@ -504,8 +506,8 @@ TEST_F(StoreClientTest, AWatchContinuesAfterALostConnection) {
   EXPECT_EQ(client->next_change(watch, scaled_time(20s)).value().key, "w/after");
 }
 
-// Changes of which there are too many are missed all together, and so are those that the store
-// could not send.
+// If too many changes are pending, all of them are dropped, including those that the store could
+// not send.
 TEST_F(StoreClientTest, BoundsAnUnreadWatch) {
   ServerThread server;
   const auto client = server.client();
@@ -524,9 +526,9 @@ TEST_F(StoreClientTest, BoundsAnUnreadWatch) {
   while (client->next_change(watch, scaled_time(20s)).value().key != "w/last") continue;
 }
 
-// ---- Servers that misbehave ---------------------------------------------------------------------
+// ---- Misbehaving servers ------------------------------------------------------------------------
 
-// Speaks the handshake with the right token and then says what a test wants.
+// Performs the handshake with the right token and then sends what a test wants.
 class HostileServer {
  public:
   explicit HostileServer(std::function<void(int fd)> behave)
@@ -584,18 +586,18 @@ class HostileServer {
   std::thread thread_;
 };
 
-TEST_F(StoreClientTest, HostileGreetingsAreTypedErrors) {
+TEST_F(StoreClientTest, ReportsHostileGreetingsAsTypedErrors) {
   const std::vector<std::pair<std::function<void(int)>, Code>> table = {
       {[](int) {}, Code::kUnavailable},
       {[](int fd) { HostileServer::say(fd, std::string(10, 'x')); }, Code::kUnavailable},
       {[](int fd) { HostileServer::say(fd, std::string(1000, 'x')); }, Code::kUnauthenticated},
       {[](int fd) { ::shutdown(fd, SHUT_RDWR); }, Code::kUnauthenticated},
-      // Our own greeting, sent back.
+      // Sends the client's own greeting back.
       {[](int fd) { HostileServer::say(fd, HostileServer::read(fd, kHelloBytes)); },
        Code::kUnauthenticated},
       {[](int fd) {
          HostileServer::greet(fd);
-         // The welcome was fine; a second one is not looked at.
+         // The welcome was valid; a second one is not read.
          HostileServer::say(fd, std::string(9, '\0'));
        },
        Code::kUnavailable},
@@ -612,7 +614,7 @@ TEST_F(StoreClientTest, HostileGreetingsAreTypedErrors) {
   }
 }
 
-TEST_F(StoreClientTest, HostileRepliesAreTypedErrors) {
+TEST_F(StoreClientTest, ReportsHostileRepliesAsTypedErrors) {
   const auto frame = [](std::uint8_t kind, std::uint32_t id, const std::string& payload) {
     std::string out;
     append_frame(out, {kind, id}, payload);
@@ -622,8 +624,8 @@ TEST_F(StoreClientTest, HostileRepliesAreTypedErrors) {
   put_text(text, "value");
   const std::vector<std::pair<std::string, Code>> table = {
       {"", Code::kDeadlineExceeded},
-      {frame(0, 99, text), Code::kDeadlineExceeded},  // To nobody.
-      {"\xff\xff\xff\xff", Code::kUnavailable},       // Four gigabytes.
+      {frame(0, 99, text), Code::kDeadlineExceeded},  // For an unknown request.
+      {"\xff\xff\xff\xff", Code::kUnavailable},       // A length of four gigabytes.
       {std::string(64, '\0'), Code::kUnavailable},
       {frame(99, 1, text), Code::kUnavailable},
       {frame(5, 1, "short"), Code::kUnavailable},
@@ -674,7 +676,7 @@ TEST_F(StoreClientTest, AChildMustNotUseItsParentsClient) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_TRUE(client->ping().ok()) << "the parent's is as good as before";
+  EXPECT_TRUE(client->ping().ok()) << "the parent's client still works";
 }
 
 }  // namespace

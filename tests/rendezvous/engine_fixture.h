@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine with clients by number and a clock by hand: tests read as scripts.
+// An engine with numbered clients and a manual clock, so that tests read as scripts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class EngineScript {
     return *id;
   }
 
-  // Applies and keeps what was answered to anybody.
+  // Applies a request and keeps all replies.
   store::RequestId ask(store::ClientId client, store::Request request) {
     const store::RequestId id = next_request_++;
     store::Replies replies;
@@ -52,7 +52,7 @@ class EngineScript {
     keep(replies);
   }
 
-  // What one request was answered, or nothing.
+  // Returns the last reply to a request, or null if it has none.
   const store::Reply* reply(store::RequestId id) const {
     for (const store::Reply& reply : kept_)
       if (reply.request == id) return &reply;
@@ -65,8 +65,8 @@ class EngineScript {
     return found == nullptr ? nullptr : std::get_if<Body>(&found->body);
   }
 
-  // The answer as one word for tables: "done", "=value", "#3", "-" (waits), "!5" (the error's
-  // code).
+  // Returns the answer as one word for tables: "done", "=value", "#3", "-" (waits), "!5" (the
+  // error's code).
   std::string word(store::RequestId id) const {
     const store::Reply* found = reply(id);
     return found == nullptr ? "-" : word(*found);
@@ -96,7 +96,7 @@ class EngineScript {
              change->value;
     return "done";
   }
-  // Everything that came for one request, in order.
+  // Returns all replies to one request, in order.
   std::string all_words(store::RequestId id) const {
     std::string text;
     for (const store::Reply& reply : kept_)
@@ -107,7 +107,7 @@ class EngineScript {
     const Error* error = body<Error>(id);
     return error == nullptr ? "" : error->message;
   }
-  // The requests that were answered, in order.
+  // Returns the answered requests, in order.
   std::vector<store::RequestId> order() const {
     std::vector<store::RequestId> ids;
     for (const store::Reply& reply : kept_) ids.push_back(reply.request);

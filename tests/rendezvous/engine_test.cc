@@ -38,7 +38,7 @@ TEST(EngineTest, SetsAndGetsBytes) {
        {Get{"", {}}, "=empty key"}});
 }
 
-TEST(EngineTest, SetOnceRejectsAnotherValueOnly) {
+TEST(EngineTest, SetOnceRejectsOnlyAnotherValue) {
   run({{Set{"a", "1", true}, "done"},
        {Set{"a", "1", true}, "done"},
        {Set{"a", "2", true}, "!6"},
@@ -110,7 +110,7 @@ TEST(EngineTest, ListsAndCountsByPrefixInOrder) {
        {Count{"x"}, "#0"}});
 }
 
-TEST(EngineTest, LimitsHoldExactly) {
+TEST(EngineTest, AppliesLimitsExactly) {
   const std::vector<std::string> keys(kMaxKeysPerRequest, "k");
   std::vector<std::string> more = keys;
   more.push_back("k");
@@ -163,7 +163,7 @@ TEST(EngineTest, LimitsAReplyToOneFrame) {
   EXPECT_EQ(first_page + rest->keys.size(), 9001u);
 }
 
-TEST(EngineTest, AFullStoreRejectsAndKeepsWhatItHas) {
+TEST(EngineTest, AFullStoreRejectsWritesAndKeepsItsKeys) {
   EngineLimits limits;
   limits.keys = 3;
   run({{MultiSet{{{"a", ""}, {"b", ""}}}, "done"},
@@ -223,7 +223,7 @@ TEST(EngineWaitTest, AnswersWhenAllKeysExist) {
   EXPECT_EQ(script.answer(waiting, Wait{{"a", "b"}, kNever}), "done");
 }
 
-TEST(EngineWaitTest, EveryKindOfWriteWakes) {
+TEST(EngineWaitTest, EveryKindOfWriteWakesAWaiter) {
   const std::vector<Request> writes = {Set{"k", "v"},      Set{"k", "v", true},
                                        Add{"k", 1},        CompareSet{"k", {}, "v"},
                                        Append{"k", "v"},   MultiSet{{{"x", ""}, {"k", "v"}}},
@@ -237,7 +237,7 @@ TEST(EngineWaitTest, EveryKindOfWriteWakes) {
   }
 }
 
-TEST(EngineWaitTest, AKeyThatWentAgainIsMissing) {
+TEST(EngineWaitTest, ReportsADeletedKeyAsMissing) {
   EngineScript script;
   const ClientId waiting = script.join(0);
   const ClientId other = script.join(1);
@@ -254,7 +254,7 @@ TEST(EngineWaitTest, AKeyThatWentAgainIsMissing) {
 TEST(EngineWaitTest, GetWaitsForItsValue) {
   EngineScript script;
   const RequestId get = script.ask(script.join(0), Get{"k", kNever});
-  script.ask(script.join(1), QueuePush{"k", "an item is no value"});
+  script.ask(script.join(1), QueuePush{"k", "an item of a queue"});
   EXPECT_TRUE(script.waits(get));
   script.ask(script.join(2), Set{"k", "v"});
   EXPECT_EQ(script.word(get), "=v");
@@ -304,7 +304,7 @@ TEST(EngineWaitTest, NamesMissingWritersAndTheirSilenceAtTheDeadline) {
   EXPECT_EQ(script.error_text(wait),
             "waited 3.0 s for key id; not waiting for it: rank 1 (silent for 3.0 s, last: get "
             "another), rank 2 (silent for 7.0 s, last: set stage)");
-  // Who is due at the same moment waits for it, whoever is answered first.
+  // Clients with the same deadline count as waiting for the key, whichever is answered first.
   const RequestId one = script.ask(first, Get{"id", script.now_ns + kSecond});
   const RequestId two = script.ask(third, Get{"id", script.now_ns + kSecond});
   script.pass(kSecond);
@@ -338,15 +338,15 @@ TEST(EngineWaitTest, CancelEndsOneRequest) {
   EXPECT_EQ(script.answer(client, Cancel{wait}), "done");
   EXPECT_EQ(script.word(wait), "!1");
   EXPECT_TRUE(script.waits(other));
-  EXPECT_EQ(script.answer(client, Cancel{wait}), "done") << "twice";
-  EXPECT_EQ(script.answer(script.join(1), Cancel{other}), "done") << "somebody else's";
+  EXPECT_EQ(script.answer(client, Cancel{wait}), "done") << "a second cancel";
+  EXPECT_EQ(script.answer(script.join(1), Cancel{other}), "done") << "another client's request";
   EXPECT_TRUE(script.waits(other));
   script.engine.leave(client);
   EXPECT_EQ(script.engine.open_requests(), 0u);
   EXPECT_EQ(script.engine.waiting_bytes(), 0u);
 }
 
-TEST(EngineWaitTest, WaitsHaveALimitForEachClientAndForAll) {
+TEST(EngineWaitTest, LimitsWaitsOfEachClientAndOfAll) {
   EngineLimits limits;
   limits.waits_per_client = 2;
   limits.waiting_bytes_per_client = 97'500;
@@ -361,9 +361,10 @@ TEST(EngineWaitTest, WaitsHaveALimitForEachClientAndForAll) {
   EXPECT_EQ(script.answer(first, Barrier{"c", 2, 0, 0, kNever}), "!8");
   const std::vector<std::string> many(6, std::string(8000, 'm'));
   EXPECT_EQ(script.answer(second, Wait{many, kNever}), "-");
-  EXPECT_EQ(script.answer(second, Get{"b", kNever}), "!8") << "its own limit";
+  EXPECT_EQ(script.answer(second, Get{"b", kNever}), "!8") << "the limit of one client";
   const ClientId third = script.join(2);
-  EXPECT_EQ(script.answer(third, Get{std::string(8000, 'b'), kNever}), "!8") << "that of all";
+  EXPECT_EQ(script.answer(third, Get{std::string(8000, 'b'), kNever}), "!8")
+      << "the limit of all clients";
   script.engine.leave(second);
   EXPECT_EQ(script.answer(third, Get{std::string(8000, 'b'), kNever}), "-");
 }
@@ -394,7 +395,7 @@ TEST(EngineWaitTest, AllowsOneWaitPerRequestNumber) {
 
 // ---- Queues -------------------------------------------------------------------------------------
 
-TEST(EngineQueueTest, FirstInFirstOut) {
+TEST(EngineQueueTest, PopsInTheOrderOfPushes) {
   run({{QueuePop{"q", {}}, "!5"},
        {QueueLength{"q"}, "#0"},
        {QueuePush{"q", "1"}, "#1"},
@@ -416,7 +417,7 @@ TEST(EngineQueueTest, GivesAnItemToTheLongestWaiter) {
   script.ask(pusher, QueuePush{"q", "a"});
   EXPECT_EQ(script.word(first), "=a");
   EXPECT_TRUE(script.waits(second));
-  EXPECT_TRUE(script.waits(exists)) << "the item is gone";
+  EXPECT_TRUE(script.waits(exists)) << "the item was popped";
   script.ask(pusher, QueuePush{"q", "b"});
   EXPECT_EQ(script.word(second), "=b");
   script.ask(pusher, QueuePush{"q", "c"});
@@ -445,10 +446,11 @@ TEST(EngineBarrierTest, CompletesInRounds) {
     EXPECT_EQ(script.word(first), "#" + std::to_string(round));
     EXPECT_EQ(script.word(second), "#" + std::to_string(round));
   }
-  EXPECT_EQ(script.answer(a, Barrier{"x", 1, 0, 0, kNever}), "#4") << "another size next time";
+  EXPECT_EQ(script.answer(a, Barrier{"x", 1, 0, 0, kNever}), "#4")
+      << "the next round may have another size";
 }
 
-TEST(EngineBarrierTest, AMemberCountsOnce) {
+TEST(EngineBarrierTest, CountsAMemberOnce) {
   EngineScript script;
   const ClientId a = script.join(0);
   const RequestId once = script.ask(a, Barrier{"x", 2, 0, 0, kNever});
@@ -476,7 +478,7 @@ TEST(EngineBarrierTest, DoesNotCountMembersThatLeftOrGaveUp) {
   EXPECT_TRUE(script.waits(again));
 }
 
-TEST(EngineBarrierTest, ALossEndsABarrierThatRequestsIt) {
+TEST(EngineBarrierTest, AbortsABarrierOnALossIfRequested) {
   EngineScript script;
   const ClientId gone = script.join(0);
   const ClientId b = script.join(1);
@@ -485,7 +487,7 @@ TEST(EngineBarrierTest, ALossEndsABarrierThatRequestsIt) {
   script.ask(gone, Barrier{"y", 4, 0, 0, kNever});
   const RequestId waiting = script.ask(b, Barrier{"x", 4, 1, 0, kNever, true});
   const RequestId other = script.ask(b, Barrier{"y", 4, 1, 0, kNever});
-  // Who gives up is not lost.
+  // A member whose wait times out is not lost.
   const RequestId tired = script.ask(c, Barrier{"x", 4, 2, 0, script.now_ns + kSecond, true});
   script.pass(kSecond);
   EXPECT_NE(script.error_text(tired), "");
@@ -493,12 +495,12 @@ TEST(EngineBarrierTest, ALossEndsABarrierThatRequestsIt) {
   script.engine.leave(gone);
   script.pass(0);
   EXPECT_EQ(script.word(waiting), "#-1");
-  EXPECT_TRUE(script.waits(other)) << "only where it was asked for";
+  EXPECT_TRUE(script.waits(other)) << "this barrier did not request it";
   EXPECT_EQ(script.answer(c, Barrier{"x", 4, 2, 0, kNever, true}), "#-1");
   EXPECT_EQ(script.answer(script.join(0), Barrier{"x", 4, 0, 0, kNever, true}), "#-1");
 }
 
-TEST(EngineBarrierTest, AnArrivalWhoseAnswerWasLostIsAnsweredAgain) {
+TEST(EngineBarrierTest, AnswersARepeatedArrivalAgain) {
   EngineScript script;
   const ClientId a = script.join(0);
   const ClientId b = script.join(1);
@@ -508,7 +510,7 @@ TEST(EngineBarrierTest, AnArrivalWhoseAnswerWasLostIsAnsweredAgain) {
   EXPECT_EQ(script.answer(a, Barrier{"x", 2, 0, 78, kNever}), "-") << "the next round";
 }
 
-TEST(EngineBarrierTest, DisagreementIsAnError) {
+TEST(EngineBarrierTest, RejectsContradictingSizesAndMembers) {
   EngineScript script;
   const ClientId a = script.join(0);
   script.ask(a, Barrier{"x", 2, 0, 0, kNever});
@@ -558,7 +560,7 @@ TEST(EngineWatchTest, LimitsTheNumberOfWatches) {
   EXPECT_EQ(script.answer(client, Watch{"b"}), "done");
 }
 
-// ---- Spaces, generations, pictures --------------------------------------------------------------
+// ---- Spaces and generations ---------------------------------------------------------------------
 
 TEST(EngineSpaceTest, SeparatesTheKeysOfDialects) {
   EngineScript script;
@@ -592,7 +594,7 @@ TEST(EngineGenerationTest, ClearsThePreviousGeneration) {
   EXPECT_EQ(script.answer(fresh, Get{"k", {}}), "!5");
   EXPECT_EQ(script.answer(fresh, QueuePop{"q", {}}), "!5");
   EXPECT_EQ(script.answer(fresh, Barrier{"x", 1, 0, 0, kNever}), "#1");
-  EXPECT_FALSE(script.engine.join({}, 0).ok()) << "generation 0 is not served any more";
+  EXPECT_FALSE(script.engine.join({}, 0).ok()) << "generation 0 is no longer served";
 }
 
 TEST(EngineGenerationTest, CountsChangesAsProgress) {

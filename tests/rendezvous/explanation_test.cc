@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits for whom, in words.
+// The text that reports which clients wait for which others.
 #include "rendezvous/engine/explanation.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using test::EngineScript;
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
-TEST(ExplanationTest, NamesKeysWaitersAndTheSilent) {
+TEST(ExplanationTest, NamesKeysWaitersAndSilentClients) {
   EngineScript script;
   const ClientId first = script.join(0);
   const ClientId second = script.join(1);
@@ -59,7 +59,7 @@ TEST(ExplanationTest, NamesClientsWithoutARankByProcess) {
   const ClientId torch = script.join(std::nullopt, Space::kTorch);
   script.engine.describe(torch, 4321);
   script.ask(torch, Wait{{"/default_pg/0//cuda//0"}, kNever});
-  // Its other connection is the same process.
+  // Another connection of the same process.
   script.engine.describe(script.join(std::nullopt, Space::kTorch), 4321);
   EXPECT_EQ(explain(script.engine.wait_graph(), script.now_ns),
             "key '/default_pg/0//cuda//0': pid 4321 at 10.0.0.1 has waited for 0.0 s; all "

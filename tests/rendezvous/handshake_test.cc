@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does not know the token does not get in, whatever it repeats, reflects, cuts or bends.
+// A peer without the token is rejected, even if it replays, reflects, truncates or changes
+// messages.
 #include "proto/wire/handshake.h"
 
 #include <gtest/gtest.h>
@@ -38,8 +39,9 @@ TEST(HandshakeTest, ProvesBothSides) {
   EXPECT_TRUE(check_proof(greeting, challenge, proof, kToken).ok());
 }
 
-// The same by Python's hmac and hashlib. A peer of another build must agree.
-TEST(HandshakeTest, MacIsThatOfTheRfcs) {
+// The expected value was computed with Python's hmac and hashlib, so that peers of other builds
+// agree.
+TEST(HandshakeTest, ComputesTheMacOfTheRfcs) {
   std::string greeting = hello();
   greeting.replace(kHelloBytes - kNonceBytes, kNonceBytes, std::string(kNonceBytes, 'n'));
   const std::string challenge =
@@ -107,7 +109,7 @@ TEST(HandshakeTest, RejectsReplayedReflectedAndTruncatedProofs) {
     EXPECT_FALSE(check_challenge(greeting, challenge.substr(0, size), kToken).ok());
 }
 
-TEST(HandshakeTest, EveryBitOfTheTranscriptCounts) {
+TEST(HandshakeTest, RejectsAChangeOfAnyByte) {
   const std::string greeting = hello();
   const std::string challenge = make_challenge(greeting, kToken, random_bytes(kNonceBytes), kEpoch);
   const std::string proof = make_proof(greeting, challenge, kToken);
@@ -125,11 +127,11 @@ TEST(HandshakeTest, EveryBitOfTheTranscriptCounts) {
   }
 }
 
-// ---- The server's end of it ---------------------------------------------------------------------
+// ---- The server's side --------------------------------------------------------------------------
 
 class GreetingTest : public testing::Test {
  protected:
-  // The whole greeting in pieces; whether it ends authenticated.
+  // Sends the whole greeting in pieces. Returns an error if the server rejects it.
   Result<void> greet(const std::string& greeting, std::size_t cut, const std::string& token,
                      std::string more = {}) {
     connection = store::make_native_connection(engine, identity, "10.0.0.1:9");
@@ -175,10 +177,10 @@ TEST_F(GreetingTest, ParsesAGreetingInAnyFragments) {
   }
 }
 
-TEST_F(GreetingTest, RejectsWithAReasonWhereItMay) {
+TEST_F(GreetingTest, GivesAReasonOnlyToAuthenticatedClients) {
   const Result<void> other_token = greet(greeting(), 1000, std::string(32, 'x'));
   EXPECT_EQ(other_token.error().code, Code::kUnauthenticated);
-  EXPECT_TRUE(connection->unsent.empty()) << "a stranger is told nothing";
+  EXPECT_TRUE(connection->unsent.empty()) << "an unauthenticated client gets no answer";
   EXPECT_FALSE(connection->is_authenticated());
   const Result<void> other_generation = greet(greeting(9), 1000, kToken);
   EXPECT_EQ(other_generation.error().code, Code::kFailedPrecondition);

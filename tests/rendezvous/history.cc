@@ -36,7 +36,8 @@ bool adds(const Operation& operation, Object& object, bool answered) {
 bool compares(const Operation& operation, Object& object, bool answered) {
   std::optional<std::string>& value = object.values[operation.keys[0]];
   if (operation.is_torch) {
-    // An empty expectation is also that of nothing; nothing is answered with what was expected.
+    // In torch, an empty expectation also matches a missing key. A failed compare on a missing key
+    // returns the expected value.
     const std::string expected = operation.expected.value_or("");
     if (value.value_or("") == expected && (value || expected.empty())) value = operation.value;
     return !answered || operation.got == value.value_or(expected);
@@ -159,7 +160,7 @@ bool happens(const Operation& operation, Object& object) {
 bool is_linearizable(std::vector<Operation> operations) {
   std::erase_if(operations,
                 [](const Operation& one) { return one.end == Operation::End::kNothing; });
-  // Tried in this order: most histories are explained at the first try.
+  // Sorted by their ends, because this order explains most histories without backtracking.
   std::stable_sort(operations.begin(), operations.end(),
                    [](const Operation& a, const Operation& b) { return a.returned < b.returned; });
   EXPECT_LT(operations.size(), 64u);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients saw of one object of the store, and whether a store that does one thing after the
-// other could have shown it to them (Wing and Gong's search, with a memory of where it has been).
+// Records what clients saw of one object of the store, and checks that history for linearizability
+// (the algorithm of Wing and Gong, with memoization).
 //
-// An object is three keys and a queue; requests on several keys are on one object. It is as if each
-// request happened at one moment between its invocation and its return; one without an answer may
-// have happened at any moment after its invocation, or never.
+// An object consists of three keys and a queue; a request on several keys uses keys of one object.
+// Each request takes effect at one moment between its invocation and its return. A request without
+// an answer may take effect at any moment after its invocation, or never.
 #pragma once
 
 #include <array>
@@ -37,18 +37,18 @@ enum class Kind {
 
 struct Operation {
   Kind kind = Kind::kGet;
-  std::vector<std::size_t> keys;  // Of the object, 0 to 2; 3 in a wait or check: the queue.
+  std::vector<std::size_t> keys;  // Of the object, 0 to 2; 3 in a wait or check is the queue.
   std::string value;
-  std::optional<std::string> expected;  // Of compare-set.
+  std::optional<std::string> expected;  // For compare-set.
   std::int64_t delta = 0;
-  bool is_torch = false;  // Its compare-set has a way of its own.
+  bool is_torch = false;  // torch's compare-set has other rules.
 
   std::uint64_t invoked = 0;
   std::uint64_t returned = kOpen;
-  // How it ended. kNothing: rejected, cancelled or too late, so it changed nothing.
+  // Its end. kNothing: rejected, cancelled or timed out, so it changed nothing.
   enum class End { kUnknown, kAnswered, kNothing } end = End::kUnknown;
-  // The answer. `missing`: NotFound (get, pop, multi-get), not all there (check), or a rejection
-  // because of what was there (set-once, add to a text).
+  // The answer. `missing` means NotFound (get, pop, multi-get), some key missing (check), or
+  // rejected because of the current value (set-once, add to a text).
   bool missing = false;
   bool stored = false;
   std::optional<std::string> got;
@@ -61,10 +61,10 @@ struct Object {
   std::vector<std::string> queue;
 };
 
-// Does it to the object. False when the answer could not have come from it.
+// Applies the operation to the object. Returns false if the object cannot have given its answer.
 bool happens(const Operation& operation, Object& object);
 
-// Whether some order explains all of them. At most 63 operations.
+// Returns true if some order explains all operations. Accepts at most 63.
 bool is_linearizable(std::vector<Operation> operations);
 
 std::string describe(const std::vector<Operation>& operations);

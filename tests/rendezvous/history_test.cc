@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The judge is judged: histories that no store can show are rejected.
+// Tests the checker itself: it rejects histories that no store can produce.
 #include "tests/rendezvous/history.h"
 
 #include <gtest/gtest.h>

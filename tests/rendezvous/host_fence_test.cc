@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts that meet in the real store, each with a client and a thread of its own.
+// Hosts that synchronize through the real store, each with its own client and thread.
 #include "rendezvous/client/host_fence.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using Blobs = std::vector<std::string>;
 
 class HostFenceTest : public testing::Test {
  protected:
-  // Runs `host(number, fence)` for each host at once.
+  // Runs `host(number, fence)` for all hosts at the same time.
   template <class Host>
   void on_hosts(std::uint32_t count, Host host) {
     std::vector<std::thread> threads;
@@ -52,10 +52,11 @@ TEST_F(HostFenceTest, ReturnsAllBlobsInHostOrder) {
       EXPECT_EQ(*all, expected);
     }
   });
-  EXPECT_EQ(*server_.client()->count("ivy/pmi/"), kHosts) << "the last round's keys alone are left";
+  EXPECT_EQ(*server_.client()->count("ivy/pmi/"), kHosts)
+      << "only the keys of the last round remain";
 }
 
-TEST_F(HostFenceTest, SubsetsHaveRoundsOfTheirOwn) {
+TEST_F(HostFenceTest, CountsRoundsOfSubsetsSeparately) {
   on_hosts(4, [](std::uint32_t host, HostFence& fence) {
     EXPECT_EQ(*fence.gather(""), Blobs(4));
     if (host % 2 == 1) {
@@ -77,14 +78,14 @@ TEST_F(HostFenceTest, RemovesTheKeysOfAForgottenGroup) {
         EXPECT_EQ(*fence.gather_among({0, 1, 2}, "some", blob), Blobs(3, blob));
       }
       EXPECT_TRUE(fence.forget({0, 1, 2}, "some").ok());
-      EXPECT_TRUE(fence.forget({0, 1, 2}, "some").ok()) << "nothing is left to forget";
+      EXPECT_TRUE(fence.forget({0, 1, 2}, "some").ok()) << "there are no keys left";
     }
     EXPECT_TRUE(fence.forget({0}, "alone").ok());
   });
   EXPECT_EQ(*server_.client()->count("ivy/pmi/"), 0u);
 }
 
-TEST_F(HostFenceTest, CarriesMoreThanOneReplyHolds) {
+TEST_F(HostFenceTest, GathersMoreBytesThanOneReplyHolds) {
   constexpr std::uint32_t kHosts = 9;
   on_hosts(kHosts, [](std::uint32_t host, HostFence& fence) {
     const std::string blob(kMaxValueBytes, static_cast<char>('a' + host));
@@ -109,7 +110,7 @@ TEST_F(HostFenceTest, WaitsForAMissingHostUntilCancelled) {
   canceller.join();
 }
 
-TEST_F(HostFenceTest, ALostStoreIsAnError) {
+TEST_F(HostFenceTest, ReportsALostStore) {
   ClientOptions options = server_.options();
   options.may_redial = false;
   const std::unique_ptr<Client> client = Client::connect(options).value();

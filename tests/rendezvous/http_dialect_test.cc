@@ -10,7 +10,7 @@
 namespace ivy::store {
 namespace {
 
-// Connections of Horovod's, one for each request, as the server keeps them.
+// Horovod's client, with one connection for each request, like on the server.
 struct HttpClient {
   explicit HttpClient(Engine& engine) : store(engine) {}
 
@@ -59,7 +59,7 @@ TEST(HttpDialectTest, TheLastMemberEmptiesAScope) {
   EXPECT_EQ(client.finish("/global/0"), kDone);
   EXPECT_NE(client.get("/global/0"), kNone);
   EXPECT_EQ(client.finish("/global/0"), kDone);
-  EXPECT_NE(client.get("/global/1"), kNone) << "the same member twice";
+  EXPECT_NE(client.get("/global/1"), kNone) << "the same member finished twice";
   EXPECT_EQ(client.finish("/global/1"), kDone);
   EXPECT_EQ(client.get("/global/0"), kNone);
   EXPECT_NE(client.get("/local_n0/0"), kNone);
@@ -83,7 +83,7 @@ TEST(HttpDialectTest, ParsesARequestInAnyFragments) {
   EXPECT_EQ(HttpClient(engine).say("GET /s/k HTTP/1.0\r\n\r\n"), reply("200 OK", "abc"));
 }
 
-// A burst of requests on one connection used to be answered at once, into memory.
+// Bounds memory: a burst of requests on one connection must not be answered all at once.
 TEST(HttpDialectTest, AnswersOneRequestPerConnection) {
   Engine engine;
   HttpClient(engine).put("/s/k", std::string(1 << 20, 'x'));
@@ -98,7 +98,7 @@ TEST(HttpDialectTest, AnswersOneRequestPerConnection) {
   EXPECT_TRUE(connection->is_over());
 }
 
-TEST(HttpDialectTest, AnswersThatTheStoreIsFull) {
+TEST(HttpDialectTest, ReportsAFullStore) {
   EngineLimits limits;
   limits.keys = 1;
   Engine engine(limits);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The native dialect's frames, fed whole and in pieces.
+// The native dialect with frames that arrive whole and in pieces.
 #include "rendezvous/dialects/native_dialect.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ std::string frame(Op op, std::uint32_t id, const std::string& payload) {
   return out;
 }
 
-// A frame that its client may send again.
+// Returns a frame that its client may send again.
 std::string numbered(Op op, std::uint32_t id, std::uint64_t number, std::uint64_t lowest,
                      const std::string& payload) {
   std::string out;
@@ -50,7 +50,7 @@ std::string numbered(Op op, std::uint32_t id, std::uint64_t number, std::uint64_
 
 class Clients {
  public:
-  // All of the same session.
+  // All clients belong to one session.
   Clients() {
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
       ClientInfo info;
@@ -81,7 +81,7 @@ class Clients {
     engine.advance(now_ns, replies);
     deliver(replies);
   }
-  // The replies of a client as "id status payload".
+  // Returns the frames sent to a client.
   std::vector<WireFrame> take(std::size_t client) {
     WireDecoder decoder(kMaxFrameBytes);
     decoder.feed(out[client]);
@@ -108,7 +108,7 @@ struct Exchange {
   Op op;
   std::string request;
   std::uint8_t status;
-  std::string reply;  // For an error: not compared.
+  std::string reply;  // Not compared for an error.
 };
 
 std::vector<Exchange> exchanges() {
@@ -151,7 +151,7 @@ std::vector<Exchange> exchanges() {
   };
 }
 
-TEST(NativeDialectTest, ServesEveryRequestInAnyCut) {
+TEST(NativeDialectTest, ServesEveryRequestInAnyFragments) {
   for (const std::size_t cut : {0, 1, 7}) {
     Clients clients;
     std::string bytes;
@@ -172,7 +172,7 @@ TEST(NativeDialectTest, ServesEveryRequestInAnyCut) {
   }
 }
 
-TEST(NativeDialectTest, DamagedRequestsEndTheConnection) {
+TEST(NativeDialectTest, ClosesTheConnectionOnADamagedRequest) {
   const std::vector<std::string> damaged = {
       frame(Op::kSet, 1, texts({"a"})),
       frame(Op::kSet, 1, texts({"a", "b"}) + "x"),
@@ -201,7 +201,8 @@ TEST(NativeDialectTest, DamagedRequestsEndTheConnection) {
   for (const std::string& bytes : damaged) {
     Clients clients;
     EXPECT_FALSE(clients.feed(0, bytes).ok());
-    EXPECT_TRUE(clients.feed(1, frame(Op::kPing, 1, texts({""}))).ok()) << "the others stay";
+    EXPECT_TRUE(clients.feed(1, frame(Op::kPing, 1, texts({""}))).ok())
+        << "other connections remain open";
   }
 }
 
@@ -238,7 +239,7 @@ TEST(NativeDialectTest, ExecutesANumberedRequestOnce) {
                                frame(Op::kMultiSet, 3, u32(2) + texts({"x", "new", "y", "new"}));
     ASSERT_TRUE(clients.feed(1, others).ok());
     clients.take(1);
-    // Once more, over another connection and by other ids.
+    // Repeats the requests over another connection, with other frame ids.
     ASSERT_TRUE(clients.feed(1, all(100), cut).ok());
     const std::vector<WireFrame> again = clients.take(1);
     ASSERT_EQ(again.size(), rows.size());
@@ -258,7 +259,7 @@ TEST(NativeDialectTest, ExecutesANumberedRequestOnce) {
     const std::vector<WireFrame> left = clients.take(0);
     EXPECT_EQ(left.at(0).payload, texts({"new", "new", "new"}));
     EXPECT_EQ(left.at(1).payload, u8(0));
-    // A late copy of what the client is done with.
+    // A late copy of a request whose answer the client has already acknowledged.
     ASSERT_TRUE(clients.feed(0, numbered(Op::kSet, 1, 9, 9, texts({"b", "9"}))).ok());
     ASSERT_TRUE(clients.feed(1, numbered(Op::kSet, 1, 8, 1, texts({"b", "8"}))).ok());
     EXPECT_EQ(clients.take(1).at(0).head.kind, 1);
@@ -279,7 +280,7 @@ TEST(NativeDialectTest, ServesOthersWhileAClientWaits) {
   EXPECT_EQ(clients.take(0).at(0).payload, texts({"v"}));
 }
 
-TEST(NativeDialectTest, TimeoutsAreInMilliseconds) {
+TEST(NativeDialectTest, ReadsTimeoutsInMilliseconds) {
   Clients clients;
   ASSERT_TRUE(clients.feed(0, frame(Op::kWait, 1, u64(1500) + keys({"k"}))).ok());
   clients.pass(kSecond + kSecond / 2 - 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PMI-1 in tables: requests and replies, streams in any pieces, barriers of one and of two hosts,
-// and what is no PMI-1.
+// and other protocols.
 #include "rendezvous/dialects/pmi_host.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ using Texts = std::vector<std::string>;
 constexpr const char* kInit = "cmd=init pmi_version=1 pmi_subversion=1\n";
 constexpr const char* kInitDone = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
 
-// A host and what it has said; a connection has the number of its rank.
+// A host and its latest effects. Each connection is numbered by its rank.
 struct Host {
   explicit Host(std::vector<std::uint32_t> ranks, std::uint32_t number = 0)
       : host(PmiJob{"job-1", number, std::move(ranks)}) {}
@@ -22,7 +22,7 @@ struct Host {
     host.opened(rank);
     say(rank, "rank " + std::to_string(rank) + "\n");
   }
-  // What it answers to this connection.
+  // Returns the answer to this connection.
   std::string say(std::uint32_t connection, std::string_view bytes) {
     effects = {};
     host.received(connection, bytes, effects);
@@ -104,7 +104,7 @@ TEST(PmiHostTest, ExchangesOnlyNewValuesInABarrier) {
   b.come(2);
   a.say(0, "cmd=put key=from0 value=A b\n");
   a.say(0, "cmd=barrier_in\n");
-  EXPECT_FALSE(a.effects.fence.has_value()) << "rank 1 is not there yet";
+  EXPECT_FALSE(a.effects.fence.has_value()) << "rank 1 has not arrived";
   a.say(1, "cmd=barrier_in\n");
   ASSERT_TRUE(a.effects.fence.has_value());
   EXPECT_TRUE(a.effects.replies.empty());
@@ -122,24 +122,24 @@ TEST(PmiHostTest, ExchangesOnlyNewValuesInABarrier) {
   EXPECT_EQ(a.say(1, "cmd=get key=from2\n"), "cmd=get_result rc=0 msg=success value=C\n");
   EXPECT_EQ(b.say(2, "cmd=get key=from0\n"), "cmd=get_result rc=0 msg=success value=A b\n");
   b.say(2, "cmd=barrier_in\n");
-  EXPECT_EQ(b.effects.fence, "") << "nothing is new";
+  EXPECT_EQ(b.effects.fence, "") << "there are no new values";
 }
 
-TEST(PmiHostTest, ARankThatIsRejectedIsInNoBarrier) {
+TEST(PmiHostTest, IgnoresARejectedRankInBarriers) {
   Host host({2});
   host.come(0);
   host.come(1);
   host.say(0, "cmd=barrier_in\nno PMI\n");
   ASSERT_EQ(host.effects.closed.size(), 1u);
   host.say(1, "cmd=barrier_in\n");
-  EXPECT_FALSE(host.effects.fence.has_value()) << "rank 0 is gone";
+  EXPECT_FALSE(host.effects.fence.has_value()) << "rank 0 was disconnected";
   host.effects = {};
   host.host.fenced({""}, host.effects);
   EXPECT_EQ(host.replies_to(0), "");
   EXPECT_EQ(host.replies_to(1), "cmd=barrier_out rc=0\n");
 }
 
-TEST(PmiHostTest, ADamagedBlobIsAnError) {
+TEST(PmiHostTest, ReportsADamagedBlob) {
   for (const char* blob : {"no end", "\n", "word\n", "key value\nrest"}) {
     Host host({1, 1});
     host.host.fenced({"", blob}, host.effects);
@@ -159,7 +159,7 @@ TEST(PmiHostTest, ReportsHowARankExited) {
   EXPECT_EQ(host.effects.events, Texts{"vanished 1"});
 }
 
-TEST(PmiHostTest, AProcessThatHasNotJoinedMakesRoomForTheNext) {
+TEST(PmiHostTest, AllowsASecondProcessOnlyIfTheFirstDidNotJoin) {
   Host host({1});
   host.come(0);
   host.host.ended(0, host.effects);
@@ -171,7 +171,7 @@ TEST(PmiHostTest, AProcessThatHasNotJoinedMakesRoomForTheNext) {
   EXPECT_EQ(host.effects.closed, std::vector<PmiHost::Connection>{6});
   EXPECT_NE(host.effects.notes.at(0).find("a second process"), std::string::npos);
   host.say(5, "cmd=finalize\n");
-  EXPECT_NE(host.say(5, kInit), kInitDone) << "a second world in one process";
+  EXPECT_NE(host.say(5, kInit), kInitDone) << "a process may initialize only once";
 }
 
 TEST(PmiHostTest, RejectsOtherProtocolsWithOneLine) {
@@ -193,7 +193,7 @@ TEST(PmiHostTest, RejectsOtherProtocolsWithOneLine) {
     EXPECT_TRUE(host.effects.events[0].starts_with("error rank 0: ")) << host.effects.events[0];
     EXPECT_NE(host.effects.events[0].find(words), std::string::npos) << host.effects.events[0];
     EXPECT_EQ(host.effects.closed.size(), 1u);
-    EXPECT_EQ(host.say(0, kInit), "") << "nothing more is read";
+    EXPECT_EQ(host.say(0, kInit), "") << "the host must ignore further bytes";
   }
   for (const char* hello : {"rank 1\n", "rank -1\n", "rank x\n", "rank \n", "hello\n", "\n"}) {
     Host host({1, 1});
@@ -216,7 +216,7 @@ TEST(PmiHostTest, LimitsTheValuesOfAHost) {
   EXPECT_LT(taken * kMaxPmiValue, kMaxPmiPairs);
 }
 
-// A library that has PMI_PORT names its rank itself.
+// A library with PMI_PORT sends its rank itself.
 TEST(PmiHostTest, BindsALibraryThatConnectsByItself) {
   Host host({2, 2}, 1);
   host.host.opened(7);
@@ -234,7 +234,7 @@ TEST(PmiHostTest, BindsALibraryThatConnectsByItself) {
 TEST(PmiHostTest, MapsRanksToHosts) {
   EXPECT_EQ(process_mapping({4}), "(vector,(0,1,4))");
   EXPECT_EQ(process_mapping({2, 2, 1}), "(vector,(0,2,2),(2,1,1))");
-  // A mapping that no line can hold is not given: the library finds out by itself.
+  // A mapping that exceeds a line is omitted; the library then computes it.
   std::vector<std::uint32_t> uneven;
   for (std::uint32_t host = 0; host < 200; ++host) uneven.push_back(1 + host % 2);
   Host host(uneven);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The PMI server's process, as a thread of the test, with raw clients.
+// The PMI server's process as a thread of the test, with raw clients.
 #include "rendezvous/server/pmi_serve.h"
 
 #include <gtest/gtest.h>
@@ -52,11 +52,11 @@ class PmiServeTest : public testing::Test {
                                             "127.0.0.1:" + std::to_string(store_.native_port),
                                             "--token-file",
                                             directory_ + "/token"};
-    // It serves until the process exits.
+    // The server runs until the process exits.
     std::thread([words] {
       run_pmi(static_cast<int>(words.size()), exec_array(words).data());
     }).detach();
-    // Once it serves, it changes no limits of the process any more.
+    // Waits until the server runs: from then on it does not change limits of the process.
     const Descriptor stranger = new_socket();
     connect_to_server(stranger);
     EXPECT_TRUE(write_all(stranger.get(), "nobody\n"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real server against slow, silent, hostile and many clients: each costs only itself.
+// The real server with slow, silent, hostile and many clients. None of them may disturb the others.
 #include "rendezvous/server/server.h"
 
 #include <fcntl.h>
@@ -57,7 +57,7 @@ TEST_F(StoreServerTest, ClosesGarbageConnectionsWithoutDisturbingOthers) {
     const RawSocket native(server.native_port);
     native.send(bytes);
     EXPECT_TRUE(native.is_hung_up()) << bytes.substr(0, 10);
-    if (bytes[0] == 0) continue;  // In dialect A: "set the key '' to ''", many times.
+    if (bytes[0] == 0) continue;  // Dialect A sees many times: "set the key '' to ''".
     const RawSocket torch(server.torch_port);
     torch.send(bytes);
     EXPECT_TRUE(torch.is_hung_up()) << bytes.substr(0, 10);
@@ -71,7 +71,7 @@ TEST_F(StoreServerTest, ClosesConnectionsWithWrongProofs) {
   const RawSocket stranger(server.native_port);
   EXPECT_FALSE(stranger.greet(std::string(32, 'x')));
   EXPECT_TRUE(stranger.is_hung_up());
-  // What one client said, said again by another: the nonce is another one.
+  // Replays the messages of one client on another connection, which has another nonce.
   HandshakeHello hello;
   hello.purpose = "store";
   hello.job_id = test::kJobId;
@@ -87,7 +87,7 @@ TEST_F(StoreServerTest, ClosesConnectionsWithWrongProofs) {
   EXPECT_EQ(again.receive(kChallengeBytes).size(), kChallengeBytes);
   again.send(proof);
   EXPECT_TRUE(again.is_hung_up());
-  // Meant for somebody else.
+  // A greeting for another service.
   hello.purpose = "comm";
   const RawSocket elsewhere(server.native_port);
   elsewhere.send(encode_hello(hello));
@@ -95,7 +95,7 @@ TEST_F(StoreServerTest, ClosesConnectionsWithWrongProofs) {
   EXPECT_TRUE(elsewhere.receive(1).empty());
 }
 
-TEST_F(StoreServerTest, SilentAndSlowGreetingsEndAtTheDeadline) {
+TEST_F(StoreServerTest, ClosesSilentAndSlowConnectionsAtTheDeadline) {
   ServerLimits limits;
   limits.handshake_ns = 400'000'000;
   ServerThread server(limits);
@@ -114,14 +114,15 @@ TEST_F(StoreServerTest, SilentAndSlowGreetingsEndAtTheDeadline) {
   EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
 }
 
-// A greeting of the version before is shorter: nobody waits for the rest of it.
+// The previous version's greeting is shorter, so the server must not wait for more bytes.
 TEST_F(StoreServerTest, DetectsAnotherVersionImmediately) {
   ServerThread server;
   const auto begin = std::chrono::steady_clock::now();
   const RawSocket older(server.native_port);
   older.send(std::string("IVYS\1\0store", 11) + std::string(71, '\0'));
   EXPECT_TRUE(older.is_hung_up());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, test::scaled_time(2s)) << "and not after 5 s";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, test::scaled_time(2s))
+      << "without waiting for the timeout";
   EXPECT_NE(server.log().find(
                 "the peer uses version 1 of the handshake, but this program uses version 2"),
             std::string::npos)
@@ -141,7 +142,7 @@ TEST_F(StoreServerTest, ClosesTheOldestUnauthenticatedConnection) {
   expect_served(server);
 }
 
-TEST_F(StoreServerTest, ASlowReaderCostsOnlyItself) {
+TEST_F(StoreServerTest, ServesOthersDuringASlowReader) {
   ServerThread server;
   const auto client = server.client();
   const std::string value(kMaxValueBytes, 'v');
@@ -150,7 +151,7 @@ TEST_F(StoreServerTest, ASlowReaderCostsOnlyItself) {
   std::string gets;
   for (int i = 0; i < 200; ++i) gets += test::opcode(3) + test::text("/big");
   ASSERT_TRUE(slow.send(gets));
-  // 1.6 GB are asked for; the others are served as ever, and it gets what it reads.
+  // It requests 1.6 GB. Other clients are served as usual, and it gets as much as it reads.
   for (int i = 0; i < 50; ++i) EXPECT_TRUE(client->ping().ok());
   expect_served(server);
   for (int i = 0; i < 5; ++i) {
@@ -160,7 +161,7 @@ TEST_F(StoreServerTest, ASlowReaderCostsOnlyItself) {
   }
 }
 
-TEST_F(StoreServerTest, AWatcherThatDoesNotReadLosesItsWatchOnly) {
+TEST_F(StoreServerTest, EndsTheWatchOfAClientThatDoesNotRead) {
   ServerLimits limits;
   limits.unread_pause_bytes = 100'000;
   ServerThread server(limits);
@@ -190,7 +191,7 @@ TEST_F(StoreServerTest, AWatcherThatDoesNotReadLosesItsWatchOnly) {
   EXPECT_TRUE(overflowed);
   EXPECT_LT(changes, 30);
   ASSERT_TRUE(client->set("w/later", "").ok());
-  EXPECT_TRUE(watcher.receive(1, 100ms).empty()) << "the watch has ended";
+  EXPECT_TRUE(watcher.receive(1, 100ms).empty()) << "the watch was closed";
   std::string again;
   std::string text;
   put_text(text, "still here");
@@ -289,12 +290,13 @@ TEST_F(StoreServerTest, ClosesTheClientsOfAGeneration) {
   EXPECT_EQ(torch_again.receive(8), test::number(0));
 }
 
-// Connected, and not accepted when the generation begins: it is a client of the one before.
+// A connection that was made but not accepted before the generation starts belongs to the previous
+// one.
 TEST_F(StoreServerTest, AssignsEarlyConnectionsToThePreviousGeneration) {
   ServerThread server;
   std::unique_ptr<RawSocket> knocking;
   server.on_loop([&](Server& one) {
-    // The loop is busy here, so nobody accepts.
+    // The loop is busy here and does not accept.
     knocking = std::make_unique<RawSocket>(server.torch_port);
     knocking->send(kHello + test::opcode(1) + test::text("/stale") + test::text("v"));
     one.begin_generation(1);
@@ -319,7 +321,7 @@ TEST_F(StoreServerTest, CountsOnlyChangesAsProgress) {
   EXPECT_GT(progress(), before);
 }
 
-TEST_F(StoreServerTest, OnlyTheJobsHostsMaySpeakTorch) {
+TEST_F(StoreServerTest, AcceptsTorchOnlyFromTheJobsHosts) {
   ifaddrs* all = nullptr;
   ASSERT_EQ(getifaddrs(&all), 0);
   std::string address;
@@ -364,7 +366,7 @@ TEST_F(StoreServerTest, RejectsTooManyConnections) {
   expect_served(server);
 }
 
-TEST_F(StoreServerTest, TorchHasConnectionsOfItsOwn) {
+TEST_F(StoreServerTest, LimitsTorchConnectionsSeparately) {
   ServerLimits limits;
   limits.torch_connections = 2;
   ServerThread server(limits);
@@ -375,7 +377,7 @@ TEST_F(StoreServerTest, TorchHasConnectionsOfItsOwn) {
   EXPECT_TRUE(rejected.is_hung_up());
   EXPECT_NE(server.log().find("torch's clients have 2 connections, their limit"), std::string::npos)
       << server.log();
-  EXPECT_TRUE(server.client()->set("k", "v").ok()) << "who has proved itself has a place";
+  EXPECT_TRUE(server.client()->set("k", "v").ok()) << "an authenticated client must be accepted";
   first.reset();
   EXPECT_TRUE(eventually([&] { return server.connections() == 1; }));
   const RawSocket third(server.torch_port);
@@ -383,9 +385,9 @@ TEST_F(StoreServerTest, TorchHasConnectionsOfItsOwn) {
   EXPECT_EQ(third.receive(4), test::word32(7));
 }
 
-// Unfinished requests, requests behind a wait and replies that nobody reads: those who make the
-// store keep the most go, and the others are served.
-TEST_F(StoreServerTest, TorchHasBytesOfItsOwn) {
+// Unfinished requests, requests after a wait, and unread replies: the server closes the connections
+// with the most pending bytes and serves the others.
+TEST_F(StoreServerTest, LimitsTorchBytesSeparately) {
   constexpr std::size_t kPiece = 600u << 10;
   const std::string value(kPiece, 'v');
   const std::string unfinished = test::opcode(1) + test::text("/a") + test::number(8 << 20) + value;
@@ -415,7 +417,7 @@ TEST_F(StoreServerTest, TorchHasBytesOfItsOwn) {
   }
 }
 
-// Every rank may be sent the longest value, or send it, at the same moment.
+// Every rank may send or receive the longest value at the same time.
 TEST(TorchBytesTest, SufficeForEveryRank) {
   for (const std::size_t ranks : {1, 8, 64, 1000})
     EXPECT_GT(server_limits(4 * ranks + 64).torch_bytes, ranks * (kMaxValueBytes + kMaxKeyBytes));
@@ -423,11 +425,11 @@ TEST(TorchBytesTest, SufficeForEveryRank) {
   EXPECT_LE(server_limits(~std::size_t{0}).torch_bytes, std::size_t{8} << 30);
 }
 
-TEST_F(StoreServerTest, OnlyTheJobsUserMaySpeakTorch) {
+TEST_F(StoreServerTest, AcceptsTorchOnlyFromTheJobsUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can pass for another user";
   ServerThread server({}, {}, 0, "::");
   constexpr uid_t kNobody = 65534;
-  setfsuid(kNobody);  // Of this thread, for the socket that it makes.
+  setfsuid(kNobody);  // For this thread and the socket that it opens.
   RawSocket stranger;
   setfsuid(0);
   stranger.connect(server.torch_port);
@@ -440,7 +442,8 @@ TEST_F(StoreServerTest, OnlyTheJobsUserMaySpeakTorch) {
   EXPECT_EQ(own.receive(4), test::word32(7));
 }
 
-// The kernel forgets whose a closed socket was, and a store that served it would serve every user.
+// The kernel forgets the owner of a closed socket. A store that served such a client would serve
+// every user.
 TEST_F(StoreServerTest, DoesNotServeAClientThatClosedBeforeAccept) {
   ServerThread server;
   server.on_loop([&](store::Server&) {
@@ -455,12 +458,12 @@ TEST_F(StoreServerTest, DoesNotServeAClientThatClosedBeforeAccept) {
       "it is not served\n");
 }
 
-// ---- Whose the other end is ---------------------------------------------------------------------
+// ---- Owners of peers ----------------------------------------------------------------------------
 
 TEST(PeerOwnersTest, FindsTheUserOfALocalSocket) {
   for (const char* listening : {"127.0.0.1", "::", "::1"}) {
     const Result<int> listener = listen_tcp(listening, 0);
-    if (!listener.ok()) continue;  // This machine has no IPv6.
+    if (!listener.ok()) continue;  // No IPv6 here.
     const bool is_v6 = listening == std::string("::1");
     const int client = ::socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in v4{};
@@ -483,7 +486,7 @@ TEST(PeerOwnersTest, FindsTheUserOfALocalSocket) {
     EXPECT_EQ(owner.location, PeerOwners::Location::kThisHost) << owners.why_unknown();
     EXPECT_EQ(owner.user, geteuid());
     EXPECT_EQ(owners.owner_of(client).location, PeerOwners::Location::kThisHost);
-    // The kernel calls it root's from now on.
+    // From now on the kernel reports root as the owner.
     ::close(client);
     EXPECT_TRUE(eventually(
         [&] { return owners.owner_of(accepted).location == PeerOwners::Location::kClosed; }));
@@ -492,8 +495,8 @@ TEST(PeerOwnersTest, FindsTheUserOfALocalSocket) {
   }
 }
 
-// As on a kernel without tcp_diag: it lists neither end.
-TEST(PeerOwnersTest, SaysWhyAnUnlistedConnectionHasNoOwner) {
+// Simulates a kernel without tcp_diag, which lists neither end.
+TEST(PeerOwnersTest, ExplainsWhyAnUnlistedConnectionHasNoOwner) {
   const int udp = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_in loopback{};
   loopback.sin_family = AF_INET;

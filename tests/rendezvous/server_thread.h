@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real server on loopback with a thread of its own, and raw sockets to mistreat it with.
+// Runs the real server on loopback in its own thread, and raw sockets to send it bad input.
 #pragma once
 
 #include <arpa/inet.h>
@@ -38,7 +38,7 @@ inline std::uint16_t port_of(int fd) {
 
 class ServerThread {
  public:
-  // Ports 0: any. `host` is that of the torch socket.
+  // A port of 0 means any. `host` is the address of the torch socket.
   explicit ServerThread(store::ServerLimits limits = {}, std::vector<std::string> peers = {},
                         std::uint16_t at_port = 0, const std::string& host = "127.0.0.1") {
     const int native = listen_tcp("127.0.0.1", at_port).value();
@@ -67,7 +67,7 @@ class ServerThread {
     work_.reset();
     thread_.join();
   }
-  // Runs it where the server lives, and waits for that.
+  // Runs `body` on the server's thread and returns its result.
   template <class Body>
   auto on_loop(Body body) -> decltype(body(std::declval<store::Server&>())) {
     std::packaged_task<decltype(body(std::declval<store::Server&>()))()> task(
@@ -114,7 +114,7 @@ class ServerThread {
   std::string log_;
 };
 
-// A socket that does what a test says.
+// A socket that sends and receives raw bytes.
 class RawSocket {
  public:
   RawSocket() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
@@ -140,12 +140,12 @@ class RawSocket {
     return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
-  // What the socket takes at once.
+  // Sends as many bytes as the socket accepts without blocking. Returns their number.
   std::size_t send_some(std::string_view bytes) const {
     const ssize_t count = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return count < 0 ? 0 : static_cast<std::size_t>(count);
   }
-  // So many bytes, or what came within the time.
+  // Returns `bytes` bytes, or fewer after the timeout or the end of the stream.
   std::string receive(std::size_t bytes,
                       std::chrono::milliseconds within = std::chrono::seconds(5)) const {
     const auto end = std::chrono::steady_clock::now() + scaled_time(within);
@@ -163,7 +163,7 @@ class RawSocket {
     }
     return received;
   }
-  // Whether the other end hangs up within the time.
+  // Returns true if the other end closes the connection in time.
   bool is_hung_up(std::chrono::milliseconds within = std::chrono::seconds(5)) const {
     return eventually(
         [this] {
@@ -173,7 +173,7 @@ class RawSocket {
         },
         within);
   }
-  // As a client of the native dialect that knows the token.
+  // Greets the server like a native client with the token. Returns false if it is rejected.
   bool greet(const std::string& token = kToken) const {
     HandshakeHello hello;
     hello.purpose = "store";

@@ -14,12 +14,12 @@ using store::RequestId;
 
 constexpr std::uint64_t kMilli = 1'000'000;
 constexpr std::size_t kObjects = 3;
-constexpr std::size_t kPerObject = 40;  // The search grows with them.
+constexpr std::size_t kPerObject = 40;  // The cost of the search grows with them.
 constexpr std::uint32_t kMembers = 3;
 
 bool is_wait(Kind kind) { return kind == Kind::kWait || kind == Kind::kWaitGet; }
 
-// Torch says nothing about these.
+// torch's protocol has no answer to these.
 bool is_silent(Kind kind) {
   return kind == Kind::kSet || kind == Kind::kAppend || kind == Kind::kMultiSet ||
          kind == Kind::kPush;
@@ -53,15 +53,15 @@ std::string History::wrong_round() const {
       first_returned = std::min(first_returned, round.returned);
       members.insert(round.member);
     }
-    if (last_invoked > first_returned) return "round " + name + " let somebody go too early";
-    // Who has no answer may have been counted all the same, unless it was gone by then.
+    if (last_invoked > first_returned) return "round " + name + " released a member too early";
+    // An arrival without an answer may have been counted, unless its client had left by then.
     const auto lost = given_up.find(where.first);
     if (lost != given_up.end()) {
       for (const Round& arrival : lost->second)
         if (arrival.invoked <= first_returned && arrival.returned >= last_invoked)
           members.insert(arrival.member);
     }
-    if (members.size() != kMembers) return "round " + name + " did not wait for everybody";
+    if (members.size() != kMembers) return "round " + name + " did not wait for all members";
   }
   return {};
 }
@@ -100,7 +100,8 @@ std::string SimulatedClient::key(std::uint32_t object, std::size_t index) const 
   return "o" + std::to_string(object) + "/" + std::to_string(index);
 }
 
-// ---- Asking -------------------------------------------------------------------------------------
+// ---- Requests
+// ------------------------------------------------------------------------------------
 
 Operation* SimulatedClient::make_operation(std::uint32_t& object, bool& is_barrier) {
   is_barrier = protocol_ != Protocol::kTorch && network_.pick(12) == 0;
@@ -121,8 +122,8 @@ Operation* SimulatedClient::make_operation(std::uint32_t& object, bool& is_barri
 void SimulatedClient::fill(Operation& operation) {
   do {
     operation.kind = static_cast<Kind>(network_.pick(15));
-    // What torch's protocol lacks, and its get of many, which ends the connection when one is
-    // missing.
+    // Skips requests that torch's protocol lacks, and its multi-get, which closes the connection if
+    // a key is missing.
   } while (protocol_ == Protocol::kTorch &&
            (operation.kind == Kind::kSetOnce || operation.kind == Kind::kWaitGet ||
             operation.kind == Kind::kMultiGet));
@@ -132,12 +133,13 @@ void SimulatedClient::fill(Operation& operation) {
   if (many && network_.pick(3) > 0) operation.keys.push_back((operation.keys[0] + 1) % 3);
   const bool by_existence = operation.kind == Kind::kWait || operation.kind == Kind::kCheck;
   if (by_existence && network_.pick(4) == 0) operation.keys.push_back(3);
-  // Numbers now and then, so that adds find some.
+  // Stores a number now and then, so that an add can succeed.
   operation.value = std::to_string(network_.pick(1'000'000));
   if (operation.kind == Kind::kSet && network_.pick(2) == 0) operation.value += "x";
   operation.delta = static_cast<std::int64_t>(network_.pick(20)) - 10;
   if (operation.kind == Kind::kAdd && protocol_ == Protocol::kTorch) operation.keys = {2};
-  // There an add to a text ends the connection: key 2 of torch's objects holds numbers only.
+  // In torch's protocol an add to a text closes the connection, so key 2 of torch's objects holds
+  // only numbers.
   const bool may_be_text = operation.kind == Kind::kSet || operation.kind == Kind::kAppend ||
                            operation.kind == Kind::kCompareSet || operation.kind == Kind::kMultiSet;
   if (may_be_text && protocol_ == Protocol::kTorch) operation.keys = {network_.pick(2)};
@@ -154,7 +156,7 @@ void SimulatedClient::send_request() {
   bool is_barrier = false;
   Operation* operation = make_operation(object, is_barrier);
   if (operation == nullptr && !is_barrier) return;
-  // A torch client has one request open; it says no more until it is answered.
+  // A torch client has one open request and sends no other until that is answered.
   const auto loud = [](const auto& entry) {
     return entry.second.is_cancel || !is_silent(entry.second.operation->kind);
   };
@@ -328,7 +330,7 @@ void SimulatedClient::send_to_torch(Operation& operation, std::uint32_t object) 
 void SimulatedClient::cancel() {
   if (closed_ || pending_.empty()) return;
   if (protocol_ == Protocol::kTorch) {
-    // Only while it waits, and once.
+    // A torch client may cancel only while it waits, and only once.
     const Pending& last = pending_.rbegin()->second;
     if (last.is_cancel || !is_wait(last.operation->kind)) return;
     pending_[next_request_++] = {nullptr, false, true, network_.now(), 0, 0};
@@ -345,7 +347,7 @@ void SimulatedClient::cancel() {
   send(frame, store::Cancel{target}, id);
 }
 
-// It is on its way for a while; bytes are cut anywhere.
+// Delivers the request after a delay, in pieces that are cut at random.
 void SimulatedClient::send(std::string bytes, store::Request request, RequestId id) {
   const auto delay = [this] {
     next_arrival_ns_ = std::max(next_arrival_ns_, network_.now() + network_.pick(5) * kMilli / 2);
@@ -376,7 +378,7 @@ void SimulatedClient::arrive(const std::string& bytes) {
   if (closed_) return;
   store::Replies replies;
   const Result<void> taken = torch_->receive(bytes, network_.now(), replies);
-  // A torch client of the last generation is hung up on.
+  // A torch client of the previous generation is disconnected.
   if (!taken.ok() && generation_ == network_.engine().generation())
     network_.fail("torch: " + taken.error().message);
   if (torch_->client() != 0) network_.joined(torch_->client(), *this);
@@ -458,7 +460,8 @@ void SimulatedClient::hang_up() {
   torch_.reset();
 }
 
-// ---- Hearing ------------------------------------------------------------------------------------
+// ---- Replies
+// -------------------------------------------------------------------------------------
 
 void SimulatedClient::take(const store::Reply& reply) {
   if (closed_) return;
@@ -471,7 +474,7 @@ void SimulatedClient::take(const store::Reply& reply) {
   }
   std::string bytes;
   if (line_ != nullptr) {
-    if (line_->dialect->client() != reply.client) return;  // It was lost.
+    if (line_->dialect->client() != reply.client) return;  // That connection was lost.
     line_->dialect->reply(reply, bytes);
   } else {
     const Result<void> printed = torch_->reply(reply, bytes);
@@ -490,7 +493,7 @@ void SimulatedClient::end(Pending& pending, Operation::End how) {
 
 void SimulatedClient::handle_reply(const store::Reply& reply) {
   const auto found = pending_.find(reply.request);
-  if (found == pending_.end()) return network_.fail("an answer to nothing");
+  if (found == pending_.end()) return network_.fail("an answer without a request");
   Pending pending = found->second;
   pending_.erase(found);
   if (pending.is_cancel) return;
@@ -534,13 +537,13 @@ void SimulatedClient::handle_bytes(const std::string& bytes) {
   }
 }
 
-// Turns a frame back into a reply.
+// Converts a frame back into a reply.
 void SimulatedClient::handle_frame(const store::WireFrame& frame) {
   store::Reply reply;
   reply.request = frame.head.id;
   store::PayloadReader in(frame.payload);
   const auto found = pending_.find(frame.head.id);
-  if (found == pending_.end()) return network_.fail("an answer to nothing");
+  if (found == pending_.end()) return network_.fail("an answer without a request");
   if (frame.head.kind != 0) {
     reply.body = Error{static_cast<Code>(frame.head.kind), std::string(in.text())};
     return handle_reply(reply);
@@ -585,11 +588,11 @@ void SimulatedClient::handle_frame(const store::WireFrame& frame) {
     default:
       break;
   }
-  if (!in.done()) network_.fail("a reply of another shape");
+  if (!in.done()) network_.fail("a reply with extra bytes");
   handle_reply(reply);
 }
 
-// One answer, when it is whole. What torch was silent about has happened before it.
+// Handles one complete answer. Unanswered requests before it have been executed.
 bool SimulatedClient::handle_torch() {
   while (!pending_.empty()) {
     Pending& first = pending_.begin()->second;
@@ -599,12 +602,12 @@ bool SimulatedClient::handle_torch() {
     pending_.erase(pending_.begin());
   }
   if (pending_.empty()) {
-    network_.fail("torch: an answer to nothing");
+    network_.fail("torch: an answer without a request");
     return false;
   }
   Pending& pending = pending_.begin()->second;
-  if (pending.is_cancel) {  // Its wait was answered before.
-    if (received_[0] != 1) network_.fail("torch: a cancel that is answered by something else");
+  if (pending.is_cancel) {  // Its wait was answered earlier.
+    if (received_[0] != 1) network_.fail("torch: a cancel has a wrong answer");
     received_.erase(0, 1);
     pending_.erase(pending_.begin());
     return true;
@@ -636,8 +639,8 @@ void SimulatedClient::handle_torch_wait() {
   Operation& operation = *pending.operation;
   const bool was_cancelled = pending_.size() > 1 && std::next(pending_.begin())->second.is_cancel;
   if (operation.kind == Kind::kWait && received_[0] == 1) {
-    // Cancelled: the byte is the cancel's.
-    if (!was_cancelled) network_.fail("torch: a wait that nobody cancelled was");
+    // The wait was cancelled: this byte is the answer to the cancel.
+    if (!was_cancelled) network_.fail("torch: a wait ended as cancelled without a cancel");
     end(pending, Operation::End::kNothing);
     pending_.erase(pending_.begin());
     return;
@@ -670,7 +673,7 @@ bool SimulatedClient::handle_torch_text(Operation& operation) {
   const std::size_t length = read_number(received_, at);
   if (received_.size() < at + 8 + length) return false;
   operation.got = received_.substr(at + 8, length);
-  // Nobody here stores an empty value.
+  // No client stores an empty value.
   if (operation.kind == Kind::kGet) operation.missing = length == 0;
   received_.erase(0, at + 8 + length);
   return true;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One client of a simulated life: asks at random, in one of three ways of speaking, and writes down
-// what it saw.
+// One simulated client: sends random requests in one of three protocols and records what it saw.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +27,17 @@ struct Round {
 };
 
 struct History {
-  // "generation space object" to what was asked of it. A list: pointers into it stay.
+  // Operations by "generation space object". A list, because other code keeps pointers to its
+  // elements.
   std::map<std::string, std::list<Operation>> objects;
   std::map<std::pair<std::uint32_t, std::int64_t>, std::vector<Round>> rounds;  // By generation.
-  std::map<std::uint32_t, std::vector<Round>> given_up;  // Arrivals without an answer, till when.
-  std::uint64_t barrier_calls = 0;                       // Each arrival has its own number.
-  // A round from which somebody went before everybody had come, or empty.
+  std::map<std::uint32_t, std::vector<Round>> given_up;  // Arrivals without an answer.
+  std::uint64_t barrier_calls = 0;                       // Numbers each arrival.
+  // Returns a barrier round that released a member before all had arrived, or an empty string.
   std::string wrong_round() const;
 };
 
-// What a client needs of the world.
+// The services that a client uses.
 class Network {
  public:
   virtual ~Network() = default;
@@ -59,29 +59,29 @@ class SimulatedClient {
   ~SimulatedClient();
 
   void send_request();
-  // Of something that it has asked, perhaps answered already.
+  // Cancels one of its requests, which may have been answered already.
   void cancel();
   void hang_up();
-  // Its connection is lost, natively: it dials again and repeats what it may. What is on its way
-  // arrives so much later, at the server's end of the old one.
+  // Drops a native connection, reconnects and repeats the requests that may be repeated. Bytes in
+  // transit reach the old connection `late_ns` later.
   void lose_connection(std::uint64_t late_ns);
-  // Natively, and nothing is open of which it would not be known whether it was done: the search
-  // for an order grows with those.
+  // Returns true for a native client if every open request either may be repeated or only reads. An
+  // open request with unknown effect makes the search for an order more expensive.
   bool may_dial_again() const;
-  void take(const store::Reply& reply);  // From the engine.
-  void continue_turn();                  // What had to wait for another turn.
+  void take(const store::Reply& reply);  // Receives a reply from the engine.
+  void continue_turn();                  // Executes requests left over from a turn.
   static std::vector<std::string> all_keys();
 
  private:
   struct Pending {
-    Operation* operation = nullptr;  // Null: a barrier, or a cancel.
+    Operation* operation = nullptr;  // Null for a barrier or a cancel.
     bool is_barrier = false;
     bool is_cancel = false;
     std::uint64_t invoked = 0;
     std::uint32_t object = 0;
-    std::uint64_t number = 0;  // 0: it is not repeated.
+    std::uint64_t number = 0;  // 0: not repeated.
   };
-  // One native connection, as the server has it; no dialect: it has ended.
+  // The server's side of a native connection. Without a dialect it is closed.
   struct Line {
     std::unique_ptr<store::NativeDialect> dialect;
     std::uint64_t late_ns = 0;
@@ -119,12 +119,12 @@ class SimulatedClient {
   std::shared_ptr<Line> line_;
   std::vector<std::shared_ptr<Line>> lost_;
   std::unique_ptr<store::TorchDialect> torch_;
-  std::map<store::RequestId, Pending> pending_;  // By number; for torch in the order of sending.
+  std::map<store::RequestId, Pending> pending_;  // By number; for torch that is the sending order.
   store::RequestId next_request_ = 1;
   std::uint64_t next_arrival_ns_ = 0;  // Requests arrive in the order of sending,
   std::uint64_t next_reply_ns_ = 0;    // and so do replies.
   store::WireDecoder decoder_{store::kMaxFrameBytes};
-  std::string received_;  // Of torch: what is not yet understood.
+  std::string received_;  // For torch: bytes not parsed yet.
 };
 
 }  // namespace ivy::test

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole life of a store from one number: clients of three kinds (the engine's own requests,
-// native frames, torch's bytes), cut and delayed at random, that hang up, cancel, run into
-// deadlines and outlive generations. Afterwards:
-// - what they saw of each object of each generation is linearizable (history.h),
-// - every wait has an answer, or what it waits for is missing,
-// - members of a barrier's round had all come before one of them went on,
-// - the engine's counters are back at zero.
-// Native clients lose their connections: what they then repeat is done once.
+// Simulates a store from one seed. Clients of three kinds (the engine's own requests, native
+// frames, torch's bytes) send requests that are cut and delayed at random. They hang up, cancel,
+// run into deadlines and outlive generations. Afterwards:
+// - the history of each object in each generation is linearizable (history.h),
+// - every wait has an answer, or its key is missing,
+// - no member left a barrier round before all members had arrived,
+// - the engine's counters are zero.
+// Native clients also lose connections; the requests that they repeat are executed once.
 //
-//   IVY_SIM_SEED=17 bin/ivy_store_test --gtest_filter='SimulationTest.*'      one life again
+//   IVY_SIM_SEED=17 bin/ivy_store_test --gtest_filter='SimulationTest.*'      one seed again
 //   IVY_SIM_SEEDS=1000000 bin/ivy_store_test --gtest_filter='SimulationTest.*'
 #include <gtest/gtest.h>
 
@@ -104,13 +104,13 @@ class Life : public Network {
     clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(index));
   }
 
-  // Clients of the generation before are closed by the server soon, not at once: what they send in
-  // between must not do anything.
+  // The server closes clients of the previous generation soon, but not immediately. Requests that
+  // they send in between must have no effect.
   void begin_generation() {
     Replies replies;
     engine_.begin_generation(engine_.generation() + 1, replies);
     deliver(replies);
-    if (engine_.key_count() != 0 || engine_.bytes() != 0) fail("a generation began with something");
+    if (engine_.key_count() != 0 || engine_.bytes() != 0) fail("a generation started with keys");
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       if (pick(2) == 0) clients_[i]->send_request();
     }
@@ -135,18 +135,18 @@ class Life : public Network {
   void advance() {
     Replies replies;
     const std::uint64_t next = engine_.advance(now_ns_, replies);
-    if (next <= now_ns_) fail("something is due and was not answered");
+    if (next <= now_ns_) fail("an expired request was not answered");
     deliver(replies);
   }
   void settle() {
     while (!events_.empty() && trouble_.empty()) pass(kMilli);
   }
 
-  // What is still open must miss something. A client of our own looks.
+  // Every open request must lack something; a separate client checks that.
   void check_waiters() {
     for (const Waiting& waiting : engine_.wait_graph().waiting) {
       if (waiting.missing_count == 0 && waiting.absent.empty())
-        fail("forgotten: a wait for " + waiting.what + " that misses nothing");
+        fail("forgotten: a wait for " + waiting.what + " that lacks nothing");
       for (const std::string& key : waiting.missing) {
         const bool exists = waiting.what == "key" && has(waiting.client.space, key);
         if (exists) fail("forgotten: a wait for '" + key + "', which exists");
@@ -168,7 +168,7 @@ class Life : public Network {
     for (const auto& [where, operations] : history_.objects) {
       std::vector<test::Operation> all(operations.begin(), operations.end());
       if (!test::is_linearizable(all))
-        fail("object " + where + " has no order:\n" + test::describe(all));
+        fail("object " + where + " is not linearizable:\n" + test::describe(all));
     }
     for (const auto& client : clients_) client->hang_up();
     const std::string wrong = history_.wrong_round();
@@ -176,9 +176,9 @@ class Life : public Network {
   }
 
   void check_counters() {
-    if (engine_.open_requests() != 0) fail("waiters of clients that are gone are left");
-    if (engine_.waiting_bytes() != 0) fail("bytes of waiters that are gone are left");
-    if (!engine_.wait_graph().clients.empty()) fail("clients that are gone are left");
+    if (engine_.open_requests() != 0) fail("waiters of disconnected clients remain");
+    if (engine_.waiting_bytes() != 0) fail("bytes of removed waiters remain");
+    if (!engine_.wait_graph().clients.empty()) fail("disconnected clients remain");
     Replies replies;
     ClientInfo info;
     info.generation = engine_.generation();
@@ -194,12 +194,12 @@ class Life : public Network {
       }
       engine_.leave(cleaner);
     }
-    // One barrier may be left, for as long as its generation.
-    if (engine_.key_count() > 1) fail("keys are left: " + std::to_string(engine_.key_count()));
+    // One barrier may remain until its generation ends.
+    if (engine_.key_count() > 1) fail("keys remain: " + std::to_string(engine_.key_count()));
     if (engine_.key_count() == 0 && engine_.bytes() != 0)
-      fail("bytes are left: " + std::to_string(engine_.bytes()));
+      fail("bytes remain: " + std::to_string(engine_.bytes()));
     engine_.begin_generation(engine_.generation() + 1, replies);
-    if (engine_.key_count() != 0 || engine_.bytes() != 0) fail("a barrier is left");
+    if (engine_.key_count() != 0 || engine_.bytes() != 0) fail("a barrier remains");
   }
 
   std::mt19937_64 random_;
@@ -209,7 +209,7 @@ class Life : public Network {
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::function<void()>> events_;
   std::uint64_t next_event_ = 0;
   std::vector<std::unique_ptr<SimulatedClient>> clients_;
-  std::vector<std::unique_ptr<SimulatedClient>> past_;  // Events may still name them.
+  std::vector<std::unique_ptr<SimulatedClient>> past_;  // Events may still refer to them.
   std::map<ClientId, SimulatedClient*> by_id_;
   std::uint32_t next_rank_ = 0;
   std::string trouble_;
@@ -220,7 +220,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-TEST(SimulationTest, KeepsItsPromises) {
+TEST(SimulationTest, StaysConsistentForEverySeed) {
   const std::uint64_t only = from_environment("IVY_SIM_SEED", 0);
   const std::uint64_t first = only == 0 ? 1 : only;
   const std::uint64_t last = only == 0 ? from_environment("IVY_SIM_SEEDS", 1000) : only;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between a client and the store: passes bytes, and can hold replies back or cut everything.
+// A proxy between a client and the store, which can hold replies back or close all connections.
 #pragma once
 
 #include <poll.h>
@@ -33,7 +33,7 @@ class StoreProxy {
   }
   std::uint16_t port() const { return port_of(listener_); }
   void hold_replies(bool hold) { hold_ = hold; }
-  // Whoever is connected is not any more.
+  // Closes all connections.
   void cut() {
     const std::lock_guard lock(mutex_);
     for (const Pair& pair : pairs_) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store of its own for tests in other languages: prints "NATIVE_ADDRESS TORCH_ADDRESS" and serves
-// until its standard input ends. A line "generation N" on it begins that generation.
+// A separate store for tests in other languages. Prints "NATIVE_ADDRESS TORCH_ADDRESS" and serves
+// until its standard input is closed. A line "generation N" on standard input starts that
+// generation.
 #include <unistd.h>
 
 #include <array>
@@ -60,7 +61,7 @@ int serve() {
   options.log = [](const std::string& line) { std::cerr << line << std::endl; };
   Server server(loop, options);
   const Result<int> native = listen_tcp("127.0.0.1", 0);
-  const Result<int> torch = listen_tcp("::", 0);  // Both families, as torch's own.
+  const Result<int> torch = listen_tcp("::", 0);  // IPv4 and IPv6, like torch's own store.
   if (!native.ok() || !torch.ok()) return 1;
   std::cout << address_of(*native) << " " << address_of(*torch) << std::endl;
   server.listen(*native, Server::Dialect::kNative);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames and fields: any cut gives the same frames; lengths are rejected before anything is kept.
+// Frames and fields: every split of the bytes gives the same frames, and excessive lengths are
+// rejected before any bytes are kept.
 #include "proto/wire/store_wire.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +32,7 @@ std::string decoded(const std::string& bytes, std::size_t cut) {
   return text;
 }
 
-TEST(StoreWireTest, AnyCutGivesTheSameFrames) {
+TEST(StoreWireTest, DecodesTheSameFramesFromAnyFragments) {
   const std::string bytes = sample();
   const std::string whole = decoded(bytes, bytes.size());
   EXPECT_TRUE(whole.starts_with(std::string("1/7/;255/4294967295/\0\1\2;0/0/xxx", 31)));
@@ -51,7 +52,7 @@ TEST(StoreWireTest, RejectsLengthsImmediately) {
   }
 }
 
-TEST(StoreWireTest, ReadersFailForGood) {
+TEST(StoreWireTest, ReadersStayFailed) {
   std::string bytes;
   put_u8(bytes, 1);
   put_u32(bytes, 2);
@@ -72,7 +73,7 @@ TEST(StoreWireTest, ReadersFailForGood) {
     part.u64();
     EXPECT_EQ(part.text(), "");
     EXPECT_FALSE(part.ok()) << size;
-    EXPECT_EQ(part.u8(), 0) << "nothing is read behind a failure";
+    EXPECT_EQ(part.u8(), 0) << "a failed reader must return zeros";
   }
   std::string lie;
   put_u32(lie, 0xffffffff);
@@ -82,7 +83,7 @@ TEST(StoreWireTest, ReadersFailForGood) {
   EXPECT_FALSE(reader.ok());
 }
 
-TEST(StoreWireTest, RandomBytesNeverDoHarm) {
+TEST(StoreWireTest, HandlesRandomBytes) {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
     std::string bytes;

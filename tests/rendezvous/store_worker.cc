@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker that lives on the job's store, for tests that start it by ivyrun: every round it sets a
-// key of its own, adds to one of all, meets the others and reads what they have set. An add of
-// which it cannot know whether it happened is read again and not repeated. Arguments: rounds, and
-// the pause between them in milliseconds.
+// A worker that uses the job's store, for tests that start it with ivyrun. In each round it sets
+// its own key, adds to a common key, waits at a barrier and reads the keys of all ranks. It does
+// not repeat an add whose result is unknown; it counts it. Arguments: the number of rounds, and the
+// pause between them in milliseconds.
 #include <array>
 #include <chrono>
 #include <cstdio>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every opcode of torch's protocol, fed whole and in pieces: the bytes that come back are the same.
+// Every opcode of torch's protocol, with requests that arrive whole and in pieces. The reply bytes
+// are the same.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/torch_script.h"
@@ -49,7 +50,7 @@ struct Case {
   std::vector<int> closed = {};
 };
 
-// gtest would print the bytes of a case.
+// Prevents gtest from printing the bytes of a case.
 std::vector<Case> values_in_c() {
   return {
       {"Validate", {{0, ""}}, {}},
@@ -198,8 +199,8 @@ std::vector<Case> dialect_a() {
       {"GetOfAMissingKeyIsEmpty",
        {{0, opcode(2) + text("/a") + opcode(6)}},
        {{0, text("") + number(0)}}},
-      // There is no cancel: who asks for something else has given up its wait, and hears no more of
-      // it.
+      // This protocol has no cancel: a client that sends another request has given up its wait and
+      // gets no answer to it.
       {"AfterAWaitThatWasGivenUp",
        {{1, opcode(5) + keys({"/a"})},
         {1, opcode(8) + text("/b")},
@@ -220,7 +221,7 @@ std::vector<Case> dialect_a() {
        {{0, opcode(3) + text("/a") + number(4) + opcode(7) + text("/a")}},
        {{0, number(4)}},
        {0}},
-      // Nothing in its bytes tells it from a watch of 2.0.
+      // Its bytes do not differ from a watch of torch 2.0.
       {"Torch21DeletesFirst", {{0, opcode(7) + text("/a")}}, {{0, "\3"}}},
       {"Torch21Number",
        {{0, opcode(3) + text("/a") + number(4) + opcode(9) + text("/a")}},
@@ -282,9 +283,10 @@ TEST(TorchDialectTest, LogsARejectedClientInOneLine) {
   }
 }
 
-// torch 2.1 has no watch, so its delete is 7 and its append 8, which is the delete of 2.0. It sends
-// an append at once, hears no answer, and may go on: these are the bytes of torch 2.1.2.
-TEST(TorchDialectTest, AnAppendOfTorch21IsNoDelete) {
+// torch 2.1 has no watch. Its delete is opcode 7, and its append is opcode 8, which is torch 2.0's
+// delete. It sends an append in one piece, expects no answer and may continue. These are the bytes
+// of torch 2.1.2.
+TEST(TorchDialectTest, DoesNotTreatAnAppendOfTorch21AsADelete) {
   for (const std::string& behind : {text("more"), text(""), text(std::string(1000, 'v')),
                                     text("more") + opcode(5) + keys({"/a"})}) {
     TorchScript script;
@@ -298,7 +300,7 @@ TEST(TorchDialectTest, AnAppendOfTorch21IsNoDelete) {
   }
 }
 
-// The rest of what torch 2.1 numbers otherwise, after requests that have the same numbers.
+// The other opcodes that torch 2.1 numbers differently, after requests with equal numbers.
 TEST(TorchDialectTest, RejectsTorch21ByName) {
   const std::string multi = keys({"/a"});
   for (const std::string& request : {opcode(7) + text("/a"), opcode(9) + multi,
@@ -320,14 +322,14 @@ TEST(TorchDialectTest, AcceptsAValueAtTheLimitInPieces) {
   EXPECT_TRUE(script.closed.empty());
 }
 
-TEST(TorchDialectTest, ManyKeysAtTheLimit) {
+TEST(TorchDialectTest, AcceptsTheMaximumNumberOfKeys) {
   const std::vector<std::string> many(kMaxKeysPerRequest, "/a");
   TorchScript script;
   script.feed(0, kHello + set("/a", "") + wait(many) + check(many));
   EXPECT_EQ(script.out[0], kYes + kYes);
 }
 
-// A client that pipelines much at once is served in turns, each of a bounded size, and in order.
+// A client that pipelines many requests is served in order, in turns of a bounded size.
 TEST(TorchDialectTest, ServesALongPipelineInTurns) {
   Engine engine;
   TorchDialect dialect(engine, 0, "10.0.0.1");
@@ -351,16 +353,16 @@ TEST(TorchDialectTest, ServesALongPipelineInTurns) {
   EXPECT_EQ(out.size(), 100u * (8 + 100'000));
 }
 
-TEST(TorchDialectTest, HasNoMoreThanWholeRequests) {
+TEST(TorchDialectTest, DoesNotReportAPartialRequestAsMore) {
   Engine engine;
   TorchDialect dialect(engine, 0, "10.0.0.1");
   Replies replies;
   ASSERT_TRUE(dialect.receive(kHello + get("/a").substr(0, 5), 1, replies).ok());
-  EXPECT_FALSE(dialect.has_more()) << "or a server would turn for ever";
+  EXPECT_FALSE(dialect.has_more()) << "the server would loop forever";
 }
 
 TEST(TorchDialectTest, HandlesAnAnswerThatCrossesItsCancel) {
-  // The key comes; before its byte has left, the client's cancel is read.
+  // The key is set, and the client's cancel arrives before the client has read the answer.
   TorchScript script;
   script.feed(1, kHello + wait({"/a"}));
   script.feed(0, kHello + set("/a", ""));
@@ -370,7 +372,7 @@ TEST(TorchDialectTest, HandlesAnAnswerThatCrossesItsCancel) {
   EXPECT_EQ(script.engine.open_requests(), 0u);
 }
 
-// torch sends nothing but its cancel while it waits.
+// While it waits, torch sends nothing but a cancel.
 TEST(TorchDialectTest, BoundsTheBytesAfterAWait) {
   for (const std::string& waits : {wait({"/a"}), opcode(18) + text("/a") + number(2)}) {
     for (const bool is_too_much : {false, true}) {

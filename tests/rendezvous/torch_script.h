@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients of torch's protocol on one engine, fed bytes in any cut.
+// Clients of torch's protocol on one engine, with input in pieces of any size.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,12 +37,12 @@ inline std::string keys(const std::vector<std::string>& names) {
   return out;
 }
 
-// What a server does with dialects, without sockets.
+// Drives dialects like a server, without sockets.
 class TorchScript {
  public:
   explicit TorchScript(std::size_t cut = 0) : cut_(cut) {}
 
-  // cut: bytes in each piece, 0 for one piece.
+  // `cut` is the size of each piece in bytes; 0 means one piece.
   void feed(int client, const std::string& bytes) {
     const std::size_t piece = cut_ == 0 ? std::max<std::size_t>(bytes.size(), 1) : cut_;
     for (std::size_t at = 0; at < bytes.size(); at += piece)
@@ -56,7 +56,7 @@ class TorchScript {
                                                          "10.0.0." + std::to_string(client));
     }
     turn(client, bytes);
-    // Whoever has more to be served is served.
+    // Continues with every connection that has more to serve.
     for (bool again = true; again;) {
       again = false;
       for (const auto& [name, dialect] : connections_) {
@@ -71,7 +71,7 @@ class TorchScript {
   store::Engine engine;
   std::uint64_t now_ns = 1;
   std::map<int, std::string> out;     // Bytes to each client.
-  std::map<int, std::string> closed;  // Why.
+  std::map<int, std::string> closed;  // Reasons.
 
  private:
   void turn(int client, std::string_view bytes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index of requests that wait.
+// The index of waiting requests.
 #include "rendezvous/engine/waiters.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ Waiter waiter(ClientId client, RequestId request, std::vector<std::string> keys,
   return made;
 }
 
-TEST(WaitersTest, AreFoundByKeyClientRequestAndDeadline) {
+TEST(WaitersTest, FindsByKeyClientRequestAndDeadline) {
   Waiters waiters;
   const WaiterId first = waiters.add(waiter(1, 10, {"a", "b"}, 500), kNothingExists);
   const WaiterId second = waiters.add(waiter(2, 10, {"b"}, 400), kNothingExists);
@@ -36,7 +36,7 @@ TEST(WaitersTest, AreFoundByKeyClientRequestAndDeadline) {
   EXPECT_EQ(waiters.all(), (std::vector<WaiterId>{first, second, third}));
 }
 
-TEST(WaitersTest, ListMissingKeys) {
+TEST(WaitersTest, ListsMissingKeys) {
   Waiters waiters;
   const WaiterId id = waiters.add(waiter(1, 1, {"here", "a", "b", "a"}),
                                   [](const std::string& key) { return key == "here"; });
@@ -48,7 +48,7 @@ TEST(WaitersTest, ListMissingKeys) {
   EXPECT_EQ(waiters.missing(Space::kNative, "here"), (std::vector<WaiterId>{id}));
 }
 
-TEST(WaitersTest, LeaveNothingAfterRemoval) {
+TEST(WaitersTest, LeavesNothingAfterRemoval) {
   Waiters waiters;
   std::vector<WaiterId> ids;
   for (RequestId request = 0; request < 100; ++request) {

@@ -246,7 +246,7 @@ void FakeLauncher::resume_granting() {
   write_some();
 }
 
-// ---- what came -----------------------------------------------------------------------------
+// ---- received events -------------------------------------------------------------------------
 
 bool FakeLauncher::wait(const std::function<bool()>& condition,
                         std::chrono::milliseconds deadline) {

@@ -46,7 +46,7 @@ class FakeLauncher {
   // Starts ivy-node and attaches.
   explicit FakeLauncher(const Options& options);
   FakeLauncher() : FakeLauncher(Options{}) {}
-  // Kills what is left, and fails the test if a process or the directory of the job remains.
+  // Kills remaining processes, and fails the test if a process or the directory of the job remains.
   ~FakeLauncher();
   FakeLauncher(const FakeLauncher&) = delete;
   FakeLauncher& operator=(const FakeLauncher&) = delete;
@@ -89,7 +89,7 @@ class FakeLauncher {
   // From now on counts and grants output without keeping it.
   void keep_no_output() { is_keeping_output_ = false; }
 
-  // ---- what came ----
+  // ---- received events ----
   // Serves the transport until the condition holds. Returns false on a timeout.
   bool wait(const std::function<bool()>& condition,
             std::chrono::milliseconds deadline = std::chrono::seconds(10));

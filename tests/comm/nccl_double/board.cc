@@ -25,7 +25,7 @@ struct Board::Header {
 
 struct Board::Slot {
   std::atomic<std::uint64_t> shown;  // Chunks.
-  std::atomic<std::uint64_t> seen;   // Of all ranks.
+  std::atomic<std::uint64_t> seen;   // By all ranks.
   char data[kChunkBytes];
 };
 
@@ -140,7 +140,7 @@ bool Board::transfer(std::vector<Transfer>& transfers) {
   return await([&] {
     bool is_done = true;
     for (std::size_t i = 0; i < transfers.size(); ++i) {
-      // Of one pair and direction in the order of the calls.
+      // Transfers of one pair and direction run in the order of their calls.
       const bool is_turn = std::none_of(
           transfers.begin(), transfers.begin() + static_cast<std::ptrdiff_t>(i),
           [&](const Transfer& before) {

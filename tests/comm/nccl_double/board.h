@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes that the ranks of one stand-in communicator share: a file that each maps. A rank shows
-// a chunk to all, or writes to another's mailbox. Every wait ends when `is_aborted` says so, and
-// otherwise never, as NCCL's do.
+// The bytes that the ranks of one test communicator share, in a file that each rank maps. A rank
+// shows a chunk to all ranks or writes to another's mailbox. Waits end only if `is_aborted` is set,
+// as in NCCL.
 //
-// Thread: one at a time, but for is_aborted.
+// Thread: one at a time, except for is_aborted.
 #pragma once
 
 #include <atomic>
@@ -26,9 +26,9 @@ struct Transfer {
 
 class Board {
  public:
-  // The file is made by who makes the unique id.
+  // The rank that makes the unique id creates the file.
   static std::string make_file();
-  // The same with a name that every rank knows, and makes.
+  // The same, with a name that every rank knows and creates.
   static void make_file(const std::string& path);
 
   Board(std::string path, int rank, int size);
@@ -36,13 +36,13 @@ class Board {
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
-  // Maps the file and waits for all ranks. False: aborted, or there is no such file.
+  // Maps the file and waits for all ranks. Returns false if aborted, or if the file does not exist.
   bool attach();
-  // Every rank shows `bytes` of its own (null: nothing) and sees the others', piece by piece.
+  // Every rank shows `bytes` (null: none) and sees those of the others, chunk by chunk.
   using See =
       std::function<void(int rank, std::size_t offset, const char* data, std::size_t bytes)>;
   bool show(const char* own, std::size_t bytes, const See& see);
-  // All of them at once.
+  // Runs all transfers at the same time.
   bool transfer(std::vector<Transfer>& transfers);
   void abort() { is_aborted_ = true; }
   bool is_aborted() const { return is_aborted_; }

@@ -29,7 +29,7 @@ struct F16 {
                                          : std::ldexp(mantissa + 1024, exponent - 25);
     return (bits & 0x8000) != 0 ? -value : value;
   }
-  // Exact for what tests use: small integers and halves of them.
+  // Exact for the values of the tests: small integers and their halves.
   static F16 of(float value) {
     const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
     if (value == 0) return {sign};

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for libcuda.so.1, for tests of what is built on it: devices, contexts, memory, streams
-// and events that behave as CUDA's do as far as libivycomm and the stand-in of NCCL look. Its
-// devices' memory is this process's, known by its address; a stream is a thread that does one thing
-// after the other. Nothing of this is an accelerator, and no figure that it gives means anything.
+// A test double of libcuda.so.1: devices, contexts, memory, streams and events that behave like
+// CUDA's as far as libivycomm and the test double of NCCL use them. Memory of its devices is memory
+// of this process, identified by its address; a stream is a thread that runs one task after the
+// other. It is not an accelerator, and its timings have no meaning.
 //
 // CUDA_DOUBLE in the environment, separated by commas:
 //   no_device         cuInit finds no device
-//   devices=N         how many there are (64)
-//   hang_call=cuInit  it never returns
-// Memory that is freed by cuMemFreeAsync is gone at once: an operation that uses it afterwards
-// spoils the device, and every event's answer is an error from then on.
-// What is put on a stream that is being captured goes into a graph: a list, in the order of the
-// calls, of all streams that take part. A query of an event in a graph spoils it, as CUDA has it.
-// Streams and events are made, used and freed with a current context only, as the driver may ask.
+//   devices=N         the number of devices (64)
+//   hang_call=cuInit  cuInit never returns
+// Memory freed by cuMemFreeAsync is unusable immediately: an operation that uses it afterwards
+// breaks the device, and from then on every event reports an error.
+// Tasks on a stream that is being captured are added to a graph: a list, in the order of the calls,
+// of all captured streams. Querying an event of a graph invalidates the capture, as in CUDA.
+// Streams and events must be created, used and destroyed with a current context, because the driver
+// may require one.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -60,7 +61,7 @@ int device_count() {
   return devices != nullptr ? std::atoi(devices + 8) : 64;
 }
 
-// A graph under way, and afterwards.
+// A graph during its capture and afterwards.
 struct Graph {
   std::mutex mutex;
   std::vector<std::function<void()>> tasks;
@@ -107,14 +108,14 @@ class StreamThread {
   std::mutex mutex_;
   std::condition_variable has_work_;
   std::deque<std::function<void()>> tasks_;
-  SharedGraph graph_;   // Null: it is not being captured.
-  std::thread thread_;  // Lives as long as the process: streams are few here.
+  SharedGraph graph_;   // Null if it is not being captured.
+  std::thread thread_;  // Runs until the process exits, because tests use few streams.
 };
 
 struct EventState {
   std::mutex mutex;
   std::condition_variable has_ended;
-  SharedGraph graph;  // Of which it is a part; null: of none.
+  SharedGraph graph;  // The graph that contains it, or null.
   std::uint64_t recorded = 0;
   std::uint64_t ended = 0;
 };
@@ -126,7 +127,7 @@ struct Memory {
 };
 
 std::atomic<bool> is_initialized{false};
-char contexts[kDevicesMax];  // A context is the address of its device's byte.
+char contexts[kDevicesMax];  // A device's context is the address of its byte here.
 thread_local void* current = nullptr;
 std::atomic<int> calls_without_context{0};
 
@@ -141,7 +142,7 @@ std::map<std::uintptr_t, Memory>& memory() {
   return *all;
 }
 
-std::set<std::uintptr_t>& freed() {  // By cuMemFreeAsync; guarded by memory_mutex.
+std::set<std::uintptr_t>& freed() {  // By cuMemFreeAsync. Guarded by memory_mutex.
   static auto* const all = new std::set<std::uintptr_t>();
   return *all;
 }
@@ -156,7 +157,7 @@ int device_of(const void* context) {
   return static_cast<int>(static_cast<const char*>(context) - contexts);
 }
 
-// The device whose memory this is; -1: not a device's.
+// Returns the device that owns this memory, or -1.
 int find_device(std::uintptr_t address, std::size_t bytes) {
   const std::lock_guard lock(memory_mutex);
   auto after = memory().upper_bound(address);
@@ -247,7 +248,7 @@ DOUBLE_API Result cuPointerGetAttributes(unsigned count, const int* attributes, 
 
 DOUBLE_API Result cuMemAlloc_v2(std::uintptr_t* pointer, std::size_t bytes) {
   if (current == nullptr) return kInvalidContext;
-  // As with a driver never in the heap.
+  // Not in the heap, like memory of a real driver.
   void* const memory_of_device = mmap(nullptr, std::max<std::size_t>(bytes, 1),
                                       PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory_of_device == MAP_FAILED) return kOutOfMemory;
@@ -259,7 +260,8 @@ DOUBLE_API Result cuMemAlloc_v2(std::uintptr_t* pointer, std::size_t bytes) {
 
 DOUBLE_API Result cuMemFree_v2(std::uintptr_t pointer) {
   const std::lock_guard lock(memory_mutex);
-  // CUDA waits for what still uses it; here it is never used again, which comes to the same.
+  // CUDA waits for operations that use the memory. Here the address is never reused, which has the
+  // same effect.
   return memory().erase(pointer) == 0 ? kInvalidValue : 0;
 }
 
@@ -278,7 +280,7 @@ DOUBLE_API Result cuMemcpyDtoHAsync_v2(void* to, std::uintptr_t from, std::size_
 DOUBLE_API Result cuMemcpyHtoDAsync_v2(std::uintptr_t to, const void* from, std::size_t bytes,
                                        void* stream) {
   if (find_device(to, bytes) < 0) return kInvalidValue;
-  // CUDA has read memory of the host that is not pinned when this returns.
+  // When CUDA returns, it has read host memory that is not pinned.
   const char* const begin = static_cast<const char*>(from);
   stream_of(stream).push([to, data = std::vector<char>(begin, begin + bytes)] {
     std::memcpy(reinterpret_cast<void*>(to), data.data(), data.size());
@@ -420,15 +422,15 @@ DOUBLE_API Result cuGetErrorString(Result status, const char** text) {
   return 0;
 }
 
-// How many calls wanted a current context in vain.
+// Returns the number of calls that lacked a current context.
 DOUBLE_API int cuda_double_contexts_missed() { return calls_without_context; }
 
-// For the stand-in of NCCL, which rejects memory that is not a device's.
+// For the test double of NCCL, which rejects memory that does not belong to a device.
 DOUBLE_API int cuda_double_owns(const void* pointer, std::size_t bytes) {
   return find_device(reinterpret_cast<std::uintptr_t>(pointer), bytes) >= 0 ? 1 : 0;
 }
 
-// An operation of the stand-in of NCCL uses this memory now. 0: it was freed meanwhile.
+// Called when an operation of the test double of NCCL uses this memory. Returns 0 if it was freed.
 DOUBLE_API int cuda_double_touch(const void* pointer) {
   const std::lock_guard lock(memory_mutex);
   if (!freed().contains(reinterpret_cast<std::uintptr_t>(pointer))) return 1;

@@ -1,35 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for libnccl.so.2, for tests: its calls, its ways of not blocking and of failing, and
-// real bytes between processes (board.h); memory and streams are those of the stand-in of CUDA.
-// It computes on the CPU, slowly; no figure that it gives means anything.
+// A test double of libnccl.so.2: its calls, its non-blocking behaviour, its failures, and real
+// bytes between processes (board.h). Memory and streams are those of the test double of CUDA. It
+// computes slowly on the CPU, and its timings have no meaning.
 //
-// NCCL_DOUBLE in the environment, separated by commas, is the script:
-//   version=N        what ncclGetVersion says (23007)
-//   hang_init        init never ends, and warns in NCCL_DEBUG_FILE (of which it knows %p)
+// NCCL_DOUBLE in the environment, separated by commas, selects its behaviour:
+//   version=N        the version that ncclGetVersion returns (23007)
+//   hang_init        init never ends, and warns in NCCL_DEBUG_FILE (supports %p)
 //   fail_init        init ends with "unhandled system error"
-//   old_driver       init ends with "unhandled cuda error", as where the driver is too old
-//   fail_id          ncclGetUniqueId does
-//   hang_call=NAME   that function never returns; of those that tests count (nccl_double_count)
+//   old_driver       init ends with "unhandled cuda error", as with a driver that is too old
+//   fail_id          ncclGetUniqueId fails
+//   hang_call=NAME   this function never returns; for functions counted by nccl_double_count
 //   hang_split       a split never ends
 //   hang_abort       ncclCommAbort never returns
 //   hang_finalize    finalize never ends
 //   hang_revoke      ncclCommRevoke never returns
-//   fail_revoke      it fails
-//   keep_error       it goes well, and the communicator reports "remote error" all the same, as
-//   where
-//                    a proxy has seen the connection of a dead peer end
-//   no_memory        ncclMemAlloc finds none
+//   fail_revoke      ncclCommRevoke fails
+//   keep_error       ncclCommRevoke succeeds, but the communicator still reports "remote error",
+//                    as after a proxy has seen the end of a dead peer's connection
+//   no_memory        ncclMemAlloc fails
 //   no_register      ncclCommRegister fails
 //   error_after=N    after N groups of calls a communicator reports "remote error"; the next hang
-// A new communicator is written to where the caller wants it also when its making ends, by a thread
-// and even if it was aborted, as NCCL does it; so an address on the caller's stack is rejected.
-// Its calls wait until what they ask for is on the stream, unless Config::blocking is 0 or
-// NCCL_COMM_BLOCKING=0 says otherwise.
-// NCCL_RAS_ADDR: there it tells the state of its first communicator (ras_double.h).
-// NCCL_DOUBLE_DIR: where the files are through which ranks talk (/dev/shm).
-// A communicator that is destroyed with buffers registered, and memory that is freed while one
-// has it, are counted as "leaked".
-// NCCL_DOUBLE_LACKS at compile time leaves functions out: 1, what came after 2.14; 2, also
+// A thread writes a new communicator to the caller's pointer even when its creation ends, also if
+// it was aborted, like NCCL; so an address on the caller's stack is rejected. Calls wait until
+// their operations are on the stream, unless Config::blocking or NCCL_COMM_BLOCKING is 0.
+// NCCL_RAS_ADDR: the address that reports the state of the first communicator (ras_double.h).
+// NCCL_DOUBLE_DIR: the directory of the files through which ranks communicate (/dev/shm).
+// Counts as "leaked": communicators destroyed with registered buffers, and memory freed while
+// registered.
+// NCCL_DOUBLE_LACKS at compile time removes functions: 1, those added after 2.14; 2, also
 // ncclCommAbort.
 #include <pthread.h>
 #include <unistd.h>
@@ -124,23 +122,23 @@ struct MadeOp {
   double factor;
 };
 
-// One call inside a group.
+// One call in a group.
 struct Call {
   enum class Kind : std::uint8_t { kReduce, kBroadcast, kGather, kReduceScatter, kTransfer };
   Kind kind = Kind::kTransfer;
   const char* send = nullptr;
   char* receive = nullptr;
-  std::size_t bytes = 0;  // Of the whole operation, as every rank counts it.
+  std::size_t bytes = 0;  // Of the whole operation, the same on every rank.
   int type = 0;
   int op = 0;
   double factor = 1;
-  int root = -1;  // -1: all.
+  int root = -1;  // -1 means all.
   Transfer transfer;
 };
 
 }  // namespace
 
-// The opaque thing itself. A thread of its own does what NCCL does behind the caller's back.
+// The opaque communicator. Its own thread does NCCL's work in the background.
 struct ncclComm {
   int rank = 0;
   int size = 1;
@@ -155,8 +153,8 @@ struct ncclComm {
   std::atomic<bool> is_hung{false};
   bool is_blocking = false;
   bool is_revoked = false;
-  std::map<void*, void*> buffers;  // What is registered, by handle.
-  std::atomic<int> callers{0};     // Calls that wait.
+  std::map<void*, void*> buffers;  // Registered buffers by handle.
+  std::atomic<int> callers{0};     // Waiting calls.
 
   std::mutex mutex;
   std::condition_variable has_work;
@@ -183,14 +181,14 @@ struct ncclComm {
       lock.lock();
     }
   }
-  // What a call returns that has asked for something.
+  // Returns the result of a call that has pushed work.
   Status settle() {
     if (!is_blocking) return kInProgress;
     ++callers;
     while (state == kInProgress) usleep(20);
     const Status result = state;
     --callers;
-    // An operation's own trouble is told by ncclCommGetAsyncError.
+    // Errors of operations are reported by ncclCommGetAsyncError.
     return result == kRemoteError ? 0 : result;
   }
   void hang() const {
@@ -203,7 +201,7 @@ namespace {
 struct Launch {
   ncclComm* comm;
   std::vector<Call> calls;
-  bool is_in_graph;  // It may be carried out again and again.
+  bool is_in_graph;  // May be executed several times.
 };
 
 bool carry_out(ncclComm& comm, const Call& call) {
@@ -218,7 +216,7 @@ bool carry_out(ncclComm& comm, const Call& call) {
     scale(call.type, call.factor, own.data(), own.size());
     shown = own.data();
   }
-  // Results are kept apart until all have read: `send` may be `receive`.
+  // Keeps results separate until all ranks have read, because `send` may equal `receive`.
   std::vector<char> result(
       call.kind == Call::Kind::kGather ? call.bytes * static_cast<std::size_t>(size) : call.bytes);
   if (call.kind == Call::Kind::kBroadcast && call.root != comm.rank) shown = nullptr;
@@ -238,8 +236,8 @@ bool carry_out(ncclComm& comm, const Call& call) {
   if (!is_ok) return false;
   if (is_average) scale(call.type, 1.0 / size, result.data(), result.size());
   if (call.root >= 0 && call.kind == Call::Kind::kReduce && call.root != comm.rank) return true;
-  // As NCCL 2.28.9 does on a GPU: the kernel for one rank, which only a factor needs, forgets what
-  // is left behind the last 16 bytes of a large buffer.
+  // Like NCCL 2.28.9 on a GPU: the kernel for one rank, which only a factor needs, does not process
+  // the remainder after the last 16 bytes of a large buffer.
   const bool has_factor = is_average || call.op >= kFirstMadeOp;
   if (size == 1 && has_factor && result.size() > 65'536) result.resize(result.size() / 16 * 16);
   if (call.kind == Call::Kind::kReduceScatter) {
@@ -300,7 +298,7 @@ Status launch_group() {
     const int delay = to->is_blocking ? 0 : 100;
     to->push(
         [to, delay, is_hung, stream, launch = new Launch{to, std::move(calls), is_capturing != 0}] {
-          usleep(static_cast<useconds_t>(delay));  // A moment in which the call is in progress.
+          usleep(static_cast<useconds_t>(delay));  // The call is in progress for a moment.
           if (is_hung) to->is_hung = true;
           cuLaunchHostFunc(stream, carry_out_all, launch);
           to->state = is_hung ? kRemoteError : 0;
@@ -311,7 +309,7 @@ Status launch_group() {
 }
 
 Status add(ncclComm* comm, void* stream, Call call) {
-  // Who calls while the call before is in progress has not waited for it.
+  // The caller has not waited for the previous call to finish.
   if (comm->state == kInProgress || comm->is_revoked) return group.status = kInvalidUsage;
   if (const auto made = comm->ops.find(call.op); made != comm->ops.end()) {
     call.factor = made->second.factor;
@@ -350,7 +348,7 @@ void warn(const char* text) {
                       << "\n";
 }
 
-// Do all ranks hold the same ids in the same order?
+// Returns true if all ranks hold the same ids in the same order.
 bool are_ids_equal(ncclComm& comm) {
   const std::vector<std::string>& own = comm.ids;
   std::size_t hash = 0;
@@ -367,14 +365,14 @@ Status carry_out_init(ncclComm* comm) {
   if (reported("hang_init") != nullptr) {
     warn("the stand-in hangs");
     comm->hang();
-    return kSystemError;  // The abort that has ended it.
+    return kSystemError;  // The abort has ended it.
   }
   if (reported("old_driver") != nullptr) return kCudaError;
   if (reported("fail_init") != nullptr || !comm->board->attach()) return kSystemError;
   return are_ids_equal(*comm) ? 0 : kInvalidArgument;
 }
 
-// As the health service writes of a communicator one of whose ranks is not as far as the others.
+// Describes a communicator with a rank that lags behind the others, like the health service.
 void tell_of(int rank, bool is_made) {
   serve_ras([rank, is_made] {
     count("ras");
@@ -414,7 +412,7 @@ Status make(ncclComm** out, int size, const std::vector<std::string>& ids, int r
 }
 
 std::mutex registered_mutex;
-std::map<void*, int>& registered() {  // How many communicators have registered the memory.
+std::map<void*, int>& registered() {  // The number of communicators that registered each memory.
   static auto* const all = new std::map<void*, int>();
   return *all;
 }
@@ -439,7 +437,7 @@ void end_thread(ncclComm* comm) {
 
 }  // namespace
 
-// ---- Life ---------------------------------------------------------------------------------------
+// ---- Communicators ------------------------------------------------------------------------------
 
 DOUBLE_API int nccl_double_count(const char* call) {
   const std::lock_guard lock(counts_mutex);
@@ -537,14 +535,15 @@ DOUBLE_API Status ncclCommInitRankScalable(ncclComm** comm, int size, int rank, 
   std::vector<std::string> files;
   for (int id = 0; id < ids; ++id) {
     files.emplace_back(all[id].bytes);
-    // The first rank of each run of ranks, the first of which are one longer, is a root.
+    // Ranks are divided into runs, the first of which are one longer. The first rank of a run is a
+    // root.
     const int root = size / ids * id + std::min(id, size % ids);
     const std::lock_guard lock(files_mutex);
     if (own_files().contains(files.back()) != (root == rank)) return kInvalidArgument;
   }
   if (std::set<std::string>(files.begin(), files.end()).size() != files.size())
     return kInvalidArgument;
-  // Here one root serves all.
+  // Here one root serves all ranks.
   for (int other = 1; other < ids; ++other) unlink(all[other].bytes);
   return make(comm, size, files, rank, config);
 }
@@ -560,7 +559,7 @@ DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** c
     if (reported("hang_split") != nullptr) {
       comm->hang();
       std::atomic_ref<ncclComm*>(*child).store(nullptr);
-      comm->state = kSystemError;  // The abort that has ended it.
+      comm->state = kSystemError;  // The abort has ended it.
       return;
     }
     struct Choice {
@@ -572,7 +571,8 @@ DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** c
     const std::string file = Board::make_file();
     std::strncpy(own.file, file.c_str(), sizeof own.file - 1);
     std::vector<Choice> all(static_cast<std::size_t>(comm->size));
-    // NCCL's own way of telling is not that of operations; here both use one board.
+    // NCCL exchanges this separately from operations. Here both use one board, so wait for
+    // operations.
     while (comm->ended < comm->launched && !comm->board->is_aborted()) usleep(100);
     comm->board->show(reinterpret_cast<const char*>(&own), sizeof own,
                       [&](int rank, std::size_t, const char* data, std::size_t) {
@@ -597,7 +597,7 @@ DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** c
 #endif
 
 #if NCCL_DOUBLE_LACKS < 1
-// Everything under way ends as by an abort, but the communicator stays.
+// Ends all operations in progress like an abort, but keeps the communicator.
 DOUBLE_API Status ncclCommRevoke(ncclComm* comm, int) {
   count("ncclCommRevoke");
   while (reported("hang_revoke") != nullptr) pause();
@@ -609,7 +609,7 @@ DOUBLE_API Status ncclCommRevoke(ncclComm* comm, int) {
   return 0;
 }
 
-// Those that are left meet in a file whose name all can make of the parent's and the excluded.
+// The remaining ranks use a file whose name each derives from the parent's and the excluded ranks.
 DOUBLE_API Status ncclCommShrink(ncclComm* comm, int* excluded, int count_of_excluded,
                                  ncclComm** child, Config* config, int flags) {
   count("ncclCommShrink");
@@ -670,7 +670,7 @@ DOUBLE_API Status ncclCommDeregister(ncclComm* comm, void* handle) {
   return 0;
 }
 
-// All ranks register as much, at once.
+// All ranks register the same size at the same time.
 DOUBLE_API Status ncclCommWindowRegister(ncclComm* comm, void* memory, std::size_t bytes,
                                          void** window, int) {
   count("ncclCommWindowRegister");

@@ -36,7 +36,7 @@ void reply(int fd, const std::string& text) {
   static_cast<void>(!write(fd, text.data(), text.size()));
 }
 
-// False: it has had its answer.
+// Returns false after the answer was sent.
 bool take_line(int fd, const std::string& line, const std::function<std::string()>& say) {
   const auto begins = [&](const char* with) {
     return strncasecmp(line.c_str(), with, std::string(with).size()) == 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in of NCCL's health service: every process listens at NCCL_RAS_ADDR, all of them at the
-// same one, and answers there in the service's protocol of lines. This one knows its own process
-// only.
+// A test double of NCCL's health service: every process listens at NCCL_RAS_ADDR, all at the same
+// address, and answers in the service's line protocol. It knows only its own process.
 #pragma once
 
 #include <functional>
@@ -9,8 +8,8 @@
 
 namespace nccl_double {
 
-// Once for the process, from the first communicator on. `say` gives the part of the answer behind
-// the summary of the job; it is called by the service's thread. Without the variable: nothing.
+// Starts the service once per process, for the first communicator. `say` returns the part of the
+// answer after the job summary; the service's thread calls it. Does nothing without the variable.
 void serve_ras(std::function<std::string()> say);
 
 }  // namespace nccl_double
