@@ -56,14 +56,15 @@ TEST_F(AgentServerTest, AcceptsClientsDespiteStalledHandshakes) {
   for (const int descriptor : stalled) close(descriptor);
 }
 
-// Each of these must not reach the service, and the log must say why.
-struct Stranger {
+// A call that must not reach the service; the log must contain the reason.
+struct RejectedCaller {
   const char* name;
   KeyAndCertificate (*make)(TestAuthority& ours);
   const char* reason;
 };
 
-class AgentServerRejects : public AgentFront, public ::testing::WithParamInterface<Stranger> {};
+class AgentServerRejects : public AgentFront,
+                           public ::testing::WithParamInterface<RejectedCaller> {};
 
 TEST_P(AgentServerRejects, CallersWithAReason) {
   const KeyAndCertificate client = GetParam().make(authority_);
@@ -79,19 +80,23 @@ TEST_P(AgentServerRejects, CallersWithAReason) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Strangers, AgentServerRejects,
+    Rejected, AgentServerRejects,
     ::testing::Values(
-        Stranger{"none", [](TestAuthority&) { return KeyAndCertificate{}; },
-                 "it presented no certificate"},
-        Stranger{"foreign", [](TestAuthority&) { return TestAuthority("other").user("alice"); },
-                 "not signed"},
-        Stranger{"same_name", [](TestAuthority&) { return TestAuthority("test CA").user("alice"); },
-                 ""},
-        Stranger{"expired", [](TestAuthority& ours) { return ours.user("alice", -2); }, "expired"},
-        Stranger{"revoked", [](TestAuthority& ours) { return ours.user("alice"); }, "revoked"},
-        Stranger{"host", [](TestAuthority& ours) { return ours.host("node2"); }, "cannot launch"},
-        Stranger{"other_user", [](TestAuthority& ours) { return ours.user("bob"); },
-                 "this agent serves only alice"}),
+        RejectedCaller{"none", [](TestAuthority&) { return KeyAndCertificate{}; },
+                       "it presented no certificate"},
+        RejectedCaller{"foreign",
+                       [](TestAuthority&) { return TestAuthority("other").user("alice"); },
+                       "not signed"},
+        RejectedCaller{"same_name",
+                       [](TestAuthority&) { return TestAuthority("test CA").user("alice"); }, ""},
+        RejectedCaller{"expired", [](TestAuthority& ours) { return ours.user("alice", -2); },
+                       "expired"},
+        RejectedCaller{"revoked", [](TestAuthority& ours) { return ours.user("alice"); },
+                       "revoked"},
+        RejectedCaller{"host", [](TestAuthority& ours) { return ours.host("node2"); },
+                       "cannot launch"},
+        RejectedCaller{"other_user", [](TestAuthority& ours) { return ours.user("bob"); },
+                       "this agent serves only alice"}),
     [](const auto& tested) { return tested.param.name; });
 
 TEST_F(AgentServerTest, JudgesOpenConnectionsAgainAtEachCall) {
