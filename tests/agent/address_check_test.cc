@@ -32,8 +32,8 @@ bool raise_loopback() {
   return raised;
 }
 
-// In a network of its own, where even loopback is down and so nothing has a route; it is raised
-// after `up_after`, if ever.
+// Runs the check in a separate network namespace. Its interfaces, loopback included, are down, so
+// no address has a route. Loopback is brought up after `up_after`, if that is set.
 AddressChecked check_without_route(std::optional<milliseconds> up_after) {
   boost::asio::io_context loop;
   boost::asio::steady_timer timer(loop);
@@ -73,7 +73,7 @@ TEST(AddressCheckTest, ToleratesARouteThatIsTemporarilyMissing) {
   EXPECT_EQ(code, 0);
 }
 
-TEST(AddressCheckTest, AMissingRouteThatStaysIsNamed) {
+TEST(AddressCheckTest, NamesARouteThatStaysMissing) {
   const int code = in_own_network([] {
     const AddressChecked answer = check_without_route(std::nullopt);
     return !answer.reachable() && answer.error() == "Network is unreachable";

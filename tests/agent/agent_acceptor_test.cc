@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own listening sockets against peers that mean no good or do nothing.
+// The agent's listening sockets against malicious and silent peers.
 #include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Stands for gRPC: keeps the last connection.
+// Stands in for gRPC: keeps the last connection.
 class Intake final : public Acceptor::Intake {
  public:
   ~Intake() override {
@@ -32,7 +32,7 @@ class Intake final : public Acceptor::Intake {
 
 class AgentAcceptorTest : public AgentFront {
  protected:
-  // A door of TLS without gRPC behind it.
+  // Opens a TLS listener without gRPC behind it.
   void open_unix_listener(std::chrono::milliseconds deadline = 5s) {
     AcceptorLimits limits;
     limits.hello_deadline = deadline;
@@ -128,7 +128,7 @@ TEST_F(AgentAcceptorTest, DeliversAHelloThatArrivesByteByByteUnchanged) {
   EXPECT_EQ(value, 1u);
 }
 
-TEST_F(AgentAcceptorTest, WaitingCostsNoTime) {
+TEST_F(AgentAcceptorTest, UsesNoCpuWhileItWaits) {
   open_unix_listener();
   const int descriptor = client();
   say(descriptor, client_hello().substr(0, 20));
@@ -138,7 +138,7 @@ TEST_F(AgentAcceptorTest, WaitingCostsNoTime) {
   clockid_t clock{};
   ASSERT_EQ(pthread_getcpuclockid(thread_.native_handle(), &clock), 0);
   clock_gettime(clock, &begin);
-  // Nothing is waited for here: this is how long the loop could spin.
+  // Not a wait for an event: it gives the loop time in which it could spin.
   std::this_thread::sleep_for(500ms);
   clock_gettime(clock, &end);
   const double used_ms = static_cast<double>(end.tv_sec - begin.tv_sec) * 1e3 +
@@ -146,7 +146,7 @@ TEST_F(AgentAcceptorTest, WaitingCostsNoTime) {
   EXPECT_LT(used_ms, 50);
 }
 
-TEST_F(AgentAcceptorTest, AnAddressKeepsItsNewestSilentConnections) {
+TEST_F(AgentAcceptorTest, KeepsTheNewestSilentConnectionsOfAnAddress) {
   open_unix_listener();
   for (int i = 0; i < 80; ++i) ASSERT_GE(client(), 0);
   EXPECT_TRUE(eventually([this] { return half_open_.size() == 64; }));
@@ -156,7 +156,7 @@ TEST_F(AgentAcceptorTest, AnAddressKeepsItsNewestSilentConnections) {
   EXPECT_TRUE(eventually([this] { return intake_.descriptor >= 0; }));
 }
 
-TEST_F(AgentAcceptorTest, RecoversWhenNotOneDescriptorIsLeft) {
+TEST_F(AgentAcceptorTest, RecoversWhenNoDescriptorIsLeft) {
   open_unix_listener();
   const int waiting = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   clients_.push_back(waiting);
@@ -192,7 +192,7 @@ TEST_F(AgentAcceptorTest, LogsFailedHandshakes) {
   const int descriptor = client();
   std::string hello = client_hello();
   const std::string p256 = number(0x0017, 2);
-  // Another group than the one that gRPC takes.
+  // A key exchange group that gRPC does not support.
   hello.replace(hello.find(with_length(p256, 2)), 4, with_length(number(0x001d, 2), 2));
   say(descriptor, hello);
   EXPECT_TRUE(soon_closed(descriptor));
@@ -204,7 +204,7 @@ TEST_F(AgentAcceptorTest, ClosesStalledHandshakes) {
   serve();
   const int descriptor = client();
   const auto begin = std::chrono::steady_clock::now();
-  // gRPC answers this hello and waits for the next part, which does not come.
+  // gRPC answers this hello and waits for the next message, which never arrives.
   say(descriptor, client_hello());
   std::string answer(4096, '\0');
   ASSERT_GT(recv(descriptor, answer.data(), answer.size(), 0), 0);
@@ -227,7 +227,7 @@ class UnixListenerTest : public AgentFront {
   Intake intake_;
 };
 
-TEST_F(UnixListenerTest, OnlyWeCanOpenTheFile) {
+TEST_F(UnixListenerTest, LetsOnlyItsOwnerOpenTheSocket) {
   const auto unix_listener = open_at(sockets_ / "new/agent.sock");
   ASSERT_TRUE(unix_listener.ok()) << unix_listener.error().message;
   struct stat status {};
@@ -262,7 +262,8 @@ TEST_F(UnixListenerTest, ReplacesAStaleSocketButNotALiveOne) {
   EXPECT_TRUE(open_at(sockets_ / "agent.sock").ok());
 }
 
-// The file's mode keeps others out already; this is what the kernel says of those who get through.
+// The file mode already keeps other users out; this checks the credentials that the kernel reports
+// for a peer that got through.
 TEST_F(UnixListenerTest, RejectsOtherUsersByTheirCredentials) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const auto unix_listener = open_at(sockets_ / "agent.sock");

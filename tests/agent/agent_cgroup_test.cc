@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's own cgroups, and wardens that are born beside it. Method: a cgroup of the test's own
-// stands for the unit; where none can be made, the tests say so.
+// The agent's own cgroups, and wardens that start in a cgroup next to it. Method: a cgroup made by
+// the test stands for the unit; if none can be made, the tests are skipped.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -40,7 +40,7 @@ class AgentCgroupTest : public AgentFixture {
       EXPECT_TRUE(eventually([&] { return rmdir(path.c_str()) == 0 || errno == ENOENT; })) << path;
     }
   }
-  // What a process that was started in the unit finds: one line each.
+  // Returns what a process that starts in the unit prints, one fact a line.
   std::string as_started_in(const std::string& cgroup) {
     Pipe output;
     const pid_t child = fork();
@@ -58,14 +58,14 @@ class AgentCgroupTest : public AgentFixture {
     return text;
   }
 
-  std::string unit_;  // Empty: none can be made here.
+  std::string unit_;  // Empty if no cgroup can be made here.
 };
 
 TEST_F(AgentCgroupTest, TheAgentMovesIntoALeafAndMakesRoomForJobs) {
   if (unit_.empty()) GTEST_SKIP() << "no cgroup v2 that can be written";
   const std::string expected = unit_ + "/jobs\ncgroup " + unit_ + "/jobs\n";
   const std::string leaf = unit_.substr(unit_.rfind('/')) + "/agent\n";
-  // Twice: as the first time, and after a restart. Then as systemd's DelegateSubgroup does it.
+  // The first start, then a restart, then a start as with systemd's DelegateSubgroup.
   for (const std::string& started_in : {unit_, unit_, unit_ + "/agent"}) {
     const std::string printed = as_started_in(started_in);
     EXPECT_TRUE(printed.starts_with(expected)) << printed;
@@ -76,11 +76,11 @@ TEST_F(AgentCgroupTest, TheAgentMovesIntoALeafAndMakesRoomForJobs) {
 TEST_F(AgentCgroupTest, StartsJobsInSiblingCgroups) {
   if (unit_.empty()) GTEST_SKIP() << "no cgroup v2 that can be written";
   AgentServiceOptions with = options();
-  with.jobs_cgroup = unit_ + "/jobs";  // Made when it is missing.
+  with.jobs_cgroup = unit_ + "/jobs";  // Made if it is missing.
   ASSERT_TRUE(start_agent(with));
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
-  // Warden, supervisor, worker. One whose program is just being replaced has no arguments to see.
+  // Warden, supervisor, worker. A process in the middle of execve() has no arguments to read.
   std::vector<pid_t> processes;
   EXPECT_TRUE(eventually([&] {
     processes = launcher.processes();

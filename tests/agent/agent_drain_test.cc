@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drain, and flow control from end to end. Method: a service in this process, real supervisors.
+// Drain, and end-to-end flow control. Method: a service in this process, real supervisors.
 #include <signal.h>
 
 #include <atomic>
@@ -37,7 +37,7 @@ TEST_F(AgentDrainTest, RejectsNewJobsUntilItIsUndone) {
   const grpc::Status rejected = status_of(late.job());
   EXPECT_EQ(rejected.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_NE(rejected.error_message().find("draining"), std::string::npos);
-  // What runs may still be reached.
+  // A running job can still be reached.
   running.open(channel(), true);
   running.serve(milliseconds(100));
   EXPECT_TRUE(running.stream().opened());
@@ -49,7 +49,7 @@ TEST_F(AgentDrainTest, RejectsNewJobsUntilItIsUndone) {
   EXPECT_TRUE(all_exited(running));
 }
 
-TEST_F(AgentDrainTest, OutlivesTheAgent) {
+TEST_F(AgentDrainTest, ContinuesAfterARestartOfTheAgent) {
   ASSERT_TRUE(start_agent());
   ASSERT_TRUE(drain(false).ok());
   end_agent();
@@ -79,7 +79,7 @@ TEST_F(AgentDrainTest, StopsJobsInOrderOnRequest) {
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "stopped before its workers had ended"));
 }
 
-TEST_F(AgentDrainTest, StopTakesTheGraceOfTheRequest) {
+TEST_F(AgentDrainTest, StopsWithTheGraceOfTheRequest) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   launcher.open(channel());
@@ -94,7 +94,7 @@ TEST_F(AgentDrainTest, StopTakesTheGraceOfTheRequest) {
   launcher.finish();
 }
 
-// A supervisor of an older version has written no file that could be changed.
+// A supervisor of an older version has not written the file that holds its grace.
 TEST_F(AgentDrainTest, ReportsThatASupervisorUsesItsOwnGrace) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
@@ -109,8 +109,8 @@ TEST_F(AgentDrainTest, ReportsThatASupervisorUsesItsOwnGrace) {
   launcher.finish();
 }
 
-// Its launcher has not said a word yet, nor may it ever.
-TEST_F(AgentDrainTest, EndsAJobThatHasNotBegunAtOnce) {
+// Its launcher has sent nothing yet, and may never do so.
+TEST_F(AgentDrainTest, ImmediatelyStopsAJobThatHasNotStarted) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   AgentStream stream(channel(), launcher.job());
@@ -123,7 +123,7 @@ TEST_F(AgentDrainTest, EndsAJobThatHasNotBegunAtOnce) {
   EXPECT_TRUE(warnings().empty());
 }
 
-TEST_F(AgentDrainTest, IsOnlyForThisHost) {
+TEST_F(AgentDrainTest, RejectsCallsFromOtherHosts) {
   ASSERT_TRUE(start_agent());
   calls_over_tcp_ = true;
   EXPECT_EQ(drain(true).error_code(), grpc::StatusCode::PERMISSION_DENIED);
@@ -140,7 +140,7 @@ long resident_kib() {
   return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-TEST_F(AgentDrainTest, AReaderThatPausesHoldsTheWriterUp) {
+TEST_F(AgentDrainTest, BlocksTheWriterWhileTheReaderPauses) {
   ASSERT_TRUE(start_agent());
   constexpr std::uint64_t kMuch = 256u << 20;
   StreamLauncher launcher(kBundle, kMuch);
@@ -150,8 +150,8 @@ TEST_F(AgentDrainTest, AReaderThatPausesHoldsTheWriterUp) {
   ASSERT_TRUE(launcher.wait([&] { return !launcher.output(0).empty(); }));
   const long before = resident_kib();
   launcher.stream().pause();
-  // All of it is granted: only the transports' own limits hold the worker up. Until it stands
-  // still:
+  // Credit covers all of the output, so only the transports' own limits hold the worker up. Waits
+  // until the memory no longer changes:
   long seen = 0;
   EXPECT_TRUE(eventually(
       [&] {
@@ -160,13 +160,13 @@ TEST_F(AgentDrainTest, AReaderThatPausesHoldsTheWriterUp) {
         return std::abs(resident_kib() - last) < 64;
       },
       seconds(20)));
-  // AddressSanitizer keeps what is freed for a while.
+  // AddressSanitizer keeps freed memory for a while.
 #ifdef __SANITIZE_ADDRESS__
   constexpr long kMaxKib = 48 * 1024;
 #else
   constexpr long kMaxKib = 16 * 1024;
 #endif
-  EXPECT_LT(resident_kib() - before, kMaxKib) << "KiB more while nobody reads";
+  EXPECT_LT(resident_kib() - before, kMaxKib) << "KiB more while nothing is read";
   launcher.stream().resume();
   ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }, seconds(60)));
   ASSERT_TRUE(
@@ -174,7 +174,7 @@ TEST_F(AgentDrainTest, AReaderThatPausesHoldsTheWriterUp) {
   launcher.finish();
 }
 
-TEST_F(AgentDrainTest, ASupervisorThatDoesNotReadHoldsTheLauncherUp) {
+TEST_F(AgentDrainTest, BlocksTheLauncherWhileTheSupervisorDoesNotRead) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
@@ -194,7 +194,7 @@ TEST_F(AgentDrainTest, ASupervisorThatDoesNotReadHoldsTheLauncherUp) {
     for (int i = 0; i < 4096 && launcher.stream().write(data); ++i) written += data.size();
     has_failed = true;
   });
-  // Until it stands still for a while.
+  // Waits until the count no longer changes.
   std::uint64_t seen = 1;
   EXPECT_TRUE(eventually(
       [&] {
@@ -207,7 +207,7 @@ TEST_F(AgentDrainTest, ASupervisorThatDoesNotReadHoldsTheLauncherUp) {
   EXPECT_FALSE(has_failed);
   EXPECT_LT(seen, 16u << 20);
   kill(supervisor, SIGCONT);
-  // These zeros are no frames: the supervisor closes that transport, and only that.
+  // These zeros are not frames: the supervisor closes this transport and nothing else.
   writer.join();
   EXPECT_TRUE(launcher.stream().status().ok());
   EXPECT_EQ(list().jobs_size(), 1);
@@ -219,7 +219,7 @@ TEST_F(AgentDrainTest, ASupervisorThatDoesNotReadHoldsTheLauncherUp) {
   EXPECT_TRUE(all_exited(launcher));
 }
 
-TEST_F(AgentDrainTest, AMessageAboveTheLimitEndsTheStream) {
+TEST_F(AgentDrainTest, EndsTheStreamOnAMessageAboveTheLimit) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   AgentStream stream(channel(), launcher.job());
@@ -232,7 +232,7 @@ TEST_F(AgentDrainTest, AMessageAboveTheLimitEndsTheStream) {
   EXPECT_TRUE(all_exited(launcher));
 }
 
-TEST(SocketEnd, IsATable) {
+TEST(SocketEnd, DependsOnTheEndOfTheStreamAndItsSilence) {
   using Row = std::tuple<StreamEnd, int, SocketEnd>;
   for (const auto& [end, silence_ms, expected] :
        {Row{StreamEnd::kRequestsEnded, 0, SocketEnd::kHalfClose},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's service in this process: a loop of its own, a gRPC server on a Unix socket, a state
-// directory and a bundle directory that are gone afterwards. It can be ended and made again while
-// jobs run, as a restart does.
+// The agent's service in this process: a separate loop, a gRPC server on a Unix socket, and a state
+// directory and a bundle directory that are removed afterwards. A test can stop it and start it
+// again while jobs run, as a restart does.
 #pragma once
 
 #include <grpcpp/create_channel.h>
@@ -48,7 +48,7 @@ class AgentFixture : public testing::Test, protected AgentReports {
   ~AgentFixture() override {
     end_agent();
     set_authorization_policy(nullptr);
-    // What has just been ended may still write there.
+    // A process that has just been stopped may still write there.
     std::error_code ignored;
     EXPECT_TRUE(eventually([&] {
       std::filesystem::remove_all(root_, ignored);
@@ -78,7 +78,7 @@ class AgentFixture : public testing::Test, protected AgentReports {
     return options;
   }
 
-  // False (with the reason in make_error_) when the service refuses to be.
+  // Returns false, with the reason in make_error_, if the service cannot be made.
   bool start_agent() { return start_agent(options()); }
   bool start_agent(AgentServiceOptions with) {
     loop_ = std::make_unique<boost::asio::io_context>(1);
@@ -103,7 +103,7 @@ class AgentFixture : public testing::Test, protected AgentReports {
     server_ = builder.BuildAndStart();
     return server_ != nullptr;
   }
-  // As a SIGTERM ends the daemon: transports hang up, wardens live on.
+  // Stops the agent as SIGTERM does: transports hang up, and wardens keep running.
   void end_agent() {
     if (!loop_) return;
     if (service_) on_loop([&] { service_->stop(); });
@@ -129,7 +129,7 @@ class AgentFixture : public testing::Test, protected AgentReports {
     return calls_over_tcp_ ? "127.0.0.1:" + std::to_string(loopback_port_)
                            : "unix:" + root_ + "/agent.sock";
   }
-  // A connection of its own each time.
+  // Each channel has a separate connection.
   std::shared_ptr<grpc::Channel> channel() const {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -173,7 +173,7 @@ class AgentFixture : public testing::Test, protected AgentReports {
   std::vector<std::string> audit() { return copy_of(audit_); }
   std::vector<std::string> warnings() { return copy_of(warnings_); }
   std::vector<std::string> status() { return copy_of(status_); }
-  // The one line of the job, as soon as it is there.
+  // Returns the job's only audit line as soon as it is written.
   std::string audit_of(const std::string& job_id,
                        std::chrono::milliseconds deadline = std::chrono::seconds(10)) {
     std::vector<std::string> found;
@@ -191,7 +191,7 @@ class AgentFixture : public testing::Test, protected AgentReports {
   static bool has_outcome(const std::string& line, const std::string& outcome) {
     return line.find("outcome=\"" + outcome + "\"") != std::string::npos;
   }
-  // A launcher whose one worker has said "ready".
+  // Starts one worker and waits until it has printed "ready".
   void start_sleeper(StreamLauncher& launcher) {
     launcher.open(channel());
     launcher.send_hello();
@@ -205,7 +205,7 @@ class AgentFixture : public testing::Test, protected AgentReports {
 
   std::string root_;
   std::string architecture_;
-  bool calls_over_tcp_ = false;  // As launchers of other hosts call.
+  bool calls_over_tcp_ = false;  // As launchers on other hosts call.
   int loopback_port_ = 0;
   Error make_error_;
   std::unique_ptr<boost::asio::io_context> loop_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A served agent without its service: acceptor, credentials and gRPC server around a tiny one of
-// the tests, with certificates of a CA of its own, in a directory that goes with it.
+// An agent without its service: acceptor, credentials and gRPC server in front of a small test
+// service, with certificates from the test's own CA in a directory that is removed afterwards.
 #pragma once
 
 #include <grpcpp/create_channel.h>
@@ -29,7 +29,7 @@
 
 namespace ivy::test {
 
-// Facts says who asked; Open takes what comes.
+// Facts returns the identity of the caller; Open takes whatever arrives.
 class TinyService final : public agent::v1::Agent::CallbackService {
  public:
   grpc::ServerUnaryReactor* Facts(grpc::CallbackServerContext* context,
@@ -48,7 +48,8 @@ class TinyService final : public agent::v1::Agent::CallbackService {
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
-  // Never ends by itself: what a shutdown has to deal with. With `writes` it says 64 KiB for ever.
+  // Never finishes by itself, so that a shutdown has to end it. With `writes` it sends 64 KiB again
+  // and again.
   grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>* Open(
       grpc::CallbackServerContext*) override {
     struct Silent : grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply> {
@@ -157,13 +158,13 @@ class AgentFront : public ::testing::Test {
     }));
   }
 
-  // A channel of its own: gRPC would otherwise share the connection of an equal one.
+  // A separate channel: gRPC would otherwise share the connection of an equal channel.
   std::shared_ptr<grpc::Channel> channel(const std::shared_ptr<grpc::ChannelCredentials>& with,
                                          const std::string& target) const {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    // What flows towards a reader is the reader's to limit.
+    // The reader, not gRPC, limits the bytes on their way to it.
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 256 * 1024);
     return grpc::CreateCustomChannel(target, with, arguments);
@@ -185,14 +186,14 @@ class AgentFront : public ::testing::Test {
     context.set_deadline(std::chrono::system_clock::now() + scaled_time(std::chrono::seconds(5)));
     return agent::v1::Agent::NewStub(through)->Facts(&context, {}, reply ? reply : &ignored);
   }
-  // Who the service says that we are; "" and a failure when it does not answer.
+  // Returns the caller's identity as the service sees it, or "refused: " and the error.
   static std::string own_identity(const std::shared_ptr<grpc::Channel>& through) {
     agent::v1::FactsReply reply;
     const grpc::Status status = ask(through, &reply);
     return status.ok() ? reply.user() : "refused: " + status.error_message();
   }
 
-  // A connected socket that has said nothing yet.
+  // Returns a connected socket over which nothing has been sent.
   int connect_raw() const {
     const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
@@ -204,7 +205,7 @@ class AgentFront : public ::testing::Test {
     close(descriptor);
     return -1;
   }
-  // True when the peer closes within the deadline.
+  // Returns true if the peer closes within the deadline.
   static bool soon_closed(int descriptor) {
     return eventually([descriptor] {
       char byte = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ClientHello written by hand, as little of it as there must be. RFC 8446, section 4.1.2.
+// A handwritten, minimal ClientHello. RFC 8446, section 4.1.2.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@ inline std::string with_length(const std::string& body, std::size_t bytes) {
   return number(body.size(), bytes) + body;
 }
 
-// `versions` as in the extension; none: a client of before TLS 1.3.
+// `versions` as in the extension. An empty list makes the hello of a client older than TLS 1.3.
 inline std::string client_hello(const std::vector<unsigned>& versions = {0x0304},
                                 std::size_t padding = 0) {
   std::string list;
   for (const unsigned version : versions) list += number(version, 2);
   std::string extensions = number(21, 2) + with_length(std::string(padding, '\0'), 2);
-  // The group and the signature that gRPC takes, and no key: it asks for one, and waits.
+  // The group and the signature algorithm that gRPC supports, but no key share: gRPC requests one
+  // and waits.
   extensions += number(10, 2) + with_length(with_length(number(0x0017, 2), 2), 2);
   extensions += number(13, 2) + with_length(with_length(number(0x0403, 2), 2), 2);
   extensions += number(51, 2) + with_length(with_length("", 2), 2);

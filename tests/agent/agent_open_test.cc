@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Open through the agent's service to a real supervisor: new, reattached, asked for twice, and
-// again after the agent has been ended and made again. Method: a service in this process, a real
-// ivy-node, real workers.
+// Open through the agent's service to a real supervisor: new, reattached, requested twice, and
+// again after a restart of the agent. Method: a service in this process, a real ivy-node, real
+// workers.
 #include <signal.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ TEST_F(AgentOpenTest, DistinguishesAFailureFromASuccess) {
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "a worker failed"));
 }
 
-TEST_F(AgentOpenTest, AJobThatHasEndedIsNotStartedAgain) {
+TEST_F(AgentOpenTest, DoesNotStartAFinishedJobAgain) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   launcher.open(channel());
@@ -82,7 +82,7 @@ TEST_F(AgentOpenTest, AJobThatHasEndedIsNotStartedAgain) {
   end_agent();
   ASSERT_TRUE(start_agent());
   EXPECT_EQ(status_of(launcher.job()).error_code(), grpc::StatusCode::ALREADY_EXISTS);
-  // Another host number of the same job is another place.
+  // Another host number of the same job does not share the tombstone.
   agent::v1::OpenJob other = launcher.job(true);
   other.set_host(1);
   EXPECT_EQ(status_of(other).error_code(), grpc::StatusCode::NOT_FOUND);
@@ -120,8 +120,8 @@ TEST_F(AgentOpenTest, StartsOneSupervisorForFiftyConcurrentOpens) {
     return std::count_if(pids.begin(), pids.end(), is_supervisor);
   };
   EXPECT_TRUE(eventually([&] { return supervisors() == 1; }));
-  // None of these has proved itself, and the supervisor has room for eight of them: a launcher that
-  // comes in between is turned away and dials again.
+  // None of these connections has authenticated, and the supervisor has room for eight of them: a
+  // launcher that connects in between is rejected and dials again.
   streams.clear();
   ASSERT_TRUE(eventually([&] {
     launcher.open(shared);
@@ -134,7 +134,7 @@ TEST_F(AgentOpenTest, StartsOneSupervisorForFiftyConcurrentOpens) {
   EXPECT_TRUE(all_exited(launcher));
 }
 
-TEST_F(AgentOpenTest, AnotherJobWithTheSameIdIsRejected) {
+TEST_F(AgentOpenTest, RejectsAnotherJobWithTheSameId) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
@@ -157,7 +157,7 @@ TEST_F(AgentOpenTest, RejectsInvalidOpenMessages) {
   job = launcher.job();
   job.mutable_job()->set_program(std::string(65u << 10, 'x'));
   EXPECT_EQ(status_of(job).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  // A launcher of 0.1.0 means another host: nothing may start here.
+  // A launcher of 0.1.0 sends the address of another host, so nothing may start here.
   job = launcher.job();
   job.set_target("node2 10.0.0.2:7411");
   EXPECT_EQ(status_of(job).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
@@ -174,7 +174,7 @@ TEST_F(AgentOpenTest, ReportsWhichBundleItNeeds) {
               !std::filesystem::exists(state_directory() + "/" + launcher.job_id() + "-0.job"));
 }
 
-TEST_F(AgentOpenTest, JobsLiveThroughARestart) {
+TEST_F(AgentOpenTest, KeepsJobsRunningDuringARestart) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   launcher.open(channel());
@@ -206,7 +206,7 @@ TEST_F(AgentOpenTest, ReportsAJobThatEndedWhileNoAgentRan) {
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
   end_agent();
-  // SIGKILL to the supervisor: the warden ends the rest and writes it down.
+  // SIGKILL to the supervisor: the warden kills the workers and records the outcome.
   pid_t supervisor = 0;
   for (const pid_t pid : launcher.processes())
     if (is_supervisor(pid)) supervisor = pid;
@@ -219,7 +219,7 @@ TEST_F(AgentOpenTest, ReportsAJobThatEndedWhileNoAgentRan) {
   EXPECT_EQ(status_of(launcher.job(true)).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(AgentOpenTest, AKilledWardenIsNoticed) {
+TEST_F(AgentOpenTest, NoticesAKilledWarden) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
@@ -252,13 +252,13 @@ TEST_F(AgentOpenTest, TreatsABrokenStreamOfARunningLauncherAsAHalfClose) {
   EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(900));
 }
 
-TEST_F(AgentOpenTest, ABrokenStreamAfterASilenceIsOnlySilence) {
+TEST_F(AgentOpenTest, TreatsABrokenStreamAfterASilenceAsSilence) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
   std::this_thread::sleep_for(JobTransport::kReceivedWithin + milliseconds(300));
   launcher.drop_stream();
-  // A half-close would have ended it after a second.
+  // A half-close would have stopped the job after a second.
   std::this_thread::sleep_for(milliseconds(2500));
   EXPECT_FALSE(launcher.processes().empty());
   EXPECT_FALSE(list().jobs(0).attached());
@@ -267,8 +267,9 @@ TEST_F(AgentOpenTest, ABrokenStreamAfterASilenceIsOnlySilence) {
   EXPECT_TRUE(all_exited(launcher));
 }
 
-// A broken stream whose last message was never taken: whichever of its ends is told first, the
-// transport goes on reading its socket and so sees when the supervisor closes it.
+// The last message of this stream was never delivered when the stream breaks. Whether the read or
+// the write fails first, the transport keeps reading its socket and so notices when the supervisor
+// closes it.
 TEST_F(AgentOpenTest, ClosesTheSocketOfAStreamThatBreaksDuringAWrite) {
   ASSERT_TRUE(start_agent());
   const auto descriptors = [] {
@@ -289,7 +290,7 @@ TEST_F(AgentOpenTest, ClosesTheSocketOfAStreamThatBreaksDuringAWrite) {
   ASSERT_TRUE(eventually([&] { return !list().jobs(0).attached(); }));
   launcher.open(shared, true);
   ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }, seconds(60)));
-  // The supervisor has closed the first socket when the second one proved itself.
+  // The supervisor closed the first socket when the second one authenticated.
   EXPECT_TRUE(eventually([&] { return descriptors() <= before; }));
   launcher.finish();
   EXPECT_TRUE(all_exited(launcher));

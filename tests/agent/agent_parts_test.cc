@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pure parts of the agent's front: first bytes, half-open connections, log lines, options.
+// The pure parts of the agent's front end: first bytes, half-open connections, log lines, options.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -26,7 +26,7 @@ struct Greeting {
   const char* name;
   std::string bytes;
   Verdict verdict;
-  const char* what;  // Part of it.
+  const char* what;  // Part of the description.
 };
 
 class TlsDetectionTest : public ::testing::TestWithParam<Greeting> {};
@@ -79,7 +79,8 @@ TEST(TlsDetection, NeedsAsManyBytesAsTheRecordSpecifies) {
   EXPECT_EQ(detect_tls13(hello.substr(0, 9)).needed, hello.size());
 }
 
-// Wherever a hello is cut or changed, it is parsed without reading beyond it (ASan sees to that).
+// A hello that is cut or changed at any byte is parsed without reading beyond it (ASan checks
+// that).
 TEST(TlsDetection, ToleratesDamageAtAnyByte) {
   const std::string hello = client_hello({0x0303, 0x0304}, 3);
   for (std::size_t i = 0; i < hello.size(); ++i) {
@@ -105,7 +106,7 @@ TEST(TlsDetection, ReportsThePeerThatGaveUp) {
 
 const HandshakeLimiter::Time kStart{};
 
-// All connections are open, or only the one with this descriptor.
+// All connections are open, or only the one with the descriptor `only_open`.
 class FakeConnections final : public HandedConnections {
  public:
   bool is_open(const std::string& name, int descriptor) override {
@@ -155,7 +156,7 @@ TEST(HandshakeLimiter, EvictsTheOldestHandshakeOfTheBusiestAddress) {
   EXPECT_TRUE(table.enter("honest", "honest:2", kStart).id);
   EXPECT_EQ(connections.ended, std::vector<std::string>{"flood:1"});
   EXPECT_EQ(table.size(), 4u);
-  // Its own limit: its own oldest goes.
+  // At its own limit an address loses its own oldest connection.
   HandshakeLimiter small({.total = 9, .kept_for_proved = 0, .per_address = 1}, &connections);
   small.hand_over(*small.enter("a", "a:1", kStart).id, kStart, 9);
   EXPECT_TRUE(small.enter("a", "a:2", kStart).id);
@@ -172,7 +173,7 @@ TEST(HandshakeLimiter, ReservesSlotsForAuthenticatedAddresses) {
   EXPECT_EQ(connections.ended, (std::vector<std::string>{"a:1", "b:1"}));
   for (int port = 2; port <= 3; ++port)
     EXPECT_FALSE(table.enter("known", peer(port, "known"), kStart).evicted);
-  // Strangers go first, although the known one has more.
+  // Unknown addresses lose connections first, although the known one has more.
   EXPECT_TRUE(table.enter("known", "known:4", kStart).id);
   EXPECT_EQ(connections.ended.back(), "c:1");
 }
@@ -242,14 +243,14 @@ TEST(AgentLog, EscapesControlCharacters) {
   using agent_log::escaped;
   EXPECT_EQ(escaped("plain äöü €"), "plain äöü €");
   EXPECT_EQ(escaped("a\nb\r\x1b[2J\x7f"), "a\\x0ab\\x0d\\x1b[2J\\x7f");
-  EXPECT_EQ(escaped("\xc2\x9b"), "\\xc2\\x9b");           // CSI in eight bits.
-  EXPECT_EQ(escaped("\xff\xc3"), "\\xff\\xc3");           // No UTF-8; cut UTF-8.
+  EXPECT_EQ(escaped("\xc2\x9b"), "\\xc2\\x9b");           // CSI as one C1 character.
+  EXPECT_EQ(escaped("\xff\xc3"), "\\xff\\xc3");           // Not UTF-8; truncated UTF-8.
   EXPECT_EQ(escaped("\xc0\xaf"), "\\xc0\\xaf");           // An overlong '/'.
   EXPECT_EQ(escaped("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // Half of a surrogate pair.
   EXPECT_EQ(escaped(std::string("\0", 1)), "\\x00");
 }
 
-TEST(AgentLog, LinesFitTheirReader) {
+TEST(AgentLog, FormatsLinesForTheirReader) {
   using agent_log::Level;
   EXPECT_EQ(agent_log::line(Level::kWarning, "x\ny", false), "ivy-agent: warning: x\\x0ay\n");
   EXPECT_EQ(agent_log::line(Level::kInfo, "x", false), "ivy-agent: x\n");
@@ -302,7 +303,7 @@ Command parsed(const std::vector<std::string>& arguments, const Environment& env
   return std::get<Command>(*command);
 }
 
-TEST(AgentOptions, ReadsDirectoriesFromTheEnvironment) {
+TEST(AgentOptions, ReadDirectoriesFromTheEnvironment) {
   auto serve = parsed<ServeCommand>({"serve"});
   EXPECT_EQ(serve.socket_path, "/tmp/ivyrun-1000/agent.sock");
   EXPECT_EQ(serve.state_directory, "/home/alice/.local/state/ivyrun/agent/" + own_host_name());
@@ -319,8 +320,8 @@ TEST(AgentOptions, ReadsDirectoriesFromTheEnvironment) {
   EXPECT_EQ(serve.state_directory, "/var/lib/ivyrun/alice");
 }
 
-// One would be another place in every directory in which an agent is started.
-TEST(AgentOptions, ARelativePathOfXdgCountsAsUnset) {
+// A relative path would mean another directory for each working directory of the agent.
+TEST(AgentOptions, IgnoreRelativeXdgPaths) {
   const auto with = [](const char* name, const char* value) {
     return Environment{{name, value}, {"HOME", "/home/alice"}};
   };
@@ -342,7 +343,7 @@ TEST(AgentOptions, ARelativePathOfXdgCountsAsUnset) {
   EXPECT_EQ(certificate_directories("", with("XDG_CONFIG_HOME", "/c")).back(), "/c/ivyrun/agent");
 }
 
-TEST(AgentOptions, ServeTakesItsFlags) {
+TEST(AgentOptions, ParseTheFlagsOfServe) {
   const auto serve = parsed<ServeCommand>({"serve", "--listen", "7411", "--listen", "[::1]:7412",
                                            "--certificates", "/c", "--socket", "/s", "--state=/t",
                                            "--insecure-loopback", "0", "--user-name", "bob"});
@@ -379,10 +380,10 @@ TEST(AgentOptions, RejectInvalidValues) {
     EXPECT_EQ(command.error().code, Code::kInvalidArgument) << typed;
     EXPECT_FALSE(command.error().message.empty()) << typed;
   }
-  EXPECT_FALSE(parse({"serve"}, {}).ok());  // No place for the state.
+  EXPECT_FALSE(parse({"serve"}, {}).ok());  // No directory for the state.
 }
 
-TEST(AgentOptions, DrainAndStatus) {
+TEST(AgentOptions, ParseDrainAndStatus) {
   const auto drain = parsed<DrainCommand>({"drain", "--stop", "--wait", "30", "--socket", "/s"});
   EXPECT_TRUE(drain.stop_jobs);
   EXPECT_EQ(drain.wait, 30s);
@@ -406,7 +407,7 @@ TEST(AgentOptions, ListTheVerbsWhenNoneIsGiven) {
   EXPECT_NE(nothing.error().fix.find("serve, status, drain"), std::string::npos);
 }
 
-TEST(AgentOptions, NamesTheVerbThatWasMeant) {
+TEST(AgentOptions, SuggestTheIntendedVerb) {
   const auto wrong = parse({"serv", "--listen", "7411"});
   ASSERT_FALSE(wrong.ok());
   EXPECT_EQ(wrong.error().message, "unknown verb \"serv\"");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real ivy-agent as a process: readiness, watchdog, signals, descriptors that run out. As root
-// it is started as another user, because it rejects root.
+// The real ivy-agent as a process: readiness, watchdog, signals, and too few descriptors. ivy-agent
+// rejects root, so a test that runs as root starts it as another user.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -33,7 +33,7 @@ class NotifySocket {
     chmod(path.c_str(), 0666);
   }
   ~NotifySocket() { close(descriptor_); }
-  // The messages until one has this assignment in it; empty when none comes in time.
+  // Collects messages until one contains this assignment; returns "" if none does in time.
   std::string wait_for(const std::string& part, std::chrono::milliseconds deadline = 5s) {
     std::string all;
     const bool came = eventually(
@@ -138,7 +138,7 @@ class AgentProcessTest : public ::testing::Test {
     execve(argv[0], argv.data(), envp.data());
     _exit(98);
   }
-  // Exit code, or 128 + signal; -1 when it does not end in time.
+  // Returns the exit code, or 128 + signal, or -1 if the agent does not exit in time.
   int wait_for_end(std::chrono::milliseconds deadline = 5s) {
     int status = 0;
     if (!eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; }, deadline)) return -1;
@@ -229,7 +229,7 @@ TEST_F(AgentProcessTest, FeedsTheWatchdogWhileItServes) {
 }
 
 TEST_F(AgentProcessTest, WritesPrioritiesForTheJournal) {
-  // The journal's socket is known by device and inode; a file will do.
+  // journald's socket is recognized by device and inode, so a file will do.
   const std::string log_path = home_ / "log";
   std::ofstream(log_path) << "";
   struct stat status {};
@@ -241,7 +241,7 @@ TEST_F(AgentProcessTest, WritesPrioritiesForTheJournal) {
 }
 
 TEST_F(AgentProcessTest, RejectsRoot) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can be rejected for being root";
+  if (geteuid() != 0) GTEST_SKIP() << "only root is rejected";
   start(true);
   EXPECT_EQ(wait_for_end(), 2);
   EXPECT_TRUE(eventually_contains("cannot run as root"));
@@ -295,8 +295,8 @@ TEST_F(AgentProcessTest, RecoversWhenDescriptorsRanOut) {
   descriptor_limit_ = 64;
   start();
   ASSERT_TRUE(eventually_contains("ready"));
-  // Half of them silent: these are dropped at the limit of an address. Half of them in the middle
-  // of the handshake, which only gRPC ends.
+  // Half of them send nothing and are dropped at the limit of their address. The other half stop in
+  // the middle of the handshake, which only gRPC can end.
   std::vector<int> clients;
   const std::int64_t before = cpu_ms();
   for (int i = 0; i < 500; ++i) {
@@ -306,7 +306,7 @@ TEST_F(AgentProcessTest, RecoversWhenDescriptorsRanOut) {
     if (i % 2 == 0) (void)!send(clients.back(), hello.data(), hello.size(), MSG_NOSIGNAL);
   }
   EXPECT_TRUE(eventually_contains("too many descriptors are open"));
-  // Nothing is waited for here: this is how long a spinning acceptor would show.
+  // Not a wait for an event: it gives the acceptor time in which it could spin.
   std::this_thread::sleep_for(1s);
   EXPECT_LT(cpu_ms() - before, 500);
   for (const int descriptor : clients) close(descriptor);
@@ -327,7 +327,7 @@ TEST_F(AgentProcessTest, ServesThroughTwoThousandHalfOpenConnections) {
   for (const int descriptor : clients) close(descriptor);
 }
 
-TEST_F(AgentProcessTest, StatusAndDrainTalkToIt) {
+TEST_F(AgentProcessTest, AnswersStatusAndDrain) {
   start();
   ASSERT_TRUE(eventually_contains("ready"));
   const auto run = [this](const std::string& words) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// agent.proto is compatible with every released form of it: by rules over the descriptors, and by
-// bytes that travel from one to the other and back.
+// agent.proto is compatible with every released version of it: checked by rules over the
+// descriptors, and by messages that are converted to the other version and back.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/dynamic_message.h>
@@ -28,7 +28,7 @@ std::string content_of(const std::filesystem::path& path) {
   return text.str();
 }
 
-// What protoc makes of the text of a .proto file.
+// Runs protoc on the text of a .proto file.
 pb::FileDescriptorProto parsed(const std::string& text) {
   std::string directory = testing::TempDir() + "ivy-protocol-XXXXXX";
   EXPECT_NE(mkdtemp(directory.data()), nullptr);
@@ -43,12 +43,13 @@ pb::FileDescriptorProto parsed(const std::string& text) {
   return set.file_size() == 1 ? set.file(0) : pb::FileDescriptorProto();
 }
 
-// One form of the protocol, in a pool of its own: names of several forms do not meet.
+// One version of the protocol in a separate descriptor pool, so that names of several versions do
+// not clash.
 class Form {
  public:
   explicit Form(const std::string& text) {
     pb::FileDescriptorProto file = parsed(text);
-    // The comparison needs reflection, which lite messages have none of.
+    // The comparison needs reflection, which lite messages lack.
     file.mutable_options()->clear_optimize_for();
     file_ = pool_.BuildFile(file);
     EXPECT_NE(file_, nullptr);
@@ -96,7 +97,7 @@ void compare_field(const pb::FieldDescriptor& then, const pb::Descriptor& messag
       faults.push_back(then.full_name() + " is gone and its number is not reserved");
     return;
   }
-  // A name is not sent, but a number with another name is most likely another thing.
+  // Names are not sent, but a number that gets another name most likely means something else.
   if (now->name() != then.name())
     faults.push_back(then.full_name() + " is called " + now->name() + " now");
   if (now->type() != then.type() || message_of(*now) != message_of(then))
@@ -135,9 +136,9 @@ void compare_service(const pb::ServiceDescriptor& then, const Form& current, Fau
   }
 }
 
-// What a program of the old form could stumble over when it talks to one of the new form, either
-// way. agent.proto has neither enumerations nor nested messages; when it gets some, rules for them
-// belong here.
+// Returns the changes that break a program of the old version when it talks to one of the new
+// version, in either direction. agent.proto has neither enumerations nor nested messages; when it
+// gets some, their rules belong here.
 Faults compare(const Form& then, const Form& current) {
   Faults faults;
   if (then.file().package() != current.file().package()) faults.push_back("another package");
@@ -161,7 +162,7 @@ void set_value(pb::Message& message, const pb::FieldDescriptor* field, int salt)
   const pb::Reflection& reflection = *message.GetReflection();
   const bool many = field->is_repeated();
   const auto number = static_cast<unsigned>(field->number() * 1000 + salt);
-  // Not UTF-8 where bytes are allowed.
+  // Not UTF-8, for bytes fields.
   const std::string bytes = "v" + std::to_string(number) + std::string("\0\xff", 2);
   const std::string text = "v" + std::to_string(number);
   switch (field->cpp_type()) {
@@ -193,7 +194,8 @@ void set_value(pb::Message& message, const pb::FieldDescriptor* field, int salt)
   }
 }
 
-// Every field has a value that is not its default. Of a oneof it is the named one, or the last.
+// Gives every field a value that is not its default. Of a oneof it sets the named field, or the
+// last one.
 void fill(pb::Message& message, const std::string& oneof_choice) {
   const pb::Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {
@@ -206,8 +208,8 @@ void fill(pb::Message& message, const std::string& oneof_choice) {
   }
 }
 
-// What stands in `from` goes through `to` and comes back as it was: all that both know is read, and
-// what the other one does not know is kept.
+// The content of `from` survives a conversion to `to` and back: fields that both know are read, and
+// unknown fields are kept.
 void check_round_trip(Form& from, Form& to, const std::string& name, const std::string& choice) {
   const std::unique_ptr<pb::Message> sent = from.make(name);
   fill(*sent, choice);
@@ -241,9 +243,9 @@ void check_all(Form& from, Form& to) {
 
 // ---- Tests --------------------------------------------------------------------------------------
 
-TEST(AgentProtocol, HasAFrozenForm) { EXPECT_FALSE(frozen_files().empty()); }
+TEST(AgentProtocol, HasAFrozenVersion) { EXPECT_FALSE(frozen_files().empty()); }
 
-TEST(AgentProtocol, EveryFrozenFormFits) {
+TEST(AgentProtocol, IsCompatibleWithEveryFrozenVersion) {
   const Form current(content_of(IVY_CURRENT_PROTO));
   for (const auto& path : frozen_files()) {
     const Form frozen(content_of(path));
@@ -266,7 +268,7 @@ struct Change {
   const char* what;
   const char* from;
   const char* to;
-  const char* fault;  // Part of the only complaint; empty: it is allowed.
+  const char* fault;  // Part of the only complaint; empty: allowed.
 };
 
 std::string changed(std::string text, const Change& change) {
@@ -276,7 +278,7 @@ std::string changed(std::string text, const Change& change) {
                                  : text.replace(at, std::string(change.from).size(), change.to);
 }
 
-// The rules find what they are for, and let pass what is harmless.
+// The rules report incompatible changes and accept harmless ones.
 TEST(AgentProtocol, DetectsIncompatibleChanges) {
   const std::string text = content_of(std::string(IVY_FROZEN_PROTOS) + "/agent-0.1.0.proto");
   const Form frozen(text);
@@ -310,7 +312,7 @@ TEST(AgentProtocol, DetectsIncompatibleChanges) {
   }
 }
 
-TEST(AgentProtocol, RulesKnowNumbersThatWereGivenUp) {
+TEST(AgentProtocol, DetectsAReusedNumberOfARemovedField) {
   const std::string text = content_of(std::string(IVY_FROZEN_PROTOS) + "/agent-0.1.0.proto");
   const Form frozen(changed(text, {"given up", "bool reattach = 3;", "reserved 3;", ""}));
   const Form current(changed(text, {"used again", "bool reattach = 3;", "bytes other = 3;", ""}));
@@ -319,8 +321,8 @@ TEST(AgentProtocol, RulesKnowNumbersThatWereGivenUp) {
   EXPECT_NE(faults.front().find("field that was removed"), std::string::npos) << faults.front();
 }
 
-// Numbers as they stand on the wire: these bytes were written by 0.1.0.
-TEST(AgentProtocol, BytesOfTheFirstReleaseMeanTheSame) {
+// Field numbers as they are on the wire: version 0.1.0 wrote these bytes.
+TEST(AgentProtocol, ReadsBytesOfTheFirstRelease) {
   Form current(content_of(IVY_CURRENT_PROTO));
   const std::string bytes(
       "\x0a\x1a\x0a\x04"

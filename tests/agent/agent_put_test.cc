@@ -42,7 +42,7 @@ std::string octal(std::size_t number, int digits) {
 
 constexpr std::size_t kTarBlockBytes = 512;
 
-// A ustar archive, also of what no tar would make.
+// Returns a ustar archive; it may have content that tar would not write.
 std::string tar_of(const std::vector<TarFile>& files) {
   std::string archive;
   for (const TarFile& file : files) {
@@ -116,7 +116,7 @@ class AgentPutTest : public AgentFixture {
   std::string bundle_;
 };
 
-TEST_F(AgentPutTest, NeedPutOpen) {
+TEST_F(AgentPutTest, InstallsABundleThatOpenRequested) {
   ASSERT_FALSE(bundle_.empty());
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
@@ -181,7 +181,7 @@ TEST_F(AgentPutTest, DoesNotInstallAProgramThatDoesNotRun) {
 TEST_F(AgentPutTest, SkipsADirectoryOfAnotherUser) {
   AgentServiceOptions with = options();
   with.other_bundle_directories = {root_ + "/second"};
-  // A link in the first place, as somebody could put one into /tmp.
+  // A link instead of the first directory, as another user could make one in /tmp.
   std::filesystem::create_directories(root_ + "/elsewhere");
   std::filesystem::create_directory_symlink(root_ + "/elsewhere", bundle_directory());
   ASSERT_TRUE(start_agent(with));
@@ -195,7 +195,7 @@ TEST_F(AgentPutTest, SkipsADirectoryOfAnotherUser) {
   audit_of(launcher.job_id());
 }
 
-// A tmpfs over the first place while it lives.
+// Mounts a tmpfs over the first directory while it exists.
 class ScopedMount {
  public:
   ScopedMount(std::string path, unsigned long flags, const char* options) : path_(std::move(path)) {
@@ -304,12 +304,12 @@ TEST_F(BundleTarTest, RejectsEverythingElse) {
     ASSERT_FALSE(unpacked.ok()) << i;
     EXPECT_EQ(unpacked.error().code, Code::kDataLoss) << i;
   }
-  // A name that comes twice.
+  // Two entries with the same name.
   std::filesystem::remove_all(root_ + "/in");
   EXPECT_FALSE(unpack(tar_of({{.name = "a", .content = "x"}, {.name = "a", .content = "y"}})).ok());
 }
 
-TEST(BundleName, IsHexadecimalOfAGoodLength) {
+TEST(BundleName, MustBeHexadecimalOfAValidLength) {
   EXPECT_TRUE(is_bundle_name(std::string(24, 'a')));
   EXPECT_TRUE(is_bundle_name(std::string(64, '0')));
   for (const std::string& bad : std::initializer_list<std::string>{

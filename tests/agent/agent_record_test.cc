@@ -42,13 +42,13 @@ TEST(JobRecord, SurvivesARoundTrip) {
   EXPECT_EQ(back->description, record.description);
 }
 
-TEST(JobRecord, EveryTruncationIsSeen) {
+TEST(JobRecord, DetectsEveryTruncation) {
   const std::string text = encode_job_record(example());
   for (std::size_t length = 0; length < text.size(); ++length)
     EXPECT_FALSE(parse_job_record(text.substr(0, length)).ok()) << length;
 }
 
-TEST(JobRecord, GarbageIsRejected) {
+TEST(JobRecord, RejectsGarbage) {
   const std::string text = encode_job_record(example());
   for (const std::string& bad : std::initializer_list<std::string>{
            std::string("x"), std::string(1000, '\0'), text + "more\n", text + text,
@@ -70,7 +70,7 @@ TEST(AuditLine, IsOneLineForAnyInput) {
                 "outcome=\"a worker \\x22failed\\x22, twice\"");
 }
 
-TEST(AuditLine, DoesWithoutADescription) {
+TEST(AuditLine, NeedsNoDescription) {
   JobRecord record = example();
   record.description = "\xff\xff";
   EXPECT_NE(audit_line(record, 0, "x").find(" user= hosts= command_sha256= "), std::string::npos);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an agent finds in its state directory, and what it leaves there. Method: prepared
-// directories under a service in this process.
+// State directories that an agent finds, and the files that it leaves there. Method: prepared
+// directories, and a service in this process.
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <sys/mount.h>
@@ -57,7 +57,7 @@ TEST_F(AgentRegistryTest, RejectsASecondAgentAndNamesTheFirst) {
       << second.error().message;
 }
 
-TEST_F(AgentRegistryTest, ADirectoryThatIsOpenToOthersIsRejected) {
+TEST_F(AgentRegistryTest, RejectsADirectoryThatOthersCanRead) {
   chmod(state_directory().c_str(), 0755);
   EXPECT_FALSE(start_agent());
   EXPECT_EQ(make_error_.code, Code::kPermissionDenied);
@@ -69,7 +69,7 @@ TEST_F(AgentRegistryTest, StartsDespiteDamagedRecords) {
   leave(names[0] + "-0.job", "");
   leave(names[1] + "-0.job", good.substr(0, good.size() / 2));
   leave(names[2] + "-0.job", std::string(5000, '\xff'));
-  leave(names[3] + "-0.job", good);  // Another job's.
+  leave(names[3] + "-0.job", good);  // It belongs to another job.
   leave("nonsense.job", good);
   leave("x", "y");
   std::filesystem::create_directory(state_directory() + "/" + random_job_id() + "-0.job");
@@ -80,13 +80,13 @@ TEST_F(AgentRegistryTest, StartsDespiteDamagedRecords) {
   EXPECT_EQ(warnings().size(), 7u);
   EXPECT_TRUE(exists(names[1] + "-0.job.damaged"));
   EXPECT_TRUE(audit().empty());
-  // Set aside once.
+  // Damaged files were renamed, so the next start does not warn again.
   end_agent();
   ASSERT_TRUE(start_agent());
   EXPECT_EQ(warnings().size(), 7u);
 }
 
-TEST_F(AgentRegistryTest, AJobOfAnotherBootHasEnded) {
+TEST_F(AgentRegistryTest, TreatsAJobOfAnotherBootAsFinished) {
   const std::string job = random_job_id();
   JobRecord record = record_of(job);
   record.boot_id = "another";
@@ -99,7 +99,8 @@ TEST_F(AgentRegistryTest, AJobOfAnotherBootHasEnded) {
   EXPECT_FALSE(exists(job + "-0.job"));
 }
 
-// A home that hosts share, on a file system that does not show one host's locks to the other.
+// A home directory shared by hosts, on a file system that does not show one host's locks to
+// another.
 TEST_F(AgentRegistryTest, IgnoresTheRecordsOfAnotherMachine) {
   const std::string job = random_job_id();
   JobRecord record = record_of(job);
@@ -123,7 +124,7 @@ TEST_F(AgentRegistryTest, ReportsJobsThatEndedWhileNoAgentRan) {
   leave(never + "-0.job", encode_job_record(record_of(never)));
   const std::string killed = random_job_id();
   leave(killed + "-0.job", encode_job_record(record_of(killed)));
-  // Our own pid with another start time: the warden's pid is somebody else's now.
+  // Our own pid with another start time: the warden's pid now belongs to another process.
   leave(killed + "-0.warden", "warden " + std::to_string(getpid()) + " 99\n");
   ASSERT_TRUE(start_agent());
   EXPECT_TRUE(has_outcome(audit_of(reported), "a worker failed"));
@@ -131,9 +132,9 @@ TEST_F(AgentRegistryTest, ReportsJobsThatEndedWhileNoAgentRan) {
   EXPECT_TRUE(has_outcome(audit_of(killed), "its warden was killed"));
 }
 
-// The agent holds a descriptor of the process that began when the record says, and asks for that
-// time after it has opened the descriptor.
-TEST_F(AgentRegistryTest, AnotherProcessOfTheWardensNumberIsNotIt) {
+// The agent holds a descriptor of the process whose start time is in the record. It opens the
+// descriptor before it checks the start time.
+TEST_F(AgentRegistryTest, DetectsAReusedPidOfAWarden) {
   const pid_t warden = fork();
   while (warden == 0) pause();
   ProcessStat process;
@@ -142,7 +143,7 @@ TEST_F(AgentRegistryTest, AnotherProcessOfTheWardensNumberIsNotIt) {
   leave(job + "-0.job", encode_job_record(record_of(job)));
   leave(job + "-0.warden",
         "warden " + std::to_string(warden) + " " + std::to_string(process.start_time) + "\n");
-  usleep(30'000);  // Beginnings are told in clock ticks.
+  usleep(30'000);  // Start times are in clock ticks.
   ASSERT_TRUE(start_agent());
   EXPECT_EQ(list().jobs_size(), 1);
   kill(warden, SIGKILL);
@@ -150,14 +151,14 @@ TEST_F(AgentRegistryTest, AnotherProcessOfTheWardensNumberIsNotIt) {
   const pid_t another = fork_as(warden);
   EXPECT_TRUE(has_outcome(audit_of(job), "its warden was killed"));
   EXPECT_EQ(list().jobs_size(), 0);
-  if (another < 0) GTEST_SKIP() << "may not choose a process's number";
-  EXPECT_EQ(kill(another, 0), 0) << "it was left alone";
+  if (another < 0) GTEST_SKIP() << "needs the right to choose a pid";
+  EXPECT_EQ(kill(another, 0), 0) << "the other process must not be killed";
   kill(another, SIGKILL);
   waitpid(another, nullptr, 0);
 }
 
-// A warden writes beside its record and renames: an agent that is started in that instant must not
-// take the words out of its mouth.
+// A warden writes a new file next to its record and then renames it. An agent that starts in
+// between must not remove the new file.
 TEST_F(AgentRegistryTest, KeepsAFileThatARunningWardenIsWriting) {
   const std::string alive = random_job_id();
   leave(alive + "-0.job", encode_job_record(record_of(alive)));
@@ -173,7 +174,7 @@ TEST_F(AgentRegistryTest, KeepsAFileThatARunningWardenIsWriting) {
   EXPECT_TRUE(has_outcome(audit_of(alive), "a worker failed"));
 }
 
-TEST_F(AgentRegistryTest, OldTombstonesGo) {
+TEST_F(AgentRegistryTest, RemovesOldTombstones) {
   const std::string old_job = random_job_id();
   const std::string young_job = random_job_id();
   leave(old_job + "-0.ended", "");
@@ -216,7 +217,7 @@ TEST_F(AgentRegistryTest, RejectsAJobByNameIfTheDiskIsFull) {
   EXPECT_NE(status.error_message().find(state_directory()), std::string::npos)
       << status.error_message();
   EXPECT_EQ(list().jobs_size(), 0);
-  // Accepted once there is room: the rejection has left nothing.
+  // Accepted once there is room: the rejection has left no record.
   unlink((state_directory() + "/filler").c_str());
   launcher.open(channel());
   launcher.send_hello();
@@ -226,8 +227,8 @@ TEST_F(AgentRegistryTest, RejectsAJobByNameIfTheDiskIsFull) {
   EXPECT_EQ(umount2(state_directory().c_str(), MNT_DETACH), 0);
 }
 
-// The warden's last record does not fit, but the agent has its exit code.
-TEST_F(AgentRegistryTest, OnAFullDiskTheOutcomeIsTheWardensExitCode) {
+// The warden's last record does not fit, but the agent has the warden's exit code.
+TEST_F(AgentRegistryTest, TakesTheOutcomeFromTheWardensExitCodeIfTheDiskIsFull) {
   if (mount("tmpfs", state_directory().c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0)
     GTEST_SKIP() << "mounting a tmpfs takes root";
   ASSERT_TRUE(start_agent());
@@ -246,10 +247,10 @@ TEST_F(AgentRegistryTest, OnAFullDiskTheOutcomeIsTheWardensExitCode) {
 
 // ---- Decisions ----------------------------------------------------------------------------------
 
-TEST(ChooseOpenAction, IsATable) {
+TEST(ChooseOpenAction, FollowsTheTable) {
   struct Row {
     OpenFacts facts;
-    int expected;  // An OpenAction, or minus a Code.
+    int expected;  // An OpenAction, or a negative Code.
   };
   constexpr int kAttach = static_cast<int>(OpenAction::kAttach);
   constexpr int kStart = static_cast<int>(OpenAction::kStart);

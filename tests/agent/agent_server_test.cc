@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who gets in over TLS and over the Unix socket, and what the log says of those who do not.
+// Callers that are accepted over TLS and over the Unix socket, and log lines about rejected ones.
 #include <grpc/grpc_security.h>
 #include <netinet/tcp.h>
 #include <openssl/conf.h>
@@ -30,14 +30,14 @@ TEST_F(AgentServerTest, ServesTheUnixSocket) {
   EXPECT_EQ(reply.host_name(), "unix socket");
 }
 
-TEST_F(AgentServerTest, ProvenConnectionsAreNoLongerHalfOpen) {
+TEST_F(AgentServerTest, DoesNotCountAuthenticatedConnectionsAsHalfOpen) {
   serve();
   ASSERT_EQ(ask(tls_channel(authority_.user("alice"))).error_code(), grpc::StatusCode::OK);
   EXPECT_EQ(half_open_.size(), 0u);
 }
 
-// They said hello as they must and then no more: gRPC has them, for as long as a handshake may
-// take.
+// Each sends a valid hello and then nothing: gRPC holds the connection for as long as a handshake
+// may take.
 TEST_F(AgentServerTest, AcceptsClientsDespiteStalledHandshakes) {
   serve();
   std::vector<int> stalled;
@@ -47,7 +47,7 @@ TEST_F(AgentServerTest, AcceptsClientsDespiteStalledHandshakes) {
     ASSERT_EQ(send(stalled.back(), hello.data(), hello.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(hello.size()));
   }
-  // Each is answered once gRPC has it.
+  // gRPC answers a connection once it has received it.
   EXPECT_TRUE(eventually([&] {
     char byte = 0;
     return recv(stalled.back(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
@@ -56,14 +56,15 @@ TEST_F(AgentServerTest, AcceptsClientsDespiteStalledHandshakes) {
   for (const int descriptor : stalled) close(descriptor);
 }
 
-// Each of these must not reach the service, and the log must say why.
-struct Stranger {
+// A call that must not reach the service; the log must contain the reason.
+struct RejectedCaller {
   const char* name;
   KeyAndCertificate (*make)(TestAuthority& ours);
   const char* reason;
 };
 
-class AgentServerRejects : public AgentFront, public ::testing::WithParamInterface<Stranger> {};
+class AgentServerRejects : public AgentFront,
+                           public ::testing::WithParamInterface<RejectedCaller> {};
 
 TEST_P(AgentServerRejects, CallersWithAReason) {
   const KeyAndCertificate client = GetParam().make(authority_);
@@ -79,22 +80,26 @@ TEST_P(AgentServerRejects, CallersWithAReason) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Strangers, AgentServerRejects,
+    Rejected, AgentServerRejects,
     ::testing::Values(
-        Stranger{"none", [](TestAuthority&) { return KeyAndCertificate{}; },
-                 "it presented no certificate"},
-        Stranger{"foreign", [](TestAuthority&) { return TestAuthority("other").user("alice"); },
-                 "not signed"},
-        Stranger{"same_name", [](TestAuthority&) { return TestAuthority("test CA").user("alice"); },
-                 ""},
-        Stranger{"expired", [](TestAuthority& ours) { return ours.user("alice", -2); }, "expired"},
-        Stranger{"revoked", [](TestAuthority& ours) { return ours.user("alice"); }, "revoked"},
-        Stranger{"host", [](TestAuthority& ours) { return ours.host("node2"); }, "cannot launch"},
-        Stranger{"other_user", [](TestAuthority& ours) { return ours.user("bob"); },
-                 "this agent serves only alice"}),
+        RejectedCaller{"none", [](TestAuthority&) { return KeyAndCertificate{}; },
+                       "it presented no certificate"},
+        RejectedCaller{"foreign",
+                       [](TestAuthority&) { return TestAuthority("other").user("alice"); },
+                       "not signed"},
+        RejectedCaller{"same_name",
+                       [](TestAuthority&) { return TestAuthority("test CA").user("alice"); }, ""},
+        RejectedCaller{"expired", [](TestAuthority& ours) { return ours.user("alice", -2); },
+                       "expired"},
+        RejectedCaller{"revoked", [](TestAuthority& ours) { return ours.user("alice"); },
+                       "revoked"},
+        RejectedCaller{"host", [](TestAuthority& ours) { return ours.host("node2"); },
+                       "cannot launch"},
+        RejectedCaller{"other_user", [](TestAuthority& ours) { return ours.user("bob"); },
+                       "this agent serves only alice"}),
     [](const auto& tested) { return tested.param.name; });
 
-TEST_F(AgentServerTest, JudgesOpenConnectionsAgainAtEachCall) {
+TEST_F(AgentServerTest, VerifiesOpenConnectionsAgainAtEachCall) {
   serve();
   const auto alice = authority_.user("alice");
   const auto through = tls_channel(alice);
@@ -106,7 +111,7 @@ TEST_F(AgentServerTest, JudgesOpenConnectionsAgainAtEachCall) {
   EXPECT_NE(status.error_message().find("revoked"), std::string::npos) << status.error_message();
 }
 
-// A copy of the list that has begun, or that a full disk has ended.
+// The new list is empty, as when a copy has just begun or the disk is full.
 TEST_F(AgentServerTest, KeepsEarlierRevocationsIfTheNewListIsEmpty) {
   const auto alice = authority_.user("alice");
   certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
@@ -120,7 +125,7 @@ TEST_F(AgentServerTest, KeepsEarlierRevocationsIfTheNewListIsEmpty) {
       << log_.text();
 }
 
-TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
+TEST_F(AgentServerTest, KeepsUsingARemovedRevocationList) {
   const auto alice = authority_.user("alice");
   certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
   serve();
@@ -130,7 +135,7 @@ TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
   EXPECT_FALSE(ask(tls_channel(alice)).ok());
   const std::string gone = "ca.crl no longer exists: the last revocation list stays in use";
   ASSERT_TRUE(log_.eventually_contains(gone)) << log_.text();
-  // Once.
+  // The message appears once.
   const std::string text = log_.text();
   EXPECT_EQ(text.find(gone, text.find(gone) + 1), std::string::npos) << text;
   certificates_.write("ca.crl", authority_.revocation_of(authority_.user("bob").certificate_pem));
@@ -138,7 +143,7 @@ TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
   EXPECT_TRUE(ask(tls_channel(alice)).ok());
 }
 
-// An agent that is started without a list knows of none before: it says so.
+// An agent that starts without a list knows no earlier one, and logs that.
 TEST_F(AgentServerTest, ReportsAMissingRevocationListAtStart) {
   serve();
   EXPECT_TRUE(
@@ -146,7 +151,7 @@ TEST_F(AgentServerTest, ReportsAMissingRevocationListAtStart) {
       << log_.text();
 }
 
-TEST_F(AgentServerTest, AKeyThatOthersCanReadIsRejected) {
+TEST_F(AgentServerTest, RejectsAKeyThatOthersCanRead) {
   const auto load = [this] {
     return AgentCredentials::load(CertificateFiles{certificates_.path()}, "alice", half_open_);
   };
@@ -161,8 +166,8 @@ TEST_F(AgentServerTest, AKeyThatOthersCanReadIsRejected) {
   EXPECT_TRUE(load().ok());
 }
 
-// Whoever reads the message knows which file, where in it, and what to do.
-TEST_F(AgentServerTest, ABrokenFileIsNamedWithItsFault) {
+// The message contains the file, the position in it, and the fix.
+TEST_F(AgentServerTest, NamesABrokenFileAndItsFault) {
   const auto load = [this] {
     return AgentCredentials::load(CertificateFiles{certificates_.path()}, "alice", half_open_);
   };
@@ -195,7 +200,7 @@ TEST_F(AgentServerTest, ABrokenFileIsNamedWithItsFault) {
   }
 }
 
-// Serves a client twice that would continue its session; says whether the second call did.
+// Serves a client that tries to resume its session; checks whether the second call did resume it.
 class AgentServerSessions : public AgentFront {
  protected:
   void serve_twice(const std::string& expected_reuse);
@@ -203,15 +208,15 @@ class AgentServerSessions : public AgentFront {
 
 TEST_F(AgentServerSessions, AreDisabled) { serve_twice("false"); }
 
-// An administrator may have defaults of his own, with tickets: a client that continues a session
-// does not show its certificate again.
+// An administrator's OpenSSL defaults may enable tickets: a client that resumes a session does not
+// present its certificate again.
 TEST_F(AgentServerSessions, VerifiesResumedSessionsToo) {
   certificates_.write("openssl.cnf",
                       "openssl_conf = all\n[all]\nssl_conf = contexts\n[contexts]\n"
                       "system_default = tickets\n[tickets]\nNumTickets = 2\n");
   const std::string path = certificates_.path() + "/openssl.cnf";
   setenv("OPENSSL_CONF", path.c_str(), 1);
-  // OpenSSL itself reads it once in a process.
+  // OpenSSL itself reads the file only once in a process.
   ASSERT_EQ(CONF_modules_load_file(path.c_str(), nullptr, 0), 1);
   serve_twice("true");
   unsetenv("OPENSSL_CONF");
@@ -264,7 +269,7 @@ TEST_F(AgentServerTest, ServesIpv6) {
   EXPECT_EQ(half_open_.size(), 0u);
 }
 
-TEST_F(AgentServerTest, TakesANewCertificateWithoutARestart) {
+TEST_F(AgentServerTest, LoadsANewCertificateWithoutARestart) {
   serve();
   const auto alice = authority_.user("alice");
   const std::int64_t before = credentials_->expires_at();
@@ -275,7 +280,7 @@ TEST_F(AgentServerTest, TakesANewCertificateWithoutARestart) {
   reread_certificates();
   EXPECT_GT(credentials_->expires_at(), before);
   EXPECT_TRUE(ask(kept).ok());
-  // gRPC's provider looks once a second.
+  // gRPC's provider checks the files once a second.
   EXPECT_TRUE(eventually([&] {
     grpc::ClientContext context;
     agent::v1::FactsReply reply;
@@ -352,7 +357,8 @@ TEST_F(AgentServerTest, ServesPlaintextOnlyOnLoopbackAndOnlyOnRequest) {
   EXPECT_EQ(own_identity(unix_channel()), "unix socket");
 }
 
-// Our end of the connection of this process to `port`: as the peer, we know it by its local port.
+// Returns the server's socket of this process's connection to `port`. It recognizes the connection
+// by its ports.
 int accepted_socket(std::uint16_t port) {
   for (int descriptor = 3; descriptor < 1024; ++descriptor) {
     sockaddr_in local{};
@@ -367,7 +373,7 @@ int accepted_socket(std::uint16_t port) {
   return -1;
 }
 
-TEST_F(AgentServerTest, ASlowLinkMayBeSilentForTwoMinutes) {
+TEST_F(AgentServerTest, AllowsTwoMinutesOfSilenceOnASlowLink) {
   serve();
   const auto through = tls_channel(authority_.user("alice"));
   ASSERT_TRUE(ask(through).ok());
@@ -381,8 +387,8 @@ TEST_F(AgentServerTest, ASlowLinkMayBeSilentForTwoMinutes) {
   EXPECT_EQ(value, 1);
 }
 
-// Bytes that may be on their way inside of one process: socket buffers and what gRPC holds.
-TEST_F(AgentServerTest, AStreamThatIsNotReadHoldsLittle) {
+// Bounds the bytes on their way within one process: socket buffers and gRPC's own.
+TEST_F(AgentServerTest, BuffersLittleOfAStreamThatIsNotRead) {
   serve();
   service_.reads = false;
   const auto through = tls_channel(authority_.user("alice"));
@@ -399,14 +405,14 @@ TEST_F(AgentServerTest, AStreamThatIsNotReadHoldsLittle) {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     return std::exchange(before, written.load()) == written.load() && before > 0;
   }));
-  // Windows of 256 KiB on both sides and two messages in hand.
+  // Windows of 256 KiB on both sides, and two messages in hand.
   EXPECT_LE(written, 16) << written * 64 << " KiB";
   context.TryCancel();
   writer.join();
   EXPECT_FALSE(stream->Finish().ok());
 }
 
-TEST_F(AgentServerTest, AClientThatDoesNotReadHoldsLittle) {
+TEST_F(AgentServerTest, BuffersLittleForAClientThatDoesNotRead) {
   serve();
   service_.writes = true;
   const auto through = tls_channel(authority_.user("alice"));
@@ -422,7 +428,7 @@ TEST_F(AgentServerTest, AClientThatDoesNotReadHoldsLittle) {
   EXPECT_FALSE(stream->Finish().ok());
 }
 
-TEST(PlainPeerName, IsAsWeWriteAddresses) {
+TEST(PlainPeerName, FormatsGrpcsPeerNamesAsAddresses) {
   EXPECT_EQ(plain_peer_name("ipv4:10.0.0.1:99"), "10.0.0.1:99");
   EXPECT_EQ(plain_peer_name("ipv6:%5B::1%5D:99"), "[::1]:99");
   EXPECT_EQ(plain_peer_name("ipv6:[::1]:99"), "[::1]:99");

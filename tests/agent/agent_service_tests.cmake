@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the agent does for jobs: its pure parts, and the rest with a real ivy-node through a service in the test's
-# own process.
+# The agent's calls for jobs: the pure parts, and the rest with a real ivy-node through a service in the test process.
 add_executable(agent_service_tests
   agent_cgroup_test.cc agent_drain_test.cc agent_open_test.cc agent_put_test.cc
   agent_record_test.cc agent_registry_test.cc stream_launcher.cc)

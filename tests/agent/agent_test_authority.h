@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the agent stand on: a directory that goes with them, the log as a text, and a CA.
+// Support for tests of the agent: a temporary directory, the captured log, and a CA.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace ivy::test {
 
 constexpr std::int64_t kDay = 86'400;
 
-// A directory below /tmp that goes with it.
+// A directory below /tmp that is removed with this object.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -36,7 +36,7 @@ class TemporaryDirectory {
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   const std::string& path() const { return path_; }
   void write(const std::string& name, const std::string& content) const {
-    // Beside its place and renamed, as every sane tool does it.
+    // Written next to the file and then renamed, as a careful tool does it.
     std::ofstream(*this / (name + ".new")) << content;
     if (name.ends_with(".key")) chmod((*this / (name + ".new")).c_str(), 0600);
     std::filesystem::rename(*this / (name + ".new"), *this / name);
@@ -46,7 +46,7 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// Standard error of this process into a file, so that a test can read what the agent logs.
+// Redirects standard error of this process to a file, so that a test can read the agent's log.
 class CapturedLog {
  public:
   CapturedLog() : path_(directory_ / "log"), saved_(dup(STDERR_FILENO)) {
@@ -109,7 +109,7 @@ class TestAuthority {
 
  private:
   KeyAndCertificate issue(CertificateRequest& request, std::int64_t days) const {
-    // Those of the past were good before they ended.
+    // An expired certificate, too, starts before it expires.
     request.not_before = now() - (days < 0 ? 10 : 1) * kDay;
     request.not_after = now() + days * kDay;
     return *issue_certificate(authority_, request);

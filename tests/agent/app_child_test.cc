@@ -21,7 +21,7 @@ class AppChildTest : public testing::Test {
   AppChildTest() { std::filesystem::create_directories(directory_); }
   ~AppChildTest() override { std::filesystem::remove_all(directory_); }
 
-  // Runs a shell command that begins by writing its number to a file, until it has ended.
+  // Runs a shell command, which starts by writing its pid to a file, until it exits.
   AppChild run(const std::string& command) {
     AppServer server;
     server.set_role("server");
@@ -47,7 +47,7 @@ class AppChildTest : public testing::Test {
 TEST_F(AppChildTest, KeepsThePidUntilItsGroupWasChecked) {
   AppChild child = run("exit 7");
   EXPECT_EQ(child.exit_code(), 7);
-  EXPECT_EQ(kill(leader_, 0), 0) << "its number may be another process's already";
+  EXPECT_EQ(kill(leader_, 0), 0) << "its pid may already belong to another process";
   child.kill_group(SIGTERM);
   EXPECT_FALSE(child.reap());
   EXPECT_NE(kill(leader_, 0), 0);
@@ -64,7 +64,7 @@ TEST_F(AppChildTest, KillsProcessesThatOutliveTheGroupLeader) {
   for (int tries = 0; tries < 2000 && has_group; ++tries) {
     usleep(5000);
     has_group = child.reap();
-    waitpid(-1, nullptr, WNOHANG);  // What was left is ours.
+    waitpid(-1, nullptr, WNOHANG);  // The remaining process is a child of this one.
   }
   EXPECT_FALSE(has_group);
 }

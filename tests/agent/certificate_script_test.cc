@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivy-agent-cert: each command runs the script; its certificates are judged by proto/trust, as
+// ivy-agent-cert: each command runs the script, and proto/trust verifies its certificates, as
 // agents and launchers do.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ using test::kTestDay;
 
 struct Done {
   int code = -1;
-  std::string text;  // Standard output and error.
+  std::string text;  // Standard output and standard error.
 };
 
 std::string quoted(const std::string& word) {
@@ -69,7 +69,7 @@ class CertificateScriptTest : public testing::Test {
   }
   void init() const { expect_done({"ca", "init", "--name", "blue"}, "CA \"blue\" in "); }
 
-  // As an agent or a launcher that has the CA's files of this moment.
+  // Verifies with the current files of the CA, as an agent or a launcher does.
   Result<CertificateIdentity> verify(const std::string& certificate, CertificateRole wanted,
                                      std::int64_t now = std::time(nullptr)) const {
     return verify_certificate(directory_.read(certificate),
@@ -82,7 +82,7 @@ class CertificateScriptTest : public testing::Test {
     EXPECT_NE(identity.error().message.find("has been revoked"), std::string::npos)
         << identity.error().message;
   }
-  // A copy of the CA that version 0.1.0 made.
+  // Copies the CA that version 0.1.0 made.
   void take_old_authority() const {
     std::filesystem::create_directories(directory_ / "config/ivyrun");
     std::filesystem::copy(IVY_OLD_AUTHORITY, directory_ / ca_,
@@ -110,7 +110,7 @@ TEST_F(CertificateScriptTest, MakesAnAuthorityThatOnlyItsOwnerCanRead) {
   for (const auto& entry : std::filesystem::directory_iterator(directory_ / ca_))
     EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
   expect_rejected({"ca", "init"}, 1, "a CA is never overwritten");
-  // Half of one is none, but still not ours to replace.
+  // Half of an authority is not usable, but still must not be overwritten.
   ASSERT_EQ(unlink((directory_ / (ca_ + "/ca.key")).c_str()), 0);
   expect_rejected({"ca", "init"}, 1, "ca.crt exists");
 }
@@ -152,7 +152,7 @@ TEST_F(CertificateScriptTest, TakesANumericAddressOrALongNameAsAHost) {
 TEST_F(CertificateScriptTest, WritesAUserConfigurationThatLoads) {
   init();
   expect_done({"cert", "--user", "alice", "--port", "7500"}, "ivyrun finds them there");
-  expect_done({"cert", "--user", "alice"});  // The port stays until another is asked for.
+  expect_done({"cert", "--user", "alice"});  // The port stays the same until another one is given.
   const Result<std::optional<AgentConfig>> config =
       load_agent_config({{"IVY_AGENT_CONFIG", directory_ / "config/ivyrun/agent.toml"}});
   ASSERT_TRUE(config.ok()) << config.error().message;
@@ -189,7 +189,7 @@ TEST_F(CertificateScriptTest, RenewsWithTheNamesAndTheDirectoryOfTheLast) {
       {"cert", "node7", "node7.lan", "10.0.0.7", "fe80::7", "--serves", "alice", "--out", "out"});
   const std::string old_key = directory_.read("out/host.key");
   directory_.write("old.crt", directory_.read("out/host.crt"));
-  std::filesystem::remove_all(directory_ / "out");  // Moved to the host.
+  std::filesystem::remove_all(directory_ / "out");  // As if it was moved to the host.
   expect_done({"renew", "NODE7", "--days", "20"}, "host/node7: certificate until");
   const Result<CertificateIdentity> identity = verify("out/host.crt", CertificateRole::kHost);
   ASSERT_TRUE(identity.ok()) << identity.error().message;
@@ -197,7 +197,8 @@ TEST_F(CertificateScriptTest, RenewsWithTheNamesAndTheDirectoryOfTheLast) {
   EXPECT_EQ(identity->dns_names, (std::vector<std::string>{"node7", "node7.lan"}));
   EXPECT_EQ(identity->addresses, (std::vector<std::string>{"10.0.0.7", "fe80::7"}));
   EXPECT_NE(directory_.read("out/host.key"), old_key);
-  // The old one goes on until it ends: the new one may take its time to the host.
+  // The old certificate stays valid until it expires, because the new one may reach the host much
+  // later.
   EXPECT_TRUE(verify("old.crt", CertificateRole::kHost).ok());
   expect_done({"certs"}, "host/node7   replaced");
 }
@@ -217,7 +218,7 @@ TEST_F(CertificateScriptTest, RevokesAllCertificatesOfAName) {
   directory_.write("first.crt", directory_.read("node7/host.crt"));
   expect_done({"renew", "node7"});
   expect_done({"cert", "node8", "--serves", "alice"});
-  expect_done({"cert", "--user", "node7"});  // A user and a host of one name are two.
+  expect_done({"cert", "--user", "node7"});  // A user and a host with the same name are different.
   expect_done({"revoke", "node7"}, "every host (node8): ca.crl");
   expect_revoked("first.crt", CertificateRole::kHost);
   expect_revoked("node7/host.crt", CertificateRole::kHost);
@@ -227,7 +228,7 @@ TEST_F(CertificateScriptTest, RevokesAllCertificatesOfAName) {
   expect_done({"cert", "node7", "--serves", "alice"});
   EXPECT_TRUE(verify("node7/host.crt", CertificateRole::kHost).ok());
   expect_done({"revoke", "node7"}, "(already on ");
-  // A revoked certificate stays revoked through everything that follows.
+  // A revoked certificate stays revoked after every later command.
   expect_done({"cert", "node9", "--serves", "alice"});
   expect_revoked("first.crt", CertificateRole::kHost);
   EXPECT_EQ(directory_.read("node9/ca.crl"), directory_.read(ca_ + "/ca.crl"));
@@ -379,7 +380,7 @@ TEST_F(CertificateScriptTest, RunsCommandsOfOneAuthorityInTurn) {
 
 TEST_F(CertificateScriptTest, ContinuesWithAnAuthorityOfVersion010) {
   take_old_authority();
-  // The day of the fixture's certificates, whatever the day of the test is.
+  // A time at which the fixture's certificates are valid, independent of today's date.
   const std::int64_t then = 1'800'000'000;
   const auto old = [&](const char* name, CertificateRole role) {
     return verify(ca_ + "/" + name, role, then);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ivy-agent-cert, on files; what it makes is judged as agents and launchers judge it, with the static libcrypto.
+# ivy-agent-cert, on files. Its certificates are verified as agents and launchers do, with the static libcrypto.
 add_executable(certificate_script_tests certificate_script_test.cc)
 target_link_libraries(certificate_script_tests PRIVATE
   ivy_test_certificates ivy_certificate ivy_agent_config OpenSSL::Crypto ${CMAKE_DL_LIBS}

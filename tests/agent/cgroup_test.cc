@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of cgroups say: where this process's cgroup is, from two texts of /proc, and the
-// memory that its limits leave, from files of the test and from a controller of this machine.
+// Files of cgroups: the cgroup of this process, from two texts of /proc, and the memory that its
+// limits leave, from files of the test and from a controller of this machine.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -80,14 +80,14 @@ class MemoryLimitTest : public testing::Test {
   std::string root_;
 };
 
-TEST_F(MemoryLimitTest, NoLimitLeavesEverything) {
+TEST_F(MemoryLimitTest, IsAbsentWithoutALimit) {
   EXPECT_EQ(left(), ~std::uint64_t{0});
   write("slice/job/memory.max", "max\n");
   write("slice/job/memory.current", "4096\n");
   EXPECT_EQ(left(), ~std::uint64_t{0});
 }
 
-TEST_F(MemoryLimitTest, TheNarrowestLimitCountsAndFilesCanBeTakenBack) {
+TEST_F(MemoryLimitTest, IsTheLowestOneAndCountsFilePagesAsFree) {
   write("slice/job/memory.max", "8000000\n");
   write("slice/job/memory.current", "1000000\n");
   EXPECT_EQ(left(), 7'000'000u);
@@ -108,8 +108,8 @@ TEST_F(MemoryLimitTest, ReadsVersionOne) {
   EXPECT_EQ(left(), 2'200'000u);
 }
 
-// The kernel's own controller, and a process that it limits.
-TEST(RealMemoryCgroupTest, TheMemoryThatIsLeftIsThatOfTheLimit) {
+// The kernel's own controller and a process that it limits.
+TEST(RealMemoryCgroupTest, ReportsTheMemoryThatTheLimitLeaves) {
   constexpr std::uint64_t kLimit = 256u << 20;
   constexpr std::uint64_t kTaken = 64u << 20;
   RealCgroup cgroup("memory");
@@ -120,7 +120,8 @@ TEST(RealMemoryCgroupTest, TheMemoryThatIsLeftIsThatOfTheLimit) {
     const Result<int> memory = make_shared_memory("ivytest", kTaken);
     if (!memory.ok() || reserve_shared_memory(*memory, 0, kTaken) != 0) return 2;
     const std::uint64_t after = available_memory_bytes();
-    // What was taken is gone, up to what the kernel counts in batches.
+    // The memory that was taken is missing, within the size of the batches that the kernel counts
+    // in.
     return after + kTaken <= before + (8u << 20) && after + kTaken + (8u << 20) >= before ? 0 : 3;
   }),
             0);

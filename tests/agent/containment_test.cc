@@ -25,7 +25,7 @@ namespace {
 constexpr uid_t kOrdinaryUser = 65534;
 constexpr int kMany = 40;
 
-// This process plays the supervisor: what loses its parent comes to it.
+// This process acts as the supervisor: orphans become its children.
 class ContainmentTest : public testing::Test {
  protected:
   ContainmentTest() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
@@ -45,7 +45,7 @@ class ContainmentTest : public testing::Test {
   const std::string job_id_ = random_job_id();
 };
 
-// Everything that is hard to end: returns the pids, and adds them to `pids`.
+// Starts processes that are hard to kill and returns their pids.
 std::vector<pid_t> start_a_stubborn_job(const std::string& job_id, int cgroup_fd) {
   std::vector<pid_t> pids;
   const auto add = [&](const std::string& child, const std::string& argument) {
@@ -68,14 +68,16 @@ std::vector<pid_t> start_a_stubborn_job(const std::string& job_id, int cgroup_fd
   return pids;
 }
 
-// True when the job was seen whole, lived through TERM where it can, and is gone at the end.
+// Returns true if all processes of the job were found, those that ignore TERM survived it, and none
+// is left at the end.
 bool kills_a_stubborn_job(Containment& job, const std::string& job_id) {
   const std::vector<pid_t> pids = start_a_stubborn_job(job_id, job.cgroup_fd());
-  // Two pairs of grandchild and parent (one parent leaves), one immune process, and the many.
+  // Two pairs of grandchild and parent (one parent exits), one process that ignores TERM, and
+  // kMany.
   const std::size_t expected = 3 + 1 + kMany;
   if (!eventually([&] { return job.members().size() == expected; })) return false;
   job.signal_all(SIGTERM);
-  // Only the parent that stays follows the polite signal.
+  // Only the parent that stays exits on TERM.
   if (!eventually([&] { return job.members().size() == expected - 1; })) return false;
   const bool ended = eventually([&] {
     job.kill_all();
@@ -100,7 +102,7 @@ TEST_F(ContainmentTest, CgroupKillsAJobThatIgnoresSignals) {
   EXPECT_TRUE((*job)->members().empty());
 }
 
-TEST_F(ContainmentTest, CgroupIsRemovedWithThoseThatWorkersMadeInIt) {
+TEST_F(ContainmentTest, RemovesTheCgroupAndThoseThatWorkersMadeInIt) {
   Result<std::unique_ptr<Containment>> job = make_cgroup(request());
   if (!job.ok()) GTEST_SKIP() << job.error().message;
   const std::string directory = (*job)->describe().substr(std::string("cgroup ").size());
@@ -162,7 +164,7 @@ TEST_F(ContainmentTest, ProcessTreeReportsWhyThereIsNoCgroup) {
   EXPECT_EQ(ProcessTree(request(), "mkdir /x: no").describe(), "process tree (mkdir /x: no)");
 }
 
-// A process outside of the tree belongs to the job when both variables say so.
+// A process outside the tree belongs to the job if both variables match.
 TEST_F(ContainmentTest, ProcessTreeFindsByJobAndHostInTheEnvironment) {
   const auto start_with = [](const Environment& environment) {
     SpawnRequest worker = request_for("ignore_term");
@@ -204,10 +206,10 @@ TEST_F(ContainmentTest, ProcessTreeContinuesStoppedProcessesBeforeTerm) {
   }));
 }
 
-// Where the main thread has left, /proc calls the process a zombie; its other threads go on.
+// If the main thread has exited, /proc shows the process as a zombie although other threads run.
 struct WithoutMainThread {
   SpawnedProcess process;
-  pid_t pid = 0;  // Of the process that goes on.
+  pid_t pid = 0;  // Of the process that keeps running.
 };
 
 char main_thread_state(pid_t pid) {
@@ -274,7 +276,7 @@ TEST_F(ContainmentTest, ProcessTreeKillsAnOrphanWhoseMainThreadHasExited) {
   }));
 }
 
-// The environment of such a process is told by its other threads only.
+// Only the other threads of such a process still show its environment.
 TEST_F(ContainmentTest, ProcessTreeFindsByTheEnvironmentOfAnotherThread) {
   const Running keeper = start(request_for("ignore_term"));
   const WithoutMainThread ours = start_without_main_thread({}, job_environment(job_id_, 0), -1);
@@ -289,7 +291,7 @@ TEST_F(ContainmentTest, ProcessTreeFindsByTheEnvironmentOfAnotherThread) {
 TEST_F(ContainmentTest, InspectsAProcessWhoseMainThreadHasExited) {
   const WithoutMainThread worker = start_without_main_thread({}, {}, -1);
   ProcessView view;
-  EXPECT_TRUE(eventually([&] {  // That it has printed its line does not say that it sleeps yet.
+  EXPECT_TRUE(eventually([&] {  // It may print its line before it sleeps.
     return read_process_view(worker.pid, view) && view.stat.state == 'S';
   }));
   EXPECT_FALSE(view.system_call.empty());
@@ -313,7 +315,7 @@ TEST_F(ContainmentTest, DoesNotSignalAProcessThatReusesThePid) {
   EXPECT_EQ(wait_exit(running.process).signal, SIGKILL);
 }
 
-TEST_F(ContainmentTest, ATreeThatCannotBeReadIsNotEmpty) {
+TEST_F(ContainmentTest, TreatsAnUnreadableTreeAsNotEmpty) {
   ProcessTree tree(request());
   EXPECT_TRUE(tree.empty());
   {
@@ -323,7 +325,7 @@ TEST_F(ContainmentTest, ATreeThatCannotBeReadIsNotEmpty) {
   EXPECT_TRUE(tree.empty());
 }
 
-TEST_F(ContainmentTest, ACgroupThatCannotBeReadIsNotEmpty) {
+TEST_F(ContainmentTest, TreatsAnUnreadableCgroupAsNotEmpty) {
   const auto cgroup = make_containment(request());
   if (cgroup->cgroup_fd() < 0) GTEST_SKIP() << "no cgroup: " << cgroup->describe();
   EXPECT_TRUE(cgroup->empty());

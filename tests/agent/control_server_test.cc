@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The supervisor's side of the control socket with real processes at the other end. Goal: whatever
-// becomes of a process, the others are told, at once and rightly; whoever misbehaves harms nobody.
+// The supervisor's side of the control socket with real processes at the other end. Goal: when a
+// process exits, the others are notified immediately and correctly, and an invalid peer affects no
+// other connection.
 #include "agent/node/supervisor/control_server.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +39,7 @@ RankLayout layout(std::uint32_t generation = 0) {
   return {generation, 6, {{"here", 4}, {"there", 2}}, {0, 1, 2, 3}};
 }
 
-// A process on the control socket, and what it prints.
+// A process on the control socket, and its output.
 struct Child {
   SpawnedProcess process;
   std::unique_ptr<Pipe> output;
@@ -85,7 +86,7 @@ class ControlServerTest : public testing::Test, private EventSink {
         },
         deadline);
   }
-  // Runs a client's part beside the server's loop.
+  // Runs a client call on another thread while the server's loop runs.
   template <class Work>
   auto beside(Work work) {
     auto result = std::async(std::launch::async, std::move(work));
@@ -100,9 +101,9 @@ class ControlServerTest : public testing::Test, private EventSink {
             {"IVY_GENERATION", std::to_string(generation)},
             {"IVY_TEST_SLOW", "3"}};
   }
-  // The event of a worker that the server sees first.
+  // Selects the event of a worker that reaches the server first.
   enum class Order : std::uint8_t { kStartedFirst, kAttachedFirst };
-  // Starts it as the rank's own process and waits until it is attached.
+  // Starts the rank's own process and waits until it is attached.
   Child& start_worker(std::uint32_t rank, std::vector<std::string> steps,
                       Order order = Order::kStartedFirst) {
     steps.insert(steps.begin(), "attach");
@@ -123,7 +124,7 @@ class ControlServerTest : public testing::Test, private EventSink {
     if (order == Order::kAttachedFirst) server_->worker_started(rank, child.process.pid);
     return child;
   }
-  // As the supervisor does when it has reaped a worker.
+  // Reports the exit of a reaped worker, as the supervisor does.
   ExitStatus reap(std::uint32_t rank) {
     const Child& child = children_[rank];
     const ExitStatus status = wait_exit(child.process);
@@ -138,7 +139,7 @@ class ControlServerTest : public testing::Test, private EventSink {
         if (one.rank() == rank && one.state() == static_cast<std::uint32_t>(state)) return &one;
     return nullptr;
   }
-  // Communicators, by what the launcher was told.
+  // Returns the communicators of the reports to the launcher.
   std::set<std::string> reported() const {
     std::set<std::string> names;
     for (const RankUpdates& updates : reported_)
@@ -194,7 +195,8 @@ TEST_F(ControlServerTest, ReportsTheSignalOfAWorkerThatAttachedBeforeItsStartWas
   survivor.line();
   start_worker(2, {"sleep:60000"}, Order::kAttachedFirst);
   kill(children_[2].process.pid, SIGKILL);
-  // The process stays a zombie for longer than the exit of another's child is waited for.
+  // The process remains a zombie for longer than the server waits for the exit of a process that is
+  // not its child.
   pump([] { return false; }, milliseconds(100));
   EXPECT_EQ(status(2).state, RankState::kAlive);
   reap(2);
@@ -215,12 +217,12 @@ TEST_F(ControlServerTest, DetectsTheExitOfAProcessBelowAShell) {
   const pid_t pid = std::atoi(line.substr(line.find("pid=") + 4).c_str());
   ASSERT_GT(pid, 1);
   ASSERT_NE(pid, shell.process.pid);
-  // The launcher is told that this rank's end will be told apart from its worker's.
+  // The launcher learns that this rank's exit is reported separately from its worker's.
   ASSERT_NE(find_update(1, RankState::kAlive), nullptr);
   kill(pid, SIGKILL);
   ASSERT_TRUE(pump([&] { return status(1).state != RankState::kAlive; }));
   EXPECT_TRUE(survivor.line().starts_with("dead rank=1 state="));
-  // The shell says 0; that is not how the rank ended.
+  // The shell exits with 0, but the rank was killed.
   EXPECT_EQ(reap(1).code, 0);
   const bool kernel_knows = status(1).state == RankState::kSignalled;
   EXPECT_TRUE(kernel_knows || status(1).state == RankState::kDied);
@@ -234,7 +236,7 @@ TEST_F(ControlServerTest, TakesTheSignalFromTheExitCodeOfAShell) {
   server_->begin(layout());
   ControlClient client = attached(1);
   server_->worker_started(1, 1234);  // Not the process that is attached.
-  // As on a kernel that does not say how a process of others ended.
+  // As on a kernel that does not report how another parent's child exited.
   RankStatus died;
   died.state = RankState::kDied;
   EXPECT_TRUE(server_->status().set(1, died));
@@ -264,19 +266,20 @@ TEST_F(ControlServerTest, CountsARankThatLeftAMomentAgoAsInformed) {
   EXPECT_TRUE(beside([&] { return client.leave(); }).ok());
   EXPECT_TRUE(server_->has_informed());
   EXPECT_FALSE(server_->is_informed(0));
-  EXPECT_TRUE(pump([&] { return !server_->has_informed(); })) << "a rank that has long left is not";
+  EXPECT_TRUE(pump([&] { return !server_->has_informed(); }))
+      << "a rank that left long ago does not count";
 }
 
 TEST_F(ControlServerTest, SendsANewLauncherTheRanksThatHaveLeft) {
   RankUpdates nothing;
-  EXPECT_FALSE(server_->known(nothing)) << "nobody listens";
+  EXPECT_FALSE(server_->known(nothing)) << "no rank has attached";
   start_worker(0, {"sleep:60000"});
   start_worker(1, {"leave", "sleep:60000"});
   ASSERT_TRUE(pump([&] { return status(1).state == RankState::kLeft; }));
   RankUpdates updates;
   ASSERT_TRUE(server_->known(updates));
   EXPECT_TRUE(updates.listening());
-  // Rank 0 is our child and lives: its Exited will say it.
+  // Rank 0 is a child of this process and alive: its exit is reported by Exited.
   ASSERT_EQ(updates.ranks_size(), 1);
   EXPECT_EQ(updates.ranks(0).rank(), 1u);
   EXPECT_EQ(updates.ranks(0).state(), static_cast<std::uint32_t>(RankState::kLeft));
@@ -294,7 +297,7 @@ TEST_F(ControlServerTest, RecordsTheExitOfAWorkerThatNeverAttached) {
   server_->worker_ended(2, 77, ExitStatus{.code = 1}, false);
   EXPECT_TRUE(server_->status().set(3, ended_status({}, 0)));
   server_->status().publish();
-  // The launcher hears of these by Exited and StartFailed.
+  // The launcher learns of these exits from Exited and StartFailed.
   EXPECT_TRUE(reported_.empty());
   ControlClient client = attached(0);
   EXPECT_EQ(client.page().rank(2).state, RankState::kExited);
@@ -329,7 +332,7 @@ TEST_F(ControlServerTest, KnowsTheExitStatusOfAReapedOrphan) {
   EXPECT_EQ(status(1).code, SIGSEGV);
 }
 
-TEST_F(ControlServerTest, AppliesNewsOfRemoteRanksOnly) {
+TEST_F(ControlServerTest, AppliesUpdatesOfRemoteRanksOnly) {
   ControlClient client = attached(0);
   RankUpdates updates;
   for (const std::uint32_t rank : {1u, 5u, 9999u}) {
@@ -350,11 +353,11 @@ TEST_F(ControlServerTest, AppliesNewsOfRemoteRanksOnly) {
   EXPECT_EQ(client.page().reports_after(0)[0].text, "rank 5 did not come");
   EXPECT_EQ(client.page().event_count().load(), before + 1);
   server_->status().take(updates);
-  EXPECT_EQ(client.page().event_count().load(), before + 1) << "nothing new";
+  EXPECT_EQ(client.page().event_count().load(), before + 1) << "nothing has changed";
   updates.set_generation(1);
   updates.mutable_ranks(1)->set_rank(4);
   server_->status().take(updates);
-  EXPECT_EQ(client.page().rank(4).state, RankState::kAlive) << "another generation's";
+  EXPECT_EQ(client.page().rank(4).state, RankState::kAlive) << "it is of another generation";
 }
 
 TEST_F(ControlServerTest, PassesAReportOnOnce) {
@@ -373,7 +376,7 @@ TEST_F(ControlServerTest, PassesAReportOnOnce) {
   }));
   EXPECT_EQ(other.page().reports_after(0)[0].reporter, 0u);
   EXPECT_EQ(other.page().reports_after(0)[0].text, report.text);
-  // One communicator has one reason, whoever says it next.
+  // A communicator has one reason, even if another rank reports it next.
   report.sequence = 813;
   other.report(report);
   EXPECT_TRUE(beside([&] { return other.leave(); }).ok());
@@ -424,7 +427,7 @@ TEST(ReportQueueTest, ReleasesABurstAndThenAFixedRate) {
   for (int i = 0; i < 3000; ++i) queue.push(report_of("0"));
   EXPECT_EQ(queue.take_due(kStart).size(), ReportQueue::kBurst);
   EXPECT_TRUE(queue.take_due(kStart).empty());
-  // Asked more often than one is earned.
+  // Polled more often than reports are released.
   std::size_t find_update = 0;
   for (std::uint64_t at = 0; at <= 10 * ReportQueue::kNanosPerReport; at += 300'000) {
     for (const auto& report : queue.take_due(kStart + at)) {
@@ -434,7 +437,7 @@ TEST(ReportQueueTest, ReleasesABurstAndThenAFixedRate) {
   }
   EXPECT_GE(find_update, 9u);
   EXPECT_LE(find_update, 10u);
-  // Of a long silence no more is saved up.
+  // A long pause does not release more than one burst.
   EXPECT_EQ(queue.take_due(kStart + 3'600'000'000'000).size(), ReportQueue::kBurst);
   std::uint64_t at = kStart + 3'600'000'000'000;
   while (!queue.is_empty()) find_update += queue.take_due(at += 1'000'000'000).size();
@@ -459,7 +462,7 @@ TEST_F(ControlServerTest, GivesAllMembersTheSameSegmentAndForgetsItsName) {
   const ino_t one = inode(first);
   EXPECT_EQ(inode(first), one);
   EXPECT_EQ(inode(second), one);
-  EXPECT_NE(inode(first), one) << "another communicator of that name, later";
+  EXPECT_NE(inode(first), one) << "a later communicator with the same name";
 }
 
 TEST_F(ControlServerTest, RejectsAnImpossibleSegmentWithTheReason) {
@@ -507,7 +510,8 @@ TEST_F(ControlServerTest, LetsTheSameProcessAttachAgainAndAnotherAfterLeave) {
   EXPECT_EQ(status(1).pid, children_[1].process.pid);
 }
 
-// A container's supervisor has workers outside of it: it sees no pid of theirs, nor their ends.
+// A supervisor in a container may have workers outside it: it sees neither their pids nor their
+// exits.
 TEST_F(ControlServerTest, AttachesAProcessOfAnInvisibleNamespace) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may make a pid namespace";
   path_ = directory_ + "/unseen.sock";
@@ -535,12 +539,12 @@ TEST_F(ControlServerTest, AttachesAProcessOfAnInvisibleNamespace) {
     ControlClient first = connect();
     EXPECT_TRUE(first.attach(0, 0).ok());
     const auto second = connect().attach(0, 0);
-    ASSERT_FALSE(second.ok()) << "another process, or the same: nobody can tell";
+    ASSERT_FALSE(second.ok()) << "it could be another process or the same one";
     EXPECT_NE(second.error().message.find("already attached"), std::string::npos)
         << second.error().message;
     EXPECT_TRUE(connect().attach(1, 0).ok());
   }
-  kill(outer, SIGKILL);  // The inner one goes with it.
+  kill(outer, SIGKILL);  // The inner one is killed with it.
   waitpid(outer, nullptr, 0);
 }
 
@@ -550,7 +554,7 @@ TEST_F(ControlServerTest, DoesNotTakeEndOfFileForAnExit) {
   kill(worker.process.pid, SIGSTOP);
   pump([] { return false; }, milliseconds(50));
   EXPECT_EQ(status(0).state, RankState::kAlive);
-  EXPECT_EQ(status(1).state, RankState::kAlive) << "stopped is not dead";
+  EXPECT_EQ(status(1).state, RankState::kAlive) << "a stopped process is not dead";
 }
 
 TEST_F(ControlServerTest, ClosesOnlyTheConnectionsOfInvalidPeers) {
@@ -573,13 +577,13 @@ TEST_F(ControlServerTest, ClosesOnlyTheConnectionsOfInvalidPeers) {
   EXPECT_TRUE(beside([&] { return worker.leave(); }).ok());
 }
 
-// No descriptor is left: the server waits, it does not spin, and goes on when there is one.
+// No descriptor is left: the server waits without spinning and continues when one is free.
 TEST_F(ControlServerTest, AcceptsAgainOnceDescriptorsAreFree) {
   Result<ControlClient> first = ControlClient::connect(path_);
   ASSERT_TRUE(first.ok());
   std::size_t handlers = 0;
   {
-    const test::ResourceLimit none(RLIMIT_NOFILE, 3);  // Below what is open already.
+    const test::ResourceLimit none(RLIMIT_NOFILE, 3);  // Fewer than are already open.
     const auto end = std::chrono::steady_clock::now() + milliseconds(300);
     while (std::chrono::steady_clock::now() < end) {
       loop_.restart();
@@ -619,7 +623,7 @@ TEST_F(ControlServerTest, CreatesANewPageForEachGeneration) {
   ControlClient again = attached(0, 1);
   EXPECT_EQ(again.page().shape().generation, 1u);
   EXPECT_EQ(again.page().deaths(), 0u);
-  EXPECT_EQ(old.page().deaths(), 1u) << "what was, stays as it was";
+  EXPECT_EQ(old.page().deaths(), 1u) << "the old page does not change";
   const Result<int> other = beside([&] { return again.segment({"w", 4096, 2, true}); });
   ASSERT_TRUE(other.ok());
   struct stat after {};

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The front of ivy-agent, with certificates of its own and a tiny service behind it.
+# The front end of ivy-agent, with the tests' certificates and a small service behind it.
 add_executable(agent_tests
   agent_acceptor_test.cc agent_parts_test.cc agent_process_test.cc agent_server_test.cc)
 target_link_libraries(agent_tests PRIVATE ivy_test_certificates ivy_agent_shared GTest::gtest_main)

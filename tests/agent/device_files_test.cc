@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recorded trees of files, read and combined.
+// Recorded trees of files: reading and combining them.
 #include "agent/devices/device_files.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(DeviceFilesTest, SkipsDevicesThatCannotBeOpened) {
   for (int minor = 0; minor < 4; ++minor)
     tree.nvidia(minor, "0000:0" + std::to_string(minor + 1) + ":00.0",
                 "GPU-" + std::to_string(minor), "pci0000:00", minor == 3);
-  tree.link("/dev/nvidia0", "nvidia0");  // Cannot be opened, by root neither.
+  tree.link("/dev/nvidia0", "nvidia0");  // Not even root can open it.
   tree.write("/dev/nvidia1");
   tree.write("/dev/nvidia3");
   const FoundDevices found = found_in(tree);
@@ -74,7 +74,7 @@ TEST(DeviceFilesTest, FindsDevicesBeforeTheirFilesInDevExist) {
 TEST(DeviceFilesTest, ReportsADeviceWithoutADriverAsUnusable) {
   DeviceTree tree;
   tree.pci("0000:01:00.0", "0x10de", "0x030200");
-  tree.pci("0000:01:00.1", "0x10de", "0x040300");  // Its sound.
+  tree.pci("0000:01:00.1", "0x10de", "0x040300");  // Its audio function.
   tree.pci("0000:03:00.0", "0x8086", "0x030000");
   const FoundDevices found = found_in(tree);
   EXPECT_TRUE(found.devices.empty());
@@ -82,7 +82,7 @@ TEST(DeviceFilesTest, ReportsADeviceWithoutADriverAsUnusable) {
   EXPECT_EQ(found.notes[0].find("1 NVIDIA device on the PCI bus without a driver"), 0u);
 }
 
-TEST(DeviceFilesTest, AContainerMayShowOnlyFilesInDev) {
+TEST(DeviceFilesTest, FindsADeviceByTheBusAndItsFileInDev) {
   DeviceTree tree;
   tree.pci("0000:01:00.0", "0x10de", "0x030200");
   tree.write("/dev/nvidia0");
@@ -104,8 +104,8 @@ TEST(DeviceFilesTest, ListsInstancesInsteadOfTheirGpu) {
   EXPECT_EQ(found.devices[2].uuid, "MIG-GPU-a/10/0");
 }
 
-// As a sandbox shows them that hides /proc and /sys.
-TEST(DeviceFilesTest, AFileInDevIsEnough) {
+// As in a sandbox that hides /proc and /sys.
+TEST(DeviceFilesTest, FindsADeviceByItsFileInDevAlone) {
   DeviceTree tree;
   tree.write("/dev/nvidia0");
   tree.write("/dev/nvidiactl");
@@ -136,14 +136,15 @@ TEST(DeviceFilesTest, CountsTheUnusableDevicesOfEveryVendor) {
   EXPECT_EQ(found.unusable, 3);
 }
 
-// The kernel's list of the bus spares the look at every device of it, and the list of /dev.
+// If the kernel's list of the bus has no such device, neither the devices nor /dev are listed.
 TEST(DeviceFilesTest, ReadsTheBusListFirst) {
   DeviceTree tree;
   tree.pci("0000:01:00.0", "0x10de", "0x030200");
   tree.write("/proc/bus/pci/devices", "0000\t80860d57\t0\n0008\t1af41045\t0\tvirtio-pci\n");
   tree.write("/dev/nvidia3");
   EXPECT_TRUE(read_device_files(tree.root()).nvidia.bus.empty());
-  EXPECT_EQ(read_device_files(tree.root()).nvidia.nodes, 0) << "without nvidiactl it is of no use";
+  EXPECT_EQ(read_device_files(tree.root()).nvidia.nodes, 0)
+      << "a device without nvidiactl cannot be used";
   std::string others;
   for (int i = 0; i < 5000; ++i) others += "0008\t1af41045\t0\tvirtio-pci\n";
   tree.write("/proc/bus/pci/devices", others + "0100\t10de2330\t0\tnvidia\n");
@@ -151,8 +152,8 @@ TEST(DeviceFilesTest, ReadsTheBusListFirst) {
   EXPECT_EQ(read_device_files(tree.root()).nvidia.nodes, 1);
 }
 
-// A container that was given one of seven.
-TEST(DeviceFilesTest, InstancesWhoseFilesMayBeUsed) {
+// A container with one of seven instances.
+TEST(DeviceFilesTest, CountsInstancesWhoseFilesCanBeOpened) {
   DeviceTree tree;
   tree.nvidia(0, "0000:01:00.0", "GPU-a");
   const std::string mig = "/proc/driver/nvidia/capabilities/gpu0/mig/gi";
@@ -164,12 +165,12 @@ TEST(DeviceFilesTest, InstancesWhoseFilesMayBeUsed) {
     tree.write(place + "/access", access(10 + instance));
     tree.write(place + "/ci0/access", access(20 + instance));
   }
-  EXPECT_EQ(found_in(tree).devices.size(), 7u) << "nobody has made the files yet";
+  EXPECT_EQ(found_in(tree).devices.size(), 7u) << "the files do not exist yet";
   tree.write("/dev/nvidia-caps/nvidia-cap1");
-  EXPECT_EQ(found_in(tree).devices.size(), 7u) << "the administrator's";
+  EXPECT_EQ(found_in(tree).devices.size(), 7u) << "this file is for the administrator";
   tree.write("/dev/nvidia-caps/nvidia-cap13");
   tree.write("/dev/nvidia-caps/nvidia-cap23");
-  tree.write("/dev/nvidia-caps/nvidia-cap24");  // Not its GPU instance's.
+  tree.write("/dev/nvidia-caps/nvidia-cap24");  // Belongs to another GPU instance.
   tree.link("/dev/nvidia-caps/nvidia-cap15", "nvidia-cap15");
   tree.write("/dev/nvidia-caps/nvidia-cap25");
   const FoundDevices found = found_in(tree);
@@ -179,7 +180,7 @@ TEST(DeviceFilesTest, InstancesWhoseFilesMayBeUsed) {
   EXPECT_EQ(found.notes[0].find("6 MIG instances may not be used here"), 0u);
 }
 
-TEST(DeviceFilesTest, AmdByTheTopology) {
+TEST(DeviceFilesTest, FindsAmdDevicesInTheTopology) {
   DeviceTree tree;
   const std::string nodes = "/sys/class/kfd/kfd/topology/nodes/";
   tree.write("/dev/kfd");
@@ -226,7 +227,7 @@ NvmlAnswer nvml_of(std::initializer_list<NvmlDevice> devices) {
   return answer;
 }
 
-TEST(FoundDevicesTest, NvmlCountsAndIsCompared) {
+TEST(FoundDevicesTest, UsesNvmlAndReportsDifferencesFromTheFiles) {
   DeviceTree tree;
   tree.nvidia(0, "0000:01:00.0", "GPU-a");
   tree.nvidia(1, "0000:02:00.0", "GPU-b");
@@ -247,7 +248,7 @@ TEST(FoundDevicesTest, NvmlCountsAndIsCompared) {
   EXPECT_EQ(found.disagreements[1].find("the PCI bus has 0000:03:00.0"), 0u);
 }
 
-TEST(FoundDevicesTest, MigModeWithoutInstancesIsNoDevice) {
+TEST(FoundDevicesTest, OmitsAGpuInMigModeWithoutInstances) {
   NvmlDevice device;
   device.bdf = "0000:01:00.0";
   device.is_mig_enabled = true;
@@ -256,13 +257,13 @@ TEST(FoundDevicesTest, MigModeWithoutInstancesIsNoDevice) {
   ASSERT_EQ(found.disagreements.size(), 1u);
 }
 
-TEST(FoundDevicesTest, AddressesHaveOneForm) {
+TEST(FoundDevicesTest, NormalizesAddresses) {
   EXPECT_EQ(normal_bdf("00000000:0F:00.0"), "0000:0f:00.0");
   EXPECT_EQ(normal_bdf("0000:0f:00.0"), "0000:0f:00.0");
-  EXPECT_EQ(normal_bdf("00010000:01:00.0"), "10000:01:00.0") << "a far domain";
+  EXPECT_EQ(normal_bdf("00010000:01:00.0"), "10000:01:00.0") << "a domain above 0xffff";
 }
 
-TEST(CoreFilesTest, CoresWithTheirThreadsNodesAndCaches) {
+TEST(CoreFilesTest, ReadsCoresWithTheirThreadsNodesAndCaches) {
   DeviceTree tree;
   for (int processor = 0; processor < 8; ++processor) {
     const std::string place = "/sys/devices/system/cpu/cpu" + std::to_string(processor);

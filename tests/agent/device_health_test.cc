@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What devices tell about their faults: the kernel's log, counters and ports, and what ivy-probe
-// says of it.
+// Faults of devices: the kernel's log, counters and ports, and ivy-probe's report of them.
 #include "agent/devices/device_health.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +69,7 @@ TEST(KernelLogTest, ReadsBeyondManyOtherLines) {
   EXPECT_EQ(log.read_new().size(), 1u);
 }
 
-TEST(DeviceHealthTest, AnXidIsOfAGpuThatTheJobSees) {
+TEST(DeviceHealthTest, ReportsXidsOfVisibleGpusOnce) {
   const std::vector<GpuHealth> gpus = {{3, "0000:4d:00.0", false, -1, {}}};
   const XidRecord from_log = {"0000:4d:00", 79, 7, "pid 5 (x)", false};
   const XidRecord from_nvml = {"0000:4d:00.0", 79, 9, "", false};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA_VISIBLE_DEVICES and its like, as a table.
+// CUDA_VISIBLE_DEVICES and similar variables, as a table.
 #include "agent/devices/device_mask.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace ivy {
 namespace {
 
-// Four whole GPUs, unless said otherwise.
+// NVIDIA's whole GPUs with these UUIDs.
 FoundDevices gpus(std::initializer_list<const char*> uuids) {
   FoundDevices found;
   found.vendor = &device_vendor(Vendor::kNvidia);
@@ -30,7 +30,8 @@ FoundDevices instances() {
   return found;
 }
 
-// "2:GPU-cc 0:0", each visible device with the entry of its own mask; then the error.
+// Returns for instance "2:GPU-cc 0:0": each visible device with the entry of its own mask, then the
+// error.
 std::string shown(const MaskedDevices& masked) {
   std::string text;
   for (const VisibleDevice& visible : masked.visible)
@@ -40,7 +41,7 @@ std::string shown(const MaskedDevices& masked) {
   return text + (masked.error.empty() ? "" : " | " + masked.error);
 }
 
-TEST(DeviceMaskTest, Table) {
+TEST(DeviceMaskTest, SelectsDevicesAndReportsErrors) {
   const std::pair<const char*, const char*> cases[] = {
       {"0,1,2,3", "0:0 1:1 2:2 3:3"},
       {"2,0", "2:2 0:0"},
@@ -67,12 +68,12 @@ TEST(DeviceMaskTest, Table) {
   EXPECT_EQ(shown(apply_mask(four(), std::nullopt)), "0:0 1:1 2:2 3:3");
 }
 
-TEST(DeviceMaskTest, Instances) {
+TEST(DeviceMaskTest, SelectsInstances) {
   EXPECT_EQ(shown(apply_mask(instances(), std::nullopt)), "0:0 1:MIG-11 2:MIG-12");
   EXPECT_EQ(shown(apply_mask(instances(), "MIG-12,MIG-11")), "2:MIG-12 1:MIG-11");
   EXPECT_EQ(shown(apply_mask(instances(), "MIG-1")), " | MIG-1 matches several devices");
   EXPECT_EQ(shown(apply_mask(instances(), "1,0")), "1:MIG-11 0:0")
-      << "a GPU's number means its first instance, which is named exactly";
+      << "a GPU's number selects its first instance";
 }
 
 TEST(DeviceMaskTest, AcceptsAUuidThatCannotBeChecked) {
@@ -82,7 +83,7 @@ TEST(DeviceMaskTest, AcceptsAUuidThatCannotBeChecked) {
   EXPECT_EQ(shown(apply_mask(by_files, "MIG-1a2b3c4d")), "?:MIG-1a2b3c4d");
 }
 
-TEST(DeviceMaskTest, AmdHasTwoLayers) {
+TEST(DeviceMaskTest, AppliesBothMasksOfAmd) {
   EXPECT_EQ(shown(apply_masks(four(), "3,1", std::nullopt)), "3:0 1:1");
   EXPECT_EQ(shown(apply_masks(four(), "3,1", "1")), "1:1");
   EXPECT_EQ(shown(apply_masks(four(), "GPU-dd44", "0,1")), "3:0 | there is no device 1, only 0");
@@ -108,7 +109,7 @@ TEST(DeviceFactsTest, EncodesTheFactsForTheLauncher) {
   EXPECT_EQ(facts.accelerators(), 2u);
   EXPECT_EQ(facts.accelerator_source(), "nvidia");
   EXPECT_EQ(facts.devices(0).uuid(), "GPU-cc33");
-  EXPECT_EQ(facts.devices(0).cores(), "2-3") << "only what we may use";
+  EXPECT_EQ(facts.devices(0).cores(), "2-3") << "only the allowed cores";
   EXPECT_EQ(facts.devices(0).users(0), 77);
   EXPECT_EQ(facts.device_view().present(), 4u);
   EXPECT_EQ(facts.device_view().mask(), "CUDA_VISIBLE_DEVICES=2,1");
@@ -123,10 +124,11 @@ TEST(DeviceFactsTest, EncodesTheFactsForTheLauncher) {
             "GPU-aa11")
       << "-x counts instead";
   EXPECT_FALSE(facts_of(FoundDevices{}, {{"CUDA_VISIBLE_DEVICES", "0"}}).has_device_view())
-      << "a mask on a host without accelerators is nobody's fault";
+      << "a mask on a host without accelerators is not reported";
 }
 
-// By its other variables: whoever has named devices himself hides them himself.
+// Slurm's other variables show whether the mask is Slurm's; a user who lists other devices has set
+// the mask.
 TEST(DeviceFactsTest, AttributesAMaskToSlurmIfItEqualsSlurmsMask) {
   struct Case {
     const char* vendor;
@@ -144,7 +146,7 @@ TEST(DeviceFactsTest, AttributesAMaskToSlurmIfItEqualsSlurmsMask) {
       {"nvidia", false, {mask, {"GPU_DEVICE_ORDINAL", "0,1"}}},
       {"nvidia", false, {job, mask, {"GPU_DEVICE_ORDINAL", "0,1,2"}}},
       {"nvidia", false, {job, mask, {"GPU_DEVICE_ORDINAL", "2,3"}, {"SLURM_STEP_GPUS", "2,3"}}},
-      // Where Slurm knows NVIDIA's by NVML it sets no other mask; with device groups it counts
+      // If Slurm finds NVIDIA's devices by NVML it sets no other mask; with device groups it counts
       // from 0.
       {"nvidia", true, {job, mask, {"SLURM_STEP_GPUS", "4,6"}}},
       {"nvidia", true, {job, mask, {"SLURM_JOB_GPUS", "4,6"}}},

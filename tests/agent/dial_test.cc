@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dialer as slurmstepd runs it, around the real warden and a supervisor that echoes; the
-// launcher's end of TLS is played here.
+// The dialer as slurmstepd runs it, around the real warden and a supervisor that echoes; the test
+// acts as the launcher's TLS server.
 #include "agent/node/roles/dial.h"
 
 #include <arpa/inet.h>
@@ -41,7 +41,7 @@ std::string name_of(pid_t pid) {
   return name;
 }
 
-// One connection of a host, at the launcher.
+// A host's connection, seen from the launcher.
 class Guest {
  public:
   Guest(PskTls& tls, int fd) : fd_(fd) {
@@ -120,7 +120,7 @@ class DialTest : public testing::Test {
     DialOrder order;
     order.job_id = job_id_;
     order.key = kKey;
-    // The first address does not answer as a launcher does: nobody listens there.
+    // The dialer must skip the first address: nothing listens there.
     order.addresses = {{"127.0.0.1", 1}, {"127.0.0.1", port_}};
     order.hosts = {"node1", "node2"};
     const std::string text = encode_dial_order(order) + "bundle for others\n";
@@ -133,7 +133,7 @@ class DialTest : public testing::Test {
       return nullptr;
     return std::make_unique<Guest>(*tls_, accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
   }
-  // One that has said who it is, as it should, and has been answered.
+  // Returns a connection whose greeting was correct and has been answered.
   std::unique_ptr<Guest> welcome(const std::string& verb) {
     std::unique_ptr<Guest> guest = accept_guest();
     if (guest == nullptr || !guest->do_handshake()) return nullptr;
@@ -166,14 +166,14 @@ TEST_F(DialTest, CarriesBytesUntilTheJobEnds) {
   ASSERT_NE(guest, nullptr);
   expect_echo(*guest, "hello\n");
   expect_echo(*guest, std::string(200'000, 'x') + "\n");
-  // The launcher's side ends: the supervisor sees a half-close, and the job is over.
+  // The launcher closes its side: the supervisor sees a half-close and the job finishes.
   guest->hang_up();
   stop_listening();
   EXPECT_EQ(wait_exit(dialer_).code, 0);
   EXPECT_FALSE(find_job_directory(job_id_, kHost).ok());
 }
 
-TEST_F(DialTest, ATransportThatIsKilledIsReplaced) {
+TEST_F(DialTest, ReplacesAKilledTransport) {
   start_dialer();
   std::unique_ptr<Guest> guest = welcome("new");
   ASSERT_NE(guest, nullptr);
@@ -208,7 +208,7 @@ TEST_F(DialTest, ReportsSignalsThatOnlyItsTaskReceived) {
   ASSERT_NE(more, nullptr);
   ASSERT_TRUE(more->do_handshake());
   EXPECT_EQ(more->read_line(), "IVYSIGNAL 1 1 15 tree\n");
-  // Neither has ended anything.
+  // Neither signal has stopped the job.
   expect_echo(*guest, "still there\n");
   guest->hang_up();
   stop_listening();
@@ -230,8 +230,8 @@ TEST_F(DialTest, ReportsANodeThatIsNotAHostOfTheJob) {
             "ivy-node: node7: this node is not one of the job's 2 hosts\n");
 }
 
-// It goes on looking for the launcher, and gives nothing away meanwhile.
-TEST_F(DialTest, ALauncherWithoutTheKeyIsNotBelieved) {
+// The dialer keeps trying to reach the launcher, and sends nothing to the impostor.
+TEST_F(DialTest, RejectsALauncherWithoutTheKey) {
   const std::unique_ptr<PskTls> right = std::move(tls_);
   tls_ = PskTls::make(PskTls::Side::kServer, job_id_, std::string(kDialKeyBytes, 'x')).value();
   start_dialer();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The node binary with its real warden, relay and dialer, and a supervisor that sends every
-// transport back what it says. What it sees of its transports' ends goes to the file that
-// IVY_TEST_LOG names.
+// The node binary with its real warden, relay and dialer, and a supervisor that echoes all bytes of
+// a transport. The supervisor logs how each transport ended to the file named by IVY_TEST_LOG.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -56,7 +55,8 @@ End serve(int transport) {
   return end;
 }
 
-// Ends with the first launcher that ends its side; a transport that is cut off may come again.
+// Exits after the first launcher that half-closes its side. After a hang-up it waits for another
+// transport.
 int run_echo_supervisor(const ivy::SupervisorStart& start) {
   prctl(PR_SET_NAME, "ivy-supervisor");
   std::vector<pollfd> fds = {{start.listening_fd, POLLIN, 0}, {start.transport_fd, POLLIN, 0}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of an ending by a clock that the test turns.
+// The steps of an ending, with a simulated clock.
 #include "agent/node/workers/ending.h"
 
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ TEST_F(EndingTest, DoesNotWaitIfTheWorkersHaveExitedOrAKillWasOrdered) {
   third.workers_started();
   third.order_stop(5 * kSecond, kBegin, kSecond);
   EXPECT_EQ(third.advance(kWorking, kBegin).action, kTerminateUninformed);
-  // Ctrl-C and again: no warning, no grace.
+  // A second Ctrl-C: neither a notice nor a grace.
   third.order_stop(0, kBegin + 1);
   EXPECT_EQ(third.advance(kWorking, kBegin + 1).action, kKill);
 }
@@ -116,7 +116,7 @@ TEST_F(EndingTest, CtrlCDuringAnotherStopOnlyShortensIt) {
   ending_.order_interrupt(30 * kSecond, kBegin);
   EXPECT_EQ(step(kWorking, kBegin), kNothing);
   EXPECT_EQ(last_.again_ns, 30 * kSecond);
-  // And the other way round: TERM at once.
+  // The other way round: TERM follows immediately.
   Ending other;
   other.workers_started();
   other.order_interrupt(30 * kSecond, kBegin);
@@ -125,7 +125,7 @@ TEST_F(EndingTest, CtrlCDuringAnotherStopOnlyShortensIt) {
   EXPECT_EQ(other.advance(kWorking, kBegin + 1).action, kTerminate);
 }
 
-TEST_F(EndingTest, TerminatesThenKillsWhatOutlivesTheWorkers) {
+TEST_F(EndingTest, TerminatesThenKillsProcessesThatOutliveTheWorkers) {
   constexpr std::uint64_t kLate = kBegin + Ending::kLeaveNs;
   ending_.workers_started();
   EXPECT_EQ(step(kLeftovers, kBegin), kNothing);
@@ -140,7 +140,7 @@ TEST_F(EndingTest, TerminatesThenKillsWhatOutlivesTheWorkers) {
 TEST_F(EndingTest, LeavesProcessesAMomentToExitAfterTheWorkers) {
   ending_.workers_started();
   EXPECT_EQ(step(kLeftovers, kBegin), kNothing);
-  // A rank that is started again begins the moment afresh.
+  // A rank that starts again restarts the wait.
   EXPECT_EQ(step(kWorking, kBegin + Ending::kLeavePollNs), kNothing);
   EXPECT_EQ(step(kLeftovers, kBegin + Ending::kLeaveNs), kNothing);
   EXPECT_EQ(step(kGone, kBegin + Ending::kLeaveNs + Ending::kLeavePollNs), kReportClean);
@@ -153,12 +153,12 @@ TEST_F(EndingTest, AStopOrderDoesNotWaitForProcessesToExit) {
   EXPECT_EQ(step(kLeftovers, kBegin), kTerminate);
 }
 
-TEST_F(EndingTest, ReportsAtOnceWhenAStopFindsNothing) {
+TEST_F(EndingTest, ReportsImmediatelyIfAStopFindsNoProcess) {
   ending_.order_stop(30 * kSecond, kBegin);
   EXPECT_EQ(step(kGone, kBegin), kReportClean);
 }
 
-TEST_F(EndingTest, KillsAgainAndAgainAfterTheGrace) {
+TEST_F(EndingTest, KillsRepeatedlyAfterTheGrace) {
   ending_.workers_started();
   ending_.order_stop(5 * kSecond, kBegin);
   EXPECT_EQ(step(kWorking, kBegin), kTerminate);
@@ -175,7 +175,7 @@ TEST_F(EndingTest, KillsAgainAndAgainAfterTheGrace) {
   EXPECT_EQ(step(kGone, now), kReportClean);
 }
 
-TEST_F(EndingTest, KillsAtOnceWithoutGrace) {
+TEST_F(EndingTest, KillsImmediatelyWithoutGrace) {
   ending_.workers_started();
   ending_.order_stop(0, kBegin);
   EXPECT_EQ(step(kWorking, kBegin), kKill);
@@ -190,7 +190,7 @@ TEST_F(EndingTest, ShortensTheGraceButNeverLengthensIt) {
   EXPECT_EQ(step(kWorking, kBegin + 5 * kSecond), kKill);
 }
 
-TEST_F(EndingTest, NamesWhatCannotBeKilledInsteadOfWaiting) {
+TEST_F(EndingTest, NamesUnkillableProcessesInsteadOfWaiting) {
   ending_.workers_started();
   ending_.order_stop(0, kBegin);
   EXPECT_EQ(step(kWorking, kBegin), kKill);
@@ -199,7 +199,7 @@ TEST_F(EndingTest, NamesWhatCannotBeKilledInsteadOfWaiting) {
   EXPECT_EQ(step(kGone, kBegin + Ending::kUnkillableNs), kNothing);
 }
 
-TEST_F(EndingTest, WaitsForOutputOfTheDeadWithoutCallingThemUnkillable) {
+TEST_F(EndingTest, WaitsForOutputOfExitedWorkersWithoutCallingThemUnkillable) {
   ending_.workers_started();
   ending_.order_stop(0, kBegin);
   EXPECT_EQ(step(kWorking, kBegin), kKill);

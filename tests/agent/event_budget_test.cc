@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waits for a launcher is bounded, and what it must hear is never left out.
+// The events that wait for a launcher are bounded, but exits are never dropped.
 #include "agent/node/workers/event_budget.h"
 
 #include <gtest/gtest.h>
@@ -34,23 +34,23 @@ struct DeafLauncher {
   }
 };
 
-TEST(EventBudgetTest, RanksThatComeAndGoTakeNoMoreThanTheirShare) {
+TEST(EventBudgetTest, LimitsTheShareOfRankUpdates) {
   DeafLauncher launcher;
   launcher.budget.keep_for_takeover();
   for (int i = 0; i < 2'000'000; ++i) launcher.tell(rank_update(70'000));
   EXPECT_LE(launcher.waiting_bytes, EventBudget::kMaxUpdateBytes);
-  EXPECT_TRUE(launcher.budget.kept().empty()) << "a launcher that takes over hears the newest only";
+  EXPECT_TRUE(launcher.budget.kept().empty()) << "a new launcher gets only the newest";
   EXPECT_TRUE(launcher.budget.holds_updates());
-  // An exit is told all the same.
+  // An exit is sent nevertheless.
   EXPECT_TRUE(launcher.tell(exited(1, 10)));
 
   EXPECT_FALSE(launcher.budget.take_held_updates(launcher.waiting_bytes));
   EXPECT_TRUE(launcher.budget.take_held_updates(0)) << "the launcher is back";
-  EXPECT_FALSE(launcher.budget.take_held_updates(0)) << "told once";
+  EXPECT_FALSE(launcher.budget.take_held_updates(0)) << "sent once";
   EXPECT_TRUE(launcher.budget.admit(rank_update(1), 0));
 }
 
-TEST(EventBudgetTest, ReportsLeaveRoomForExits) {
+TEST(EventBudgetTest, LimitsReportsSoThatExitsHaveRoom) {
   DeafLauncher launcher;
   Event report;
   report.mutable_news()->add_reports()->set_text(std::string(500, 'x'));
@@ -64,7 +64,7 @@ TEST(EventBudgetTest, ReportsLeaveRoomForExits) {
 TEST(EventBudgetTest, CanSendAllKeptEventsAfterATakeover) {
   EventBudget budget;
   budget.keep_for_takeover();
-  // All are acknowledged at once: nothing ever waits.
+  // Each is acknowledged immediately, so nothing ever waits.
   for (std::uint32_t rank = 0; rank < 4096; ++rank) {
     const std::optional<std::string> bytes = budget.admit(exited(rank, 64u << 10), 0);
     ASSERT_TRUE(bytes);

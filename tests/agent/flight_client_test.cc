@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests to torch's worker server, which the tests play by hand.
+// Requests to torch's worker server, which the tests imitate.
 #include "agent/node/hang/flight_client.h"
 
 #include <fcntl.h>
@@ -40,7 +40,7 @@ class FlightServerTest : public testing::Test {
     fcntl(listener_.get(), F_SETFL, O_NONBLOCK);
   }
 
-  // Answers what has come in; what it has no answer for is not found.
+  // Answers the pending requests, with 404 if there is no answer for one.
   void serve() {
     for (;;) {
       const Descriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -105,7 +105,7 @@ TEST_F(FlightServerTest, RequestsTheRecordOfEachBackend) {
   EXPECT_EQ(note_, "");
 }
 
-TEST_F(FlightServerTest, AnOlderTorchHasOneRecordForAllAndOldNccl) {
+TEST_F(FlightServerTest, RequestsTheOldNcclRecordFromAnOlderTorch) {
   listen();
   for (const char* backend : {"gloo", "nccl"})
     answers_[std::string("fr_trace_json?backend=") + backend] = record("gloo:all_reduce");
@@ -128,7 +128,7 @@ TEST_F(FlightServerTest, GivesUpOnASilentServerAtTheDeadline) {
   EXPECT_EQ(note_, "torch's worker server did not answer in time");
 }
 
-TEST_F(FlightServerTest, AFullBacklogDoesNotHoldUsUp) {
+TEST_F(FlightServerTest, DoesNotBlockOnAFullBacklog) {
   Result<int> fd = listen_unix(path_, SOCK_STREAM, 0);
   ASSERT_TRUE(fd.ok());
   listener_.reset(*fd);
@@ -170,7 +170,7 @@ TEST_F(FlightServerTest, OmitsAHugeRecordAndReportsIt) {
           " bytes, but only 50000 were left for it (a smaller TORCH_FR_BUFFER_SIZE reduces it)");
 }
 
-TEST_F(FlightServerTest, AnAnswerBeyondEveryLimitIsNotRead) {
+TEST_F(FlightServerTest, DoesNotReadAnAnswerBeyondTheLimit) {
   listen();
   FlightClient server(path_, kRoom);
   for (int i = 0; i < 100 && !server.advance(kBegin); ++i) {

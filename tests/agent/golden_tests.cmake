@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# agent.proto against every released form of it. The full runtime: it compares descriptors.
+# agent.proto against every released version. Needs the full protobuf runtime, because it compares descriptors.
 add_executable(agent_protocol_tests agent_protocol_test.cc)
 target_link_libraries(agent_protocol_tests PRIVATE protobuf::libprotobuf GTest::gtest_main)
 target_compile_definitions(agent_protocol_tests PRIVATE

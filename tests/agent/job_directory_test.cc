@@ -28,7 +28,7 @@ class JobDirectoryTest : public testing::Test {
     EXPECT_TRUE(made.ok());
     return made.value();
   }
-  // What a dead warden leaves behind: the directory without its lock.
+  // Leaves the state of a killed warden: the directory without its lock.
   void die(const JobDirectory& directory) { close(directory.lock_fd); }
   void remove(const JobDirectory& directory) {
     remove_job_directory(directory);
@@ -61,7 +61,7 @@ TEST_F(JobDirectoryTest, RejectsTheDirectoryOfARunningJob) {
   remove(made);
 }
 
-// An agent or another warden that looks whether a job lives holds its lock for an instant.
+// An agent or another warden that checks whether a job runs holds its lock for a moment.
 TEST_F(JobDirectoryTest, IsNotMistakenForARunningJobDuringACheck) {
   const JobDirectory first = make();
   die(first);
@@ -150,7 +150,7 @@ TEST_F(JobDirectoryTest, RemovesFilesOfAKilledPmixServer) {
   EXPECT_FALSE(std::filesystem::exists(dead));
   EXPECT_TRUE(std::filesystem::exists(live));
   lock.reset();
-  // What the supervisor has removed already is no reason to leave them.
+  // They are removed even if the supervisor has already removed the job directory.
   remove_job_directory(made);
   EXPECT_FALSE(std::filesystem::exists(live));
 }

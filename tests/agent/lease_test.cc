@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lease by a clock that the test turns.
+// The lease, with a simulated clock.
 #include "agent/node/workers/lease.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST_F(LeaseTest, EndsAfterTheSilenceOfARelaysLauncher) {
   EXPECT_EQ(lease_.reason(), "lease: received nothing from the launcher for 10 s");
 }
 
-TEST_F(LeaseTest, BeginsAgainWithEveryFrame) {
+TEST_F(LeaseTest, RestartsWithEveryFrame) {
   lease_.transport_attached(TransportKind::kRelay);
   for (int i = 0; i < 10; ++i) {
     pass(9.75);

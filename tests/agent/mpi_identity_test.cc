@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables by which any MPI library in a worker finds its place.
+// The variables by which any MPI library in a worker finds its rank.
 #include "agent/node/workers/mpi_identity.h"
 
 #include <gtest/gtest.h>
@@ -29,9 +29,9 @@ TEST(MpiIdentityTest, NamesThePortsAndTheRank) {
   EXPECT_EQ(value_of(identity, "MPI_LOCALRANKID"), "1");
   EXPECT_EQ(value_of(identity, "PMIX_RANK"), "5");
   EXPECT_EQ(value_of(identity, "PMIX_SERVER_URI41"), "ivyrun-pmix.1;tcp4://127.0.0.1:4002");
-  // The Python hook compares it with what it finds.
+  // The Python hook compares it with its own value.
   EXPECT_EQ(value_of(identity, "IVY_MPI_PLACE"), "127.0.0.1:4001 ivy-j-0-s");
-  // Its descriptor would not be there in every process.
+  // Its descriptor would not exist in every process.
   EXPECT_EQ(value_of(identity, "PMI_FD"), "(not set)");
 }
 
@@ -48,7 +48,7 @@ TEST(MpiIdentityTest, RecognizesItsOwnSettings) {
   EXPECT_FALSE(is_old_mpi_setting("/scratch/segments"));
 }
 
-TEST(MpiIdentityTest, RanksThatShareProcessorsYieldWhileTheyWait) {
+TEST(MpiIdentityTest, MakesRanksThatShareProcessorsYieldWhileTheyWait) {
   const Environment settings = mpi_settings({.job_id = "0123456789abcdef0123456789abcdef",
                                              .segment_directory = "/d",
                                              .is_oversubscribed = true});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ends of MPI processes mean, as a table.
+// The meaning of exits of MPI processes, as a table.
 #include "agent/node/workers/mpi_ranks.h"
 
 #include <gtest/gtest.h>
@@ -12,10 +12,10 @@ namespace {
 constexpr std::uint64_t kLater = MpiRanks::kVanishedNs + 1;
 
 struct Case {
-  std::vector<const char*> lines;  // Before rank 1 ends.
+  std::vector<const char*> lines;  // Before rank 1 exits.
   bool required;
   ExitStatus status;
-  int code;           // -1: as the status says.
+  int code;           // -1: that of the status.
   const char* words;  // Of the cause.
 };
 
@@ -61,7 +61,7 @@ TEST(MpiRanksTest, TreatsARankThatLeftItsWorldAsFinished) {
   ranks.take("vanished 2", 0);
   EXPECT_TRUE(ranks.overdue(1).empty()) << "it may be about to exit";
   EXPECT_EQ(ranks.overdue(kLater), std::vector<std::uint32_t>{2});
-  EXPECT_TRUE(ranks.overdue(2 * kLater).empty()) << "once";
+  EXPECT_TRUE(ranks.overdue(2 * kLater).empty()) << "reported once";
   EXPECT_EQ(ranks.classify(2, ExitStatus{.signal = SIGKILL}).code, 1);
   ranks.take("abort 3 5 ", 0);
   EXPECT_TRUE(ranks.overdue(1).empty()) << "it may say why";

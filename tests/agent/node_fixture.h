@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the node share: tiny programs as workers, their output, their end.
+// Shared by tests of the node: small programs as workers, their output and their exit.
 #pragma once
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ inline std::string child_program(const std::string& name) {
   return std::string(IVY_TEST_CHILDREN) + "/" + name;
 }
 
-// Unique per call, so that nothing of another test is ever met.
+// Unique per call, so that no test finds files of another one.
 inline std::string random_job_id() {
   std::random_device device;
   std::string id;
@@ -65,7 +65,7 @@ struct Pipe {
   }
 };
 
-// Reads until the end of file, or until the text ends with a newline when `one_line` is asked for.
+// Reads until the end of file, or with kLine until the text ends with a newline.
 enum class ReadUntil { kEnd, kLine };
 inline std::string read_text(int fd, ReadUntil until) {
   std::string text;
@@ -83,7 +83,7 @@ inline std::string read_text(int fd, ReadUntil until) {
   return text;
 }
 
-// Waits for the pidfd, reaps, closes the pidfd.
+// Waits for the pidfd, reaps the process, closes the pidfd.
 inline ExitStatus wait_exit(const SpawnedProcess& process) {
   pollfd waiting{process.pidfd, POLLIN, 0};
   const int timeout_ms = static_cast<int>(scaled_time(std::chrono::seconds(20)).count());
@@ -100,7 +100,7 @@ struct Finished {
   std::string output;
 };
 
-// Spawns, collects standard output, waits.
+// Spawns a process, collects its standard output, and waits for its exit.
 inline Finished run_to_end(SpawnRequest request) {
   Pipe output;
   request.stdout_fd = output.writer();
@@ -127,7 +127,7 @@ inline Running start(SpawnRequest request) {
   return Running{spawned.process, read_text(output.reader(), ReadUntil::kLine)};
 }
 
-// Gone, or a zombie that only its parent still sees.
+// Returns true if the process is gone, or a zombie that only its parent still sees.
 inline bool has_exited(pid_t pid) {
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);

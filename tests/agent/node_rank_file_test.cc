@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Raw log files of ranks, on a full disk too.
+// Raw log files of ranks, also on a full disk.
 #include "agent/node/workers/node_rank_file.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class NodeRankFileTest : public testing::Test {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // errno of the first call that failed; 0: none.
+  // Returns errno of the first call that failed, or 0.
   int first_error() {
     EXPECT_TRUE(writer_.wait_idle(std::chrono::minutes(1)));
     for (const FileWriter::Done& done : writer_.take_done())
@@ -60,7 +60,7 @@ TEST_F(NodeRankFileTest, OverwritesAnOlderFile) {
   EXPECT_EQ(content(root_ + "/job/0/rank00003.err"), "new");
 }
 
-// A limit of the file's size is as good as a full disk.
+// A limit of the file size has the same effect as a full disk.
 TEST_F(NodeRankFileTest, ReportsAFullDisk) {
   std::signal(SIGXFSZ, SIG_IGN);
   std::optional<test::ResourceLimit> no_bytes(std::in_place, RLIMIT_FSIZE, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real process with NCCL's profiler plug-in on a real control socket: it shows what it does and
-// is attached to nothing.
+// A real process with NCCL's profiler plug-in on a real control socket: it publishes its position
+// but does not attach as a rank.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -54,7 +54,7 @@ class ObserveTest : public testing::Test, private EventSink {
     server_.status().observed().add_places(static_cast<std::uint64_t>(monotonic_ns()), evidence);
     return evidence;
   }
-  // Serves until a process stands in the operation, for 20 s at most.
+  // Serves until a process has reached the operation, for at most 20 s.
   bool serves_until(std::uint64_t sequence) {
     for (int i = 0; i < 400; ++i) {
       loop_.restart();
@@ -87,7 +87,7 @@ TEST_F(ObserveTest, ReadsThePositionOfAProcessAfterItsExit) {
   EXPECT_EQ(place.member(), 3u);
   EXPECT_EQ(place.members(), 6u);
   EXPECT_FALSE(place.is_over());
-  EXPECT_EQ(events_, 0u) << "its death is nobody's news";
+  EXPECT_EQ(events_, 0u) << "its exit is not an event";
 }
 
 TEST_F(ObserveTest, RejectsPageRequestsOfOtherGenerationsAndRanks) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of processes that show what they do without being attached.
+// Pages of processes that publish their positions without being attached.
 #include "agent/node/supervisor/observed_pages.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST(ObservedPages, ReportAnOperationThatADeviceDoesNotFinish) {
   slot.set_phase(0, Phase::kOnDevice);
   EXPECT_FALSE(pages.find_stall(5'900'000'000, kLimit));
   EXPECT_EQ(pages.find_stall(6'100'000'000, kLimit), 3u);
-  EXPECT_FALSE(pages.find_stall(9'000'000'000, kLimit)) << "it has been told";
+  EXPECT_FALSE(pages.find_stall(9'000'000'000, kLimit)) << "it was already reported";
   record.outcome = comm_status::Outcome::kDone;
   slot.finish(record);
   enter(slot, 0, 2);
@@ -94,7 +94,7 @@ TEST(ObservedPages, DropTheOldestOfTooManyProcesses) {
   EXPECT_EQ(*pages.page_of(1, 9, 0), other);
 }
 
-// A process may write anything.
+// A page may contain any bytes.
 TEST(ObservedPages, TolerateGarbage) {
   ObservedPages pages;
   SlotView slot = slot_of(**pages.page_of(0, 1, 0));

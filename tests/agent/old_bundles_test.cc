@@ -27,7 +27,7 @@ TEST(OldBundles, AreRecognizedByName) {
     EXPECT_FALSE(is_bundle_directory(name)) << name;
 }
 
-TEST(OldBundles, PartsOfBundlesGoAfterADay) {
+TEST(OldBundles, LoseTheirPartsAfterADay) {
   EXPECT_EQ(old_bundles({{".part.cafe-node1", kDay + 1}, {".part.cafe-node2", kDay - 1}}),
             (std::vector<std::string>{".part.cafe-node1"}));
 }
@@ -87,14 +87,15 @@ TEST_F(SweepTest, RemovesOldBundlesOnceADay) {
   EXPECT_FALSE(exists(bundle('d')));
   EXPECT_FALSE(exists(".new.abcdef"));
   EXPECT_TRUE(exists("something else"));
-  // Ours and two others are the three last used.
+  // `ours` and two other bundles are the three last used.
   EXPECT_EQ(exists(bundle('a')) + exists(bundle('b')) + exists(bundle('c')), 2);
   make(bundle('d'), 60 * kDay);
   sweep_old_bundles(ours);
-  EXPECT_TRUE(exists(bundle('d'))) << "looked at today already";
+  EXPECT_TRUE(exists(bundle('d'))) << "the last sweep was today";
 }
 
-// A sweep ends with its process. Removed in place, a bundle that it cut would look whole.
+// A sweep is interrupted when its process exits. If it removed a bundle in place, an interrupted
+// removal would leave a bundle that looks whole.
 TEST_F(SweepTest, RenamesABundleBeforeRemovingItAndFinishesAnInterruptedSweep) {
   const std::string ours = make(bundle('a'), 2 * kDay);
   for (const char digit : {'b', 'c', 'd'}) make(bundle(digit), 60 * kDay - digit);

@@ -48,7 +48,7 @@ TEST(OwnPackage, IsFoundNextToTheProgram) {
   EXPECT_EQ(own_package(program), (program / "ivycomm.zip").string());
   std::filesystem::create_directories(root / "lib/ivyrun/python/ivycomm");
   EXPECT_EQ(own_package(program), (program / "ivycomm.zip").string())
-      << "an empty folder is no package";
+      << "an empty folder is not a package";
   std::ofstream(root / "lib/ivyrun/python/ivycomm/__init__.py") << "x";
   EXPECT_EQ(own_package(program), (root / "lib/ivyrun/python").string());
   std::filesystem::remove_all(root);
@@ -64,13 +64,13 @@ TEST(OwnHook, IsFoundNextToTheProgram) {
   std::ofstream(program / "sitecustomize.py") << "x";
   EXPECT_EQ(own_hook(program), program.string());
   std::filesystem::create_directories(root / "lib/ivyrun/hook");
-  EXPECT_EQ(own_hook(program), program.string()) << "an empty folder is no hook";
+  EXPECT_EQ(own_hook(program), program.string()) << "an empty folder is not a hook";
   std::ofstream(root / "lib/ivyrun/hook/sitecustomize.py") << "x";
   EXPECT_EQ(own_hook(program), (root / "lib/ivyrun/hook").string());
   std::filesystem::remove_all(root);
 }
 
-TEST(OwnHook, IsWrittenIntoTheJobsDirectoryWhereNoneIsInstalled) {
+TEST(OwnHook, IsWrittenIntoTheJobsDirectoryIfNoneIsInstalled) {
   char name[] = "/tmp/ivy-package-XXXXXX";
   JobDirectory directory;
   directory.path = mkdtemp(name);
@@ -109,7 +109,8 @@ TEST(OwnNcclProfiler, IsTakenUnlessTheUserHasAnotherOrWantsNone) {
   add_nccl_profiler(environment, "/a.so");
   EXPECT_EQ(*find_variable(environment, "NCCL_PROFILER_PLUGIN"), "/a.so");
   add_nccl_profiler(environment, "/b.so");
-  EXPECT_EQ(*find_variable(environment, "NCCL_PROFILER_PLUGIN"), "/a.so") << "the user's";
+  EXPECT_EQ(*find_variable(environment, "NCCL_PROFILER_PLUGIN"), "/a.so")
+      << "the user's own setting";
 }
 
 TEST(OwnPackage, ProgramDirectoryIsThatOfThisTest) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pure parts of ivy-pmix, and those that need no libpmix: layout, keys, groups of
-// fences, lines, the socket at which ranks ask.
+// The pure parts of ivy-pmix and those that do not need libpmix: layout, keys, groups of fences,
+// lines, and the socket for requests of ranks.
 #include <gtest/gtest.h>
 #include <pmix_common.h>
 #include <signal.h>
@@ -147,7 +147,7 @@ TEST(FenceGroupTest, SeparatesGroupsOfTheSameRanksById) {
   EXPECT_EQ(named_group(layout, {0, 3}, "a/tag of any form\n")->name, one.name);
   EXPECT_NE(named_group(layout, {0, 3}, "another")->name, one.name);
   EXPECT_NE(named_group(layout, {0, 2}, "a/tag of any form\n")->name, one.name);
-  EXPECT_NE(named_group(layout, {}, "x")->name, "") << "the whole job's fences are others";
+  EXPECT_NE(named_group(layout, {}, "x")->name, "") << "fences of the whole job are separate";
   EXPECT_FALSE(named_group(layout, {4}, "x").ok());
 }
 
@@ -230,7 +230,7 @@ TEST(RankProcessTest, IsReadFromProc) {
     execl("/bin/sleep", "/bin/sleep", "1000", nullptr);
     _exit(1);
   }
-  RankProcess rank;  // Of the fork at first, then of what it executes.
+  RankProcess rank;  // Of the forked child at first, then of the program that it executes.
   const std::vector<std::string> executed = {"/bin/sleep", "1000"};
   for (int i = 0; i < 5000 && rank.arguments != executed; ++i, usleep(1000))
     rank = read_rank_process(child);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivy-probe's answer as text, the probe itself with a test double of NVML, and everything that a
-// probe may do wrong.
+// ivy-probe's answer as text, the probe itself with a test double of NVML, and all ways in which a
+// probe can fail.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -27,7 +27,7 @@ ProbeAnswer full_answer() {
   NvmlDevice device;
   device.bdf = "0000:01:00.0";
   device.uuid = "GPU-a";
-  device.model = "NVIDIA\tA100";  // No field may end inside.
+  device.model = "NVIDIA\tA100";  // A tab must not end the field.
   device.minor = 3;
   device.users = {7, 8};
   device.used_bytes = 99;
@@ -75,7 +75,7 @@ TEST(ProbeAnswerTest, RejectsIncompleteAnswers) {
   EXPECT_NE(old.error().message.find("GLIBC_2.34"), std::string::npos);
 }
 
-// A probe that is a shell script: what the supervisor's side makes of it.
+// A shell script as the probe, read by the supervisor.
 class ProbeProcessTest : public testing::Test {
  protected:
   Result<ProbeAnswer> run(const std::string& script, std::chrono::milliseconds limit = 10s) {
@@ -93,7 +93,7 @@ class ProbeProcessTest : public testing::Test {
     reap();
     return answer.value_or(Error{Code::kInternal, "none"});
   }
-  // Nothing is left running.
+  // Reaps all children; none may be left running.
   void reap() {
     for (int i = 0; i < 500 && waitpid(-1, nullptr, WNOHANG) >= 0; ++i) usleep(10'000);
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
@@ -123,7 +123,7 @@ TEST_F(ProbeProcessTest, ReportsOtherFailures) {
   EXPECT_EQ(run("kill -SEGV $$").error().message,
             "ivy-probe exited before its answer was complete");
   EXPECT_FALSE(run("printf 'ivy-probe 1\\nivy device\\tgarbage\\n'").ok());
-  EXPECT_FALSE(run("head -c 3000000 /dev/zero").ok()) << "more than it may say";
+  EXPECT_FALSE(run("head -c 3000000 /dev/zero").ok()) << "more than an answer may have";
 }
 
 TEST_F(ProbeProcessTest, ReportsAMissingProgram) {
@@ -137,7 +137,7 @@ TEST_F(ProbeProcessTest, ReportsAMissingProgram) {
   reap();
 }
 
-// The real ivy-probe, with the double of NVML in the place of the real one.
+// The real ivy-probe, with a test double instead of NVML.
 class RealProbeTest : public ProbeProcessTest {
  protected:
   void SetUp() override { setenv("LD_LIBRARY_PATH", IVY_NVML_DOUBLE, 1); }
@@ -194,7 +194,7 @@ TEST_F(RealProbeTest, ReportsWhyNvmlDoesNotAnswer) {
   EXPECT_FALSE(absent->nvml.is_present);
 }
 
-// Discovery as a whole: what starts a probe, and what does not.
+// Discovery as a whole: whether it starts a probe.
 class DiscoveryTest : public ProbeProcessTest {
  protected:
   HostFacts describe(const Hello& hello) {
@@ -219,7 +219,7 @@ class DiscoveryTest : public ProbeProcessTest {
   DeviceTree tree_;
 };
 
-TEST_F(DiscoveryTest, NoFilesNoProbe) {
+TEST_F(DiscoveryTest, DoesNotRunTheProbeWithoutDriverFiles) {
   tree_.pci("0000:00:02.0", "0x8086", "0x030000");
   tree_.pci("0000:01:00.0", "0x10de", "0x030200");  // Without a driver.
   const HostFacts facts = describe(Hello{});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a host says about a program, in directories that the test makes.
+// A host's facts about a program, in directories that the test makes.
 #include "agent/node/facts/program_facts.h"
 
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST_F(ProgramFactsTest, NamesTheInterpretersThatItTried) {
       << check("train.py").interpreter_error;
 }
 
-// What only the kernel would say otherwise, without the name of what is missing.
+// Without this check only the kernel would report the error, and without the missing name.
 TEST_F(ProgramFactsTest, ReadsTheFirstLineOfAProgram) {
   const struct {
     std::string content;
@@ -98,7 +98,7 @@ TEST_F(ProgramFactsTest, ReadsTheFirstLineOfAProgram) {
       {"#!/bin/sh\n", 0, ""},
       {"#! /bin/sh -e\n", 0, ""},
       {"#!/bin/sh", 0, ""},
-      {"#!interpreter\n", 0, ""},  // Relative: to the working directory, where it is.
+      {"#!interpreter\n", 0, ""},  // Relative to the working directory, where it exists.
       {"#!/no/such/interp -u\nx\n", kInterpreterMissing, "does not exist: #!/no/such/interp"},
       {"#!/no/such/interp", kInterpreterMissing, "does not exist: #!/no/such/interp"},
       {"#!/bin/sh\r\necho\r\n", kInterpreterMissing, "#!/bin/sh (its lines end with CR LF: sed"},
@@ -107,7 +107,7 @@ TEST_F(ProgramFactsTest, ReadsTheFirstLineOfAProgram) {
       {"echo no first line\n", ENOEXEC, "has no #! line"},
       {"\x7f"
        "ELF not really",
-       0, ""},  // The kernel judges what is no text.
+       0, ""},  // A file that is not text is left to the kernel.
       {std::string("MZ\0\1", 4), 0, ""},
       {"", 0, ""},
   };
@@ -174,8 +174,8 @@ TEST_F(ProgramFactsTest, CountsTheDirectoriesOfALongPath) {
   EXPECT_EQ(check_program(request).error, "program nothing: not found in PATH (20 directories)");
 }
 
-// A library's name at the place where the dynamic section has it, and what may be wrong on the way.
-TEST_F(ProgramFactsTest, NamesALibraryOfAWorldThatIsNotServed) {
+// A library's name is read from the dynamic section; damaged files give no names.
+TEST_F(ProgramFactsTest, ReadsTheLibrariesThatAProgramNeeds) {
   EXPECT_EQ(check("/bin/sh").mpi_libraries, "");
   write("broken",
         std::string("\x7f"
@@ -247,7 +247,7 @@ TEST_F(ProgramFactsTest, NamesAMissingWorkingDirectory) {
   EXPECT_NE(check_program(request).working_directory_error.find("/missing"), std::string::npos);
 }
 
-// A file system that shows new files late, as NFS does: they appear while they are looked for.
+// A file system that shows new files late, as NFS does: files appear during the search.
 class LateFilesTest : public ProgramFactsTest {
  protected:
   ProgramFacts check_late(const std::string& program, const std::string& folder,
@@ -323,7 +323,7 @@ TEST_F(ProgramFactsTest, ReadsThePythonVersionWithoutRunningIt) {
   EXPECT_EQ(python_version(root_ + "/odd/bin/pypy"), "");
 }
 
-// What stands between NULs in the constants of a library.
+// The constants of a library, between NULs.
 std::string constants(std::initializer_list<std::string_view> texts) {
   std::string all(1, '\0');
   for (const std::string_view text : texts) all.append(text).push_back('\0');

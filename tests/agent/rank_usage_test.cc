@@ -8,7 +8,7 @@
 namespace ivy {
 namespace {
 
-// Rank 0 has a child and uses two devices, of which one is measured; rank 1 uses none.
+// Rank 0 has a child and uses two devices, one of them measured; rank 1 uses none.
 TEST(RankUsageTest, FindsDevicesByTheMemoryOfTheRanksProcesses) {
   const auto process = [](pid_t pid, pid_t parent) {
     ProcessStat stat;

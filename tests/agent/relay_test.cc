@@ -59,7 +59,7 @@ class RelayTest : public testing::Test {
   bool job_ends() const {
     return eventually([this] { return !find_job_directory(job_id_, 5).ok(); });
   }
-  // The launcher's polite end: half-close, the last words, end of file.
+  // Ends the session as a launcher does: half-close, the last bytes, end of file.
   void end_politely(Relay& relay) {
     relay.input.close_end(1);
     EXPECT_EQ(read_text(relay.out(), ReadUntil::kEnd), "bye\n");
@@ -154,9 +154,9 @@ TEST_F(RelayTest, HangsUpOnDeathWhileTheJobContinues) {
   end_politely(again);
 }
 
-// As when sshd loses its connection: both pipes close at once. It must not look like a relay's
-// death.
-TEST_F(RelayTest, ADyingSessionIsAHalfClose) {
+// As when sshd loses its connection: both pipes close at the same time. It must not look like the
+// death of a relay.
+TEST_F(RelayTest, TreatsADyingSessionAsAHalfClose) {
   Relay relay;
   start_relay(relay, open_line("new"));
   expect_echo(relay, "hello\n");
@@ -215,7 +215,7 @@ TEST_F(RelayTest, CopiesMegabytesInBothDirectionsWithoutDelay) {
   end_politely(relay);
 }
 
-// Nobody reads: the writer is held up after a bounded number of bytes, and none of them is lost.
+// Nothing reads the output: the writer blocks after a bounded number of bytes, and none is lost.
 TEST_F(RelayTest, AppliesBackpressureWithoutLoss) {
   Relay relay;
   start_relay(relay, open_line("new"));

@@ -26,7 +26,7 @@ TEST(ReplacementsTest, ReservesTheSlotOfAFailedRankUntilItStarts) {
   ASSERT_TRUE(places.order({1, 1, 50}));
   EXPECT_EQ(places.next_due_ns(), 50u);
   EXPECT_TRUE(places.take_due(49, kOver).empty());
-  EXPECT_TRUE(places.take_due(50, kNotOver).empty()) << "its output is not over";
+  EXPECT_TRUE(places.take_due(50, kNotOver).empty()) << "its output has not ended";
   const auto due = places.take_due(50, kOver);
   ASSERT_EQ(due.size(), 1u);
   EXPECT_EQ(due[0].rank, 1u);
@@ -35,7 +35,7 @@ TEST(ReplacementsTest, ReservesTheSlotOfAFailedRankUntilItStarts) {
   EXPECT_EQ(places.next_due_ns(), std::nullopt);
 }
 
-TEST(ReplacementsTest, TheSameOrderTwiceIsRejectedOnce) {
+TEST(ReplacementsTest, RejectsARepeatedOrderOnce) {
   Replacements places;
   places.begin(true);
   EXPECT_FALSE(places.order({1, 1, 0})) << "it has not failed";
@@ -44,7 +44,7 @@ TEST(ReplacementsTest, TheSameOrderTwiceIsRejectedOnce) {
   EXPECT_FALSE(places.order({1, 2, 0}));
 }
 
-TEST(ReplacementsTest, ARankThatIsForgoneIsNotAwaited) {
+TEST(ReplacementsTest, DoesNotWaitForAnAbandonedRank) {
   Replacements places;
   places.begin(true);
   places.failed(1);
@@ -61,7 +61,7 @@ TEST(ReplacementsTest, AnswersPendingOrdersOnAStop) {
   EXPECT_EQ(places.give_up(), (std::vector<std::uint32_t>{2}));
   EXPECT_FALSE(places.awaits());
   places.failed(3);
-  EXPECT_FALSE(places.awaits()) << "a stop is under way";
+  EXPECT_FALSE(places.awaits()) << "a stop is in progress";
 }
 
 }  // namespace

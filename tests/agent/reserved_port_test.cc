@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reserved ports: ours, never handed out, and still to be served on by the framework.
+// Reserved ports: never assigned to another process, but the framework can still listen on them.
 #include "agent/node/spawn/reserved_port.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace ivy {
 namespace {
 
-// A stranger that serves on a port of the IPv4 wildcard address; -1 when it cannot.
+// Listens on the port of the IPv4 wildcard address as another process would; returns -1 on failure.
 int listen_on(std::uint16_t port, int reuse) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
@@ -77,7 +77,7 @@ TEST(ReservedPortTest, ReservesEachPortOfTheRangeOnce) {
   }
 }
 
-TEST(ReservedPortTest, RejectsARangeThatIsNone) {
+TEST(ReservedPortTest, RejectsAnInvalidRange) {
   EXPECT_EQ(ReservedPort::reserve(30000, 29000).error().code, Code::kInvalidArgument);
   EXPECT_EQ(ReservedPort::reserve(1, 70000).error().code, Code::kInvalidArgument);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that the supervisor keeps beside the workers: how they start, and why they could not.
+// Server processes that the supervisor runs next to the workers: how they start, and why a start
+// fails.
 #include "agent/node/spawn/server_child.h"
 
 #include <fcntl.h>
@@ -28,7 +29,7 @@ int reap(pid_t pid) {
 
 TEST(ServerChildTest, TakesAListThatIsTooLongForAnArgument) {
   DescriptorPair out = make_pipe();
-  // Prints the file that the last argument numbers.
+  // Prints the file whose descriptor is the last argument.
   ServerChild child{"/bin/sh", {"sh", "-c", "cat /proc/self/fd/$2", "sh"}, {}, false};
   child.descriptors = {{out.second.get(), STDOUT_FILENO}};
   child.long_arguments = {"--torch-peers", long_list()};

@@ -174,7 +174,7 @@ TEST_F(SpawnTest, RunsOnTheRequestedProcessors) {
   EXPECT_EQ(run_to_end(request).status.code, 0);
   cpu_set_t after;
   ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
-  EXPECT_TRUE(CPU_EQUAL(&ours, &after)) << "the supervisor itself stays where it was";
+  EXPECT_TRUE(CPU_EQUAL(&ours, &after)) << "the supervisor's own processors do not change";
 }
 
 TEST_F(SpawnTest, NeverStartsOnOtherProcessors) {
@@ -217,7 +217,7 @@ TEST_F(SpawnTest, DeliversAMegabyteOfArguments) {
 }
 
 TEST_F(SpawnTest, PlacesDescriptorsThatAreStandardDescriptorsThemselves) {
-  // Standard output goes to our standard error and the other way round.
+  // Swaps standard output and standard error.
   Pipe first;
   Pipe second;
   const int saved_out = fcntl(1, F_DUPFD_CLOEXEC, 3);
@@ -240,7 +240,7 @@ TEST_F(SpawnTest, PlacesDescriptorsThatAreStandardDescriptorsThemselves) {
   EXPECT_EQ(read_text(second.reader(), ReadUntil::kEnd).size(), 64u);
 }
 
-// Makes clone3 fail as container runtimes make it fail.
+// Makes clone3 fail, as container runtimes do.
 void forbid_clone3() {
   std::array<sock_filter, 4> program = {
       sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -273,7 +273,7 @@ TEST_F(SpawnTest, FindsAnExecutableAsTheShellDoes) {
   int error = -1;
   EXPECT_EQ(*find_executable("tool", "/nowhere:" + directory_, "/", &error), tool);
   EXPECT_EQ(error, 0);
-  EXPECT_EQ(*find_executable("tool", "", directory_, &error), tool);  // An empty part: here.
+  EXPECT_EQ(*find_executable("tool", "", directory_, &error), tool);  // Empty entry: here.
   EXPECT_EQ(*find_executable("./tool", "", directory_, &error), directory_ + "/./tool");
   EXPECT_EQ(*find_executable(tool, "", "/", &error), tool);
 }
@@ -313,7 +313,8 @@ TEST_F(SpawnTest, ReportsWhyAProbeProcessCouldNotStart) {
   close(no_cgroup);
 }
 
-// All of them are born before the first is waited for, and share our memory meanwhile.
+// All processes are cloned before the test waits for the first, and share this process's memory
+// until then.
 TEST_F(SpawnTest, StartsManyProcessesConcurrently) {
   constexpr int kMany = 64;
   std::vector<PendingSpawn> pending;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ways to a stack are tried, what the kernel says about a process.
+// Selects the methods to get a stack, from the kernel's facts about a process.
 #include "agent/node/hang/stack_methods.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ namespace {
 using Methods = std::vector<StackMethod>;
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
-TEST(StackLadder, Table) {
+TEST(StackLadder, SelectsMethodsByTheStateOfTheProcess) {
   struct Case {
     StackFacts facts;
     Methods methods;
@@ -44,7 +44,7 @@ TEST(StackLadder, Table) {
       {{'S', true, false, false, false}, {StackMethod::kPySpy, StackMethod::kGdb}},
       {{'R', false, false, false, false}, {StackMethod::kGdb}},
       {{'R', false, false, false, true}, {}},
-      // Stopped: it answers no signal, a debugger can look.
+      // A stopped process handles no signal, but a debugger can read it.
       {{'T', true, true, false, false}, {StackMethod::kPySpy, StackMethod::kGdb}},
       {{'T', true, true, false, true}, {}},
       {{'D', true, true, true, false}, {}},
@@ -131,9 +131,9 @@ TEST(FlightVariables, AreSetOnlyIfTheUserSetsNothing) {
   Environment environment;
   add_evidence_variables(environment, directory, 2);
   EXPECT_EQ(*find_variable(environment, "TORCH_FR_BUFFER_SIZE"), "1000");
-  // torch's own dumps stay where the user expects them.
+  // torch's own dumps remain where the user expects them.
   EXPECT_EQ(find_variable(environment, "TORCH_FR_DUMP_TEMP_FILE"), nullptr);
-  // torch warns at every start about this one.
+  // torch warns about this variable at every start.
   EXPECT_EQ(find_variable(environment, "TORCH_NCCL_TRACE_BUFFER_SIZE"), nullptr);
   environment = {{"TORCH_NCCL_TRACE_BUFFER_SIZE", "5"}};
   add_evidence_variables(environment, directory, 0);

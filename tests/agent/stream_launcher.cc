@@ -37,7 +37,7 @@ AgentStream::AgentStream(const std::shared_ptr<grpc::Channel>& channel,
     : stub_(agent::v1::Agent::NewStub(channel)), stream_(stub_->Open(&context_)) {
   agent::v1::OpenRequest request;
   *request.mutable_open() = job;
-  // A failure shows as the end of the stream.
+  // A failure ends the stream.
   stream_->Write(request);
   reader_ = std::thread([this] { read(); });
 }
@@ -183,7 +183,7 @@ void StreamLauncher::finish() {
   command.mutable_finish();
   send(command);
   EXPECT_TRUE(wait([&] { return stream_->has_ended(); }));
-  // What came with the end.
+  // Handles the frames that arrived before the end.
   serve_once();
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launcher in a test that reaches its supervisor through an agent's Open stream: speaks the
-// session, grants credit at once, remembers what came. Thread: the test's; each stream has a reader
-// of its own inside. Lifetime: streams end with it; the job does not (see end_job).
+// A launcher for tests that reaches its supervisor through an agent's Open stream: it runs the
+// session protocol, grants credit immediately, and records the events. Thread: the test's; each
+// stream has an internal reader thread. Lifetime: streams end with this object, but the job does
+// not (see end_job).
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -31,20 +32,20 @@ class AgentStream {
   AgentStream(const AgentStream&) = delete;
   AgentStream& operator=(const AgentStream&) = delete;
 
-  // Waits for Opened; false when the stream ends without it.
+  // Waits for Opened; returns false if the stream ends without it.
   bool opened();
   const agent::v1::Opened& answer() const { return opened_; }
   bool write(std::string data);
   void half_close();
   void break_off() { context_.TryCancel(); }
-  // Stops reading until resume(): gRPC's windows fill up.
+  // Stops reading until resume(), so that gRPC's windows fill up.
   void pause() { is_paused_ = true; }
   void resume() { is_paused_ = false; }
   std::string take();
-  // Bytes of the largest data message so far.
+  // Size of the largest data message so far, in bytes.
   std::size_t largest();
   bool has_ended();
-  // Waits for the end.
+  // Waits for the end of the stream.
   grpc::Status status();
   std::string trailer(const std::string& name);
 
@@ -80,21 +81,21 @@ class StreamLauncher {
   void send_hello();
   // Workers 0..count-1 run /bin/sh -c SCRIPT.
   void start(int count, const std::string& script);
-  // Lets the supervisor end, and waits for the end of the stream.
+  // Sends Finish to the supervisor and waits for the end of the stream.
   void finish();
   void stop_responding() { is_silent_ = true; }
 
-  // Serves the session until the condition holds; false when it does not in time.
+  // Runs the session until the condition holds; returns false if it does not in time.
   bool wait(const std::function<bool()>& condition,
             std::chrono::milliseconds deadline = std::chrono::seconds(10));
-  // Serves it for a while, whatever comes.
+  // Runs the session for this duration.
   void serve(std::chrono::milliseconds duration);
   std::string output(std::uint32_t rank) const;
   std::optional<Exited> exited(std::uint32_t rank) const;
   std::optional<Started> started(std::uint32_t rank) const;
   bool has_report() const;
   const std::string& report_reason() const { return report_reason_; }
-  // Living processes of the job.
+  // Running processes of the job.
   std::vector<pid_t> processes() const;
 
  private:

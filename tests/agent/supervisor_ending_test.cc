@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Endings: stop, grace, KILL, and that nothing of the job is left, whoever dies first. Method: a
-// real ivy-node; FakeLauncher's destructor fails the test when a process or the job directory
-// stays.
+// Endings: stop, grace, KILL, and that no process of the job is left, whichever process is killed
+// first. Method: a real ivy-node; FakeLauncher's destructor fails the test if a process or the job
+// directory is left.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -19,8 +19,8 @@ using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kStubborn[] = "trap '' TERM INT HUP; echo ready; while :; do sleep 0.05; done";
-// Leaves a process behind that is in another session, has no parent of the job and ignores TERM;
-// goes on when that process is ready.
+// Leaves a process behind that is in another session, is not a descendant of the job and ignores
+// TERM. Continues when that process is ready.
 constexpr char kEscaper[] =
     "(setsid sh -c 'trap \"\" TERM; : > $IVY_TOKEN_FILE.up; exec sleep 600' "
     ">/dev/null 2>&1 </dev/null &); while ! test -e $IVY_TOKEN_FILE.up; do sleep 0.01; done; "
@@ -37,7 +37,7 @@ class SupervisorEndingTest : public testing::Test {
       return true;
     }));
   }
-  // No other generation will follow.
+  // Starts the last generation.
   static void start_last(FakeLauncher& launcher, const std::string& script) {
     Command command;
     *command.mutable_start()->mutable_plan() = launcher.shell_plan(1, script);
@@ -94,7 +94,7 @@ TEST_F(SupervisorEndingTest, LetsALaterStopShortenTheGrace) {
 TEST_F(SupervisorEndingTest, WakesAStoppedWorkerToTerminateIt) {
   FakeLauncher launcher;
   start(launcher, "trap 'exit 4' TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done");
-  // A stop that came before the worker has stopped itself would test nothing.
+  // A stop that arrived before the worker stopped itself would test nothing.
   ASSERT_TRUE(launcher.wait([&] { return launcher.worker_state(0) == "T"; }));
   launcher.stop(30'000);
   ASSERT_TRUE(reported(launcher, seconds(5)));
@@ -104,7 +104,7 @@ TEST_F(SupervisorEndingTest, WakesAStoppedWorkerToTerminateIt) {
 
 TEST_F(SupervisorEndingTest, DoesNotWaitForAGrandchildThatHoldsThePipe) {
   FakeLauncher launcher;
-  // The second worker keeps the job alive, so that only the drain time can end the first one's
+  // The second worker keeps the job running, so that only the drain time can close the first one's
   // pipes.
   start(launcher, "echo ready; if [ $RANK = 0 ]; then (setsid sleep 600 &); exit 6; fi; sleep 600",
         2);
@@ -141,7 +141,7 @@ TEST_F(SupervisorEndingTest, ReportsImmediatelyWhenNothingWasStarted) {
   finish(launcher);
 }
 
-// On the launcher's own host nobody has to say Finish after the last generation.
+// On the launcher's own host no Finish is needed after the last generation.
 TEST_F(SupervisorEndingTest, ExitsByItselfAfterTheLastStartOnALocalTransport) {
   FakeLauncher launcher;
   launcher.send_hello();
@@ -153,7 +153,7 @@ TEST_F(SupervisorEndingTest, ExitsByItselfAfterTheLastStartOnALocalTransport) {
   EXPECT_EQ(launcher.exited(0)->code(), 3);
 }
 
-// Its report may have to be sent again.
+// The report may have to be sent again.
 TEST_F(SupervisorEndingTest, WaitsForFinishAfterTheLastStartThroughARelay) {
   FakeLauncher::Options options;
   options.transport = TransportKind::kRelay;

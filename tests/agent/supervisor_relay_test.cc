@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The supervisor behind the real relay: what the relay's two kinds of ending mean to the workers.
+// The supervisor behind the real relay: how each of the relay's two endings affects the workers.
 // Method: a real ivy-node relay whose standard input and output are the launcher's socket.
 #include <gtest/gtest.h>
 #include <unistd.h>

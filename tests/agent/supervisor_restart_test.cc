@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group runs again under the same supervisor: nothing of one generation is mixed with the next,
-// and between two of them the supervisor ends as it would at any time. Method: a real ivy-node;
-// FakeLauncher's destructor fails the test when a process or the job directory stays.
+// Restarts under the same supervisor: two generations are never mixed, and between them the
+// supervisor exits as it does at any time. Method: a real ivy-node; FakeLauncher's destructor fails
+// the test if a process or the job directory is left.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -53,7 +53,7 @@ class SupervisorRestartTest : public testing::Test {
     return launcher.wait([&] { return report_of(launcher, generation) != nullptr; });
   }
 
-  // Exits of one generation, as (rank, code).
+  // Returns the exits of one generation as (rank, code).
   static std::vector<std::pair<std::uint32_t, int>> exits(const FakeLauncher& launcher,
                                                           std::uint32_t generation) {
     std::vector<std::pair<std::uint32_t, int>> found;
@@ -94,7 +94,7 @@ TEST_F(SupervisorRestartTest, RunsTheSameWorkersAgain) {
 
 TEST_F(SupervisorRestartTest, ProvesThatNoProcessIsLeftBeforeItRunsAgain) {
   FakeLauncher launcher;
-  // Only the first generation leaves something behind that ignores TERM.
+  // Only the first generation leaves a process behind that ignores TERM.
   start(launcher, launcher.shell_plan(
                       1,
                       "if [ -z \"$IVY_GENERATION\" ]; then "
@@ -107,7 +107,7 @@ TEST_F(SupervisorRestartTest, ProvesThatNoProcessIsLeftBeforeItRunsAgain) {
   start_again(launcher, 1);
   ASSERT_TRUE(wait_for_report(launcher, 1));
   EXPECT_EQ(launcher.output(0), "again\n");
-  // The stop belonged to the generation before.
+  // The stop belonged to the previous generation.
   const auto last = std::find_if(launcher.events().rbegin(), launcher.events().rend(),
                                  [](const Event& event) { return event.has_exited(); });
   EXPECT_EQ(last->exited().generation(), 1u);
@@ -132,7 +132,7 @@ TEST_F(SupervisorRestartTest, RejectsAStartWhileTheLastGenerationRuns) {
   FakeLauncher launcher;
   start(launcher, launcher.shell_plan(1, "echo up; exec sleep 600"));
   ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "up\n"; }));
-  // A process has no environment to find it by while it executes another program.
+  // During execve() a process has no environment by which it could be found.
   std::vector<pid_t> before;
   ASSERT_TRUE(eventually([&] {
     before = launcher.job_processes();
@@ -209,7 +209,7 @@ TEST_F(SupervisorRestartTest, ExitsBetweenGenerationsWhenItsLeaseExpires) {
   EXPECT_TRUE(launcher.wait_for_node(seconds(5)).has_value());
 }
 
-// A host of the job was lost: fewer ranks, other numbers, another environment.
+// A host of the job was lost: fewer ranks, other rank numbers, another environment.
 TEST_F(SupervisorRestartTest, RunsTheNewPlanOfARestart) {
   FakeLauncher launcher;
   start(launcher, launcher.shell_plan(2, "exit 7"));
@@ -225,15 +225,15 @@ TEST_F(SupervisorRestartTest, RunsTheNewPlanOfARestart) {
   launcher.send(command);
   ASSERT_TRUE(wait_for_report(launcher, 1));
   EXPECT_EQ(exits(launcher, 1), (std::vector<std::pair<std::uint32_t, int>>{{5, 16}}));
-  // What was given stays.
+  // The plan of the last restart remains in use.
   start_again(launcher, 2);
   ASSERT_TRUE(wait_for_report(launcher, 2));
   EXPECT_EQ(exits(launcher, 2), (std::vector<std::pair<std::uint32_t, int>>{{5, 16}}));
   finish(launcher);
 }
 
-// The store of a job that goes on without its first host serves the later generation from the
-// start, and says itself that the next one has begun.
+// If a job continues without its first host, its new store serves the later generation from the
+// start, and reports when the next one has begun.
 TEST_F(SupervisorRestartTest, WaitsForTheStoreToBeginAGeneration) {
   FakeLauncher launcher;
   Hello hello = launcher.hello();
@@ -250,14 +250,14 @@ TEST_F(SupervisorRestartTest, WaitsForTheStoreToBeginAGeneration) {
   ASSERT_TRUE(has([](const Event& event) {
     return event.has_store_opened() && event.store_opened().error().empty();
   }));
-  // Its process is born when somebody knocks.
+  // The store's process starts with the first connection.
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  // torch: VALIDATE, then PING, which is answered by its number.
+  // torch sends VALIDATE, then PING, and the store answers PING with its number.
   const std::string ping("\0\xCE\xF7\x85\x3C\x0D\x07\0\0\0", 10);
   ASSERT_EQ(write(fd, ping.data(), ping.size()), static_cast<ssize_t>(ping.size()));
   std::uint32_t pong = 0;
@@ -269,7 +269,7 @@ TEST_F(SupervisorRestartTest, WaitsForTheStoreToBeginAGeneration) {
   EXPECT_TRUE(has([](const Event& event) {
     return event.has_generation_begun() && event.generation_begun().generation() == 4;
   }));
-  // When it is said, the old client has been sent away already.
+  // The old client was disconnected before the event was sent.
   char byte = 0;
   EXPECT_LE(recv(fd, &byte, 1, 0), 0);
   close(fd);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The supervisor's everyday work: Hello, start, output, input, exits. Goal: every byte and every
-// exit arrives, in order, whatever the workers do. Method: a real ivy-node over a socketpair.
+// The supervisor's ordinary work: Hello, start, output, input, exits. Goal: every byte and every
+// exit arrives in order, whatever the workers do. Method: a real ivy-node over a socketpair.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -31,7 +31,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A number in /proc/PID/status; 0: it has no such line.
+// Returns a number from /proc/PID/status, or 0 if it has no such line.
 long read_status(pid_t pid, const std::string& name) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   long number = 0;
@@ -42,13 +42,13 @@ long read_status(pid_t pid, const std::string& name) {
 
 class SupervisorTest : public testing::Test {
  protected:
-  // Starts a shell script on `count` workers and waits for the host's report.
+  // Starts the plan's workers and waits for the host's report.
   void run_to_report(FakeLauncher& launcher, const HostPlan& plan) {
     launcher.send_hello();
     launcher.start(plan);
     ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(20)));
   }
-  // Every end of a stream comes with the launcher's next credit.
+  // The end of each stream arrives after the launcher's next credit.
   static bool all_streams_end(FakeLauncher& launcher, std::uint32_t count) {
     return launcher.wait([&] {
       for (std::uint32_t rank = 0; rank < count; ++rank)
@@ -128,7 +128,7 @@ TEST_F(SupervisorTest, CountsARefusingAddressAsReachable) {
 TEST_F(SupervisorTest, CountsASilentAddressAsUnreachable) {
   FakeLauncher launcher;
   launcher.send_hello();
-  // A listener whose queue is full drops what asks to be let in, as a firewall does.
+  // A listener whose queue is full drops connection requests, as a firewall does.
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -229,10 +229,10 @@ TEST(InheritedEnvironment, HasNoVariablesOfOtherLaunchersOrOfIvyrun) {
 TEST_F(SupervisorTest, BuildsTheEnvironmentInLayers) {
   setenv("TEST_KEPT", "own", 1);
   setenv("TEST_GONE", "own", 1);
-  setenv("PMI_RANK", "own", 1);              // Of an outer job.
-  setenv("JAX_LOCAL_DEVICE_IDS", "own", 1);  // Ours to set, and not set by this plan.
-  setenv("IVY_ANYTHING", "own", 1);          // A flag's default.
-  setenv("IVY_NCCL_LIB", "own", 1);          // Spared by its name.
+  setenv("PMI_RANK", "own", 1);              // From an outer job.
+  setenv("JAX_LOCAL_DEVICE_IDS", "own", 1);  // A variable of ivyrun that this plan does not set.
+  setenv("IVY_ANYTHING", "own", 1);          // The default of a flag.
+  setenv("IVY_NCCL_LIB", "own", 1);          // Kept because of its name.
   FakeLauncher launcher;
   HostPlan plan =
       launcher.shell_plan(1,
@@ -279,7 +279,8 @@ TEST_F(SupervisorTest, StartsThirtyTwoWorkersAtOnce) {
   finish(launcher);
 }
 
-// A process with threads waits for an RCU grace period whenever its table of descriptors grows.
+// When the descriptor table of a process with threads grows, the process waits for an RCU grace
+// period.
 TEST_F(SupervisorTest, HasRoomForTheDescriptorsOfAHundredWorkers) {
   FakeLauncher launcher;
   launcher.send_hello();
@@ -298,7 +299,7 @@ TEST_F(SupervisorTest, LosesNothingWhenTheLauncherStopsReading) {
   launcher.send_hello();
   launcher.stop_granting();
   launcher.start(launcher.shell_plan(2, "seq 1 300000"));
-  // The window fills, then nothing more comes: the workers wait in their pipes.
+  // Once the window is full, nothing more arrives: the workers block on their pipes.
   ASSERT_TRUE(launcher.wait(
       [&] { return launcher.output(0).size() + launcher.output(1).size() > (200u << 10); }));
   launcher.serve(scaled_time(milliseconds(300)));
@@ -345,7 +346,7 @@ TEST_F(SupervisorTest, PassesStandardInputToOneWorkerOnly) {
   HostPlan plan = launcher.shell_plan(2, "wc -c");
   plan.mutable_workers(0)->set_standard_input(true);
   launcher.start(plan);
-  // More than the window and the pipe hold, so that credit has to come back.
+  // More than the window and the pipe hold, so the supervisor must return credit.
   for (int i = 0; i < 100; ++i) launcher.send_input(std::string(10'000, 'x'));
   launcher.send_input("");
   ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
@@ -365,7 +366,7 @@ TEST_F(SupervisorTest, DiscardsInputThatTheWorkerHasClosed) {
   ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "closed\n"; }));
   for (int i = 0; i < 100; ++i) launcher.send_input(std::string(10'000, 'x'));
   launcher.send_input("");
-  // All of it is granted back though nobody reads it.
+  // All credit is returned although the worker does not read.
   EXPECT_TRUE(launcher.wait([&] { return launcher.everything_acknowledged(); }));
   launcher.stop(0);
   ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
@@ -436,8 +437,8 @@ TEST_F(SupervisorTest, ContinuesWithOneWarningWhenLogFilesCannotBeWritten) {
   finish(launcher);
 }
 
-// A pipe in the file's place stands for a file system that does not answer: opening it waits for a
-// reader, and so does writing what is more than it holds.
+// A FIFO in place of the file stands for a file system that does not answer: open() blocks until
+// there is a reader, and write() blocks when the FIFO is full.
 class BlockedLog {
  public:
   explicit BlockedLog(const FakeLauncher& launcher) {
@@ -453,14 +454,14 @@ class BlockedLog {
     std::filesystem::remove_all(directory_);
   }
   const std::string& directory() const { return directory_; }
-  // From now on the file system answers.
+  // Lets the file system answer from now on.
   void unblock() {
     reader_ = std::thread([this] {
       std::ifstream file(path_, std::ios::binary);
       content_.assign(std::istreambuf_iterator<char>(file), {});
     });
   }
-  // What the file held when it was closed.
+  // Returns the content of the file at the time it was closed.
   const std::string& content() {
     reader_.join();
     return content_;
@@ -482,12 +483,12 @@ TEST_F(SupervisorTest, HoldsUpOnlyTheWriterOfABlockedLogFile) {
   plan.set_log_directory(log.directory());
   plan.mutable_workers(2)->set_standard_input(true);
   launcher.start(plan);
-  // Exits, commands and input go on while nothing can be written.
+  // Exits, commands and input are still handled while no write completes.
   ASSERT_TRUE(launcher.wait([&] { return launcher.exited(1) != nullptr; }));
   launcher.send_input("heard");
   ASSERT_TRUE(launcher.wait([&] { return launcher.everything_acknowledged(); }));
   launcher.send_signal(0);
-  // The writer has its bound: the worker waits, and the rest of what it printed with it.
+  // The writer's buffer is bounded: the worker blocks, and its remaining output waits with it.
   launcher.serve(milliseconds(500));
   EXPECT_EQ(launcher.exited(0), nullptr);
   EXPECT_LT(launcher.output(0).size(), 8'000'000u);
@@ -496,7 +497,7 @@ TEST_F(SupervisorTest, HoldsUpOnlyTheWriterOfABlockedLogFile) {
   launcher.send_input("");
   ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(30)));
   EXPECT_EQ(launcher.exited(0)->code(), 0);
-  EXPECT_EQ(log.content(), std::string(8'000'000, '\0')) << "whole before the report";
+  EXPECT_EQ(log.content(), std::string(8'000'000, '\0')) << "complete before the report";
   EXPECT_TRUE(all_streams_end(launcher, 3));
   EXPECT_EQ(launcher.output(0).size(), 8'000'000u);
   finish(launcher);
@@ -523,14 +524,14 @@ TEST_F(SupervisorTest, LimitsHowLongAStopWaitsForALogFile) {
   finish(launcher);
 }
 
-// An exit that cannot be told must not be forgotten: the launcher would wait for it for ever.
+// An exit that cannot be sent must not be forgotten: the launcher would wait for it forever.
 TEST_F(SupervisorTest, StopsWhenTheLauncherNeverAcknowledgesEvents) {
   FakeLauncher launcher;
   launcher.send_hello();
   launcher.start(launcher.shell_plan(2, "[ $RANK = 0 ] || exec sleep 600; sleep 3; exit 5"));
   ASSERT_TRUE(launcher.wait([&] { return launcher.started(1) != nullptr; }));
   launcher.stop_reading();
-  // Every answer repeats the address: they nearly fill what may wait for an acknowledgement.
+  // Each answer repeats the address: together they nearly fill the room for unacknowledged events.
   Command command;
   command.mutable_check_address()->set_address(std::string(1'000'000, 'x'));
   command.mutable_check_address()->set_timeout_ms(1);
@@ -538,14 +539,15 @@ TEST_F(SupervisorTest, StopsWhenTheLauncherNeverAcknowledgesEvents) {
     launcher.send(command);
     launcher.serve(milliseconds(10));
   }
-  // And of many workers that do not start each is told.
+  // A failed start is reported for each of many workers.
   HostPlan rejected;
   for (int i = 0; i < 200'000; ++i) rejected.add_workers();
   launcher.start(rejected);
-  EXPECT_TRUE(launcher.wait_for_node(seconds(30)).has_value()) << "it lives on without a word";
+  EXPECT_TRUE(launcher.wait_for_node(seconds(30)).has_value())
+      << "it keeps running without sending anything";
 }
 
-// What holds the job's token leaves no core file; the workers have the user's own limit.
+// A process that holds the job's token leaves no core file; the workers have the user's own limit.
 TEST_F(SupervisorTest, LeavesNoCoreAndGivesWorkersTheUsersLimit) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_CORE, &before), 0);
@@ -574,8 +576,8 @@ TEST_F(SupervisorTest, LeavesNoCoreAndGivesWorkersTheUsersLimit) {
   ASSERT_EQ(setrlimit(RLIMIT_CORE, &before), 0);
 }
 
-// Who failed first is the cause. The supervisor stands still while all of them end, the last born
-// first.
+// The first failure is the cause. The supervisor is stopped while all workers exit, the last one
+// started first.
 TEST_F(SupervisorTest, OrdersExitsThatItCollectsLate) {
   constexpr int kWorkers = 10;
   char directory[] = "/tmp/ivy-exit-order-XXXXXX";
@@ -647,7 +649,7 @@ TEST_F(SupervisorTest, ReapsEveryOrphan) {
   const pid_t supervisor = launcher.supervisor_pid();
   const auto zombies = [&] {
     int count = 0;
-    // Each thread lists the children that it has created.
+    // Each thread has its own list of the children that it created.
     const std::string tasks = "/proc/" + std::to_string(supervisor) + "/task";
     for (const auto& task : std::filesystem::directory_iterator(tasks)) {
       std::ifstream children(task.path() / "children");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the supervisor makes of it. Its pure parts need nothing; the rest drives a real ivy-node.
+# The supervisor. Its pure parts need no other process; the rest drives a real ivy-node.
 add_executable(supervisor_parts_tests
   app_child_test.cc ending_test.cc event_budget_test.cc flight_client_test.cc lease_test.cc
   mpi_exec_test.cc mpi_identity_test.cc mpi_ranks_test.cc node_rank_file_test.cc

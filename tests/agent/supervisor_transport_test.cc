@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transports: who may speak to a supervisor, what the end of a transport means, and that a new
-// transport goes on where the old one broke. Method: a real ivy-node over socketpairs and its
+// Transports: which peers the supervisor accepts, the meaning of a transport's end, and that a new
+// transport continues where the old one broke. Method: a real ivy-node over socketpairs and its
 // command socket.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class SupervisorTransportTest : public testing::Test {
   static bool gone(FakeLauncher& launcher, milliseconds deadline) {
     return launcher.wait([&] { return launcher.job_processes().empty(); }, deadline);
   }
-  // What a stranger on the command socket gets back until it is closed.
+  // Sends bytes to the command socket; returns the answer up to the end of the connection.
   static std::string send_to_socket(FakeLauncher& launcher, const std::string& bytes) {
     const Result<JobDirectory> directory = find_job_directory(launcher.job_id(), 0);
     EXPECT_TRUE(directory.ok());
@@ -61,7 +61,7 @@ class SupervisorTransportTest : public testing::Test {
       if (count > 0) answer.append(buffer, static_cast<std::size_t>(count));
       return count <= 0;
     };
-    EXPECT_TRUE(launcher.wait(closed)) << "the supervisor kept a stranger's connection";
+    EXPECT_TRUE(launcher.wait(closed)) << "the supervisor kept an unauthenticated connection";
     ::close(*fd);
     return answer;
   }
@@ -72,7 +72,7 @@ class SupervisorTransportTest : public testing::Test {
     header.length = static_cast<std::uint32_t>(payload.size());
     return std::string(session::kPreamble) + session::encode_header(header) + payload;
   }
-  // Nothing of what was tried has reached the job.
+  // Checks that none of these attempts affected the job.
   static void expect_undisturbed(FakeLauncher& launcher) {
     EXPECT_FALSE(launcher.transport_ended());
     EXPECT_EQ(launcher.exits(), 0u);
@@ -109,7 +109,7 @@ TEST_F(SupervisorTransportTest, ExitsWhenTheLauncherDiesBeforeHello) {
   EXPECT_EQ(launcher.wait_for_node(), 0);
 }
 
-// Nobody else can come for such a job: it is not kept until its first words are overdue.
+// No other launcher can attach to such a job, so it does not wait for the limit of a first Hello.
 TEST_F(SupervisorTransportTest, ExitsSoonWhenTheLauncherThatStartedItIsRejected) {
   FakeLauncher::Options options = relay();
   options.build = "old";
@@ -119,7 +119,8 @@ TEST_F(SupervisorTransportTest, ExitsSoonWhenTheLauncherThatStartedItIsRejected)
   EXPECT_EQ(launcher.wait_for_node(test::scaled_time(seconds(4))), 0);
 }
 
-// It may be on another way already, as from one agent's connection to another's.
+// The launcher may already be on another transport, as when it changes from one agent connection to
+// another.
 TEST_F(SupervisorTransportTest, WaitsForALauncherThatEndsItsFirstTransportBeforeHello) {
   FakeLauncher launcher(relay());
   const int keeps_it_open = launcher.copy_of_transport();
@@ -192,7 +193,7 @@ TEST_F(SupervisorTransportTest, SuspendsTheLeaseWhenAPauseIsAnnounced) {
   expect_undisturbed(launcher);
 }
 
-// As `ivy-agent drain --stop` does: nobody comes for the report, and the host shall be empty.
+// As with `ivy-agent drain --stop`: no launcher fetches the report, and the host must become free.
 TEST_F(SupervisorTransportTest, DoesNotWaitForASuspendedLauncherAfterSigterm) {
   FakeLauncher launcher(relay());
   start_sleeper(launcher);
@@ -344,7 +345,7 @@ TEST_F(SupervisorTransportTest, ClosesTheOlderTransportWhenANewerOneAttaches) {
   expect_undisturbed(launcher);
 }
 
-// More than may wait for an acknowledgement: error files are left out, no exit is.
+// More than may wait for an acknowledgement: error files are dropped, but exits are not.
 TEST_F(SupervisorTransportTest, DeliversEveryExitAfterALongPauseInReading) {
   constexpr std::uint32_t kWorkers = 1100;
   constexpr std::size_t kFileBytes = 64u << 10;
@@ -352,7 +353,7 @@ TEST_F(SupervisorTransportTest, DeliversEveryExitAfterALongPauseInReading) {
   rlimit descriptors{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &descriptors), 0);
   if (descriptors.rlim_max < 7 * kWorkers) GTEST_SKIP() << "too few descriptors for this many";
-  // No worker gets past the opening of this FIFO before the test has seen all of them.
+  // Every worker blocks when it opens this FIFO until the test has seen all of them.
   const std::string gate = testing::TempDir() + "gate." + std::to_string(getpid());
   ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
   FakeLauncher launcher;
@@ -361,7 +362,8 @@ TEST_F(SupervisorTransportTest, DeliversEveryExitAfterALongPauseInReading) {
       launcher.shell_plan(kWorkers, ": < " + gate +
                                         "; printf '%65536s' x > $TORCHELASTIC_ERROR_FILE; "
                                         "exit $((RANK % 200 + 1))"));
-  // Nothing is read meanwhile, and the launcher is at home: its silence ends nothing.
+  // Nothing is read in this time. The launcher is on the same host, so its silence does not stop
+  // the job.
   ASSERT_TRUE(eventually([&] { return launcher.job_processes().size() >= kWorkers; }, seconds(30)));
   const int opened_gate = open(gate.c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_TRUE(eventually([&] { return launcher.job_processes().empty(); }, seconds(30)));
@@ -377,7 +379,7 @@ TEST_F(SupervisorTransportTest, DeliversEveryExitAfterALongPauseInReading) {
     EXPECT_EQ(exited->error_file().size(), kFileBytes);
     ++files;
   }
-  // Half of what may wait is for files, and the starts and exits before them wait as well.
+  // Half of the room is for files, and the starts and exits before them take some of it.
   EXPECT_LE(files, session::kMaxUnacknowledgedBytes / 2 / kFileBytes);
   EXPECT_GE(files, session::kMaxUnacknowledgedBytes / 2 / kFileBytes - 4);
   launcher.finish();

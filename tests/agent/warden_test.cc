@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The warden around small supervisors of the test's own, each a process like the real one.
+// The warden around small supervisors made by the test, each in a separate process like the real
+// one.
 #include "agent/node/roles/warden.h"
 
 #include <grp.h>
@@ -53,7 +54,7 @@ int describes_itself(const SupervisorStart& start) {
   return 0;
 }
 
-// Takes its time to end, as a process that the kernel takes to pieces does: until the test hangs
+// Exits slowly, like a process that the kernel is still dismantling: it waits until the test hangs
 // up.
 int stays_after_exit_notice(const SupervisorStart& start) {
   const std::string cgroup = described_cgroup(read_text(start.containment_fd, ReadUntil::kEnd));
@@ -79,7 +80,7 @@ std::unique_ptr<Containment> containment_of(const SupervisorStart& start) {
                            .warden = start.warden_pid});
 }
 
-// Two workers in the job's cgroup, each with a grandchild; our pid and theirs.
+// Starts two workers in the job's cgroup, each with a grandchild; returns this pid and theirs.
 std::string run_families(const Containment& job, const Environment& environment) {
   std::string line = std::to_string(getpid());
   for (const char* const kind : {"stay", "leave"}) {
@@ -92,18 +93,18 @@ std::string run_families(const Containment& job, const Environment& environment)
   return line;
 }
 
-// Runs workers as the real one does, says every pid (its own first), and stays.
+// Runs workers as the real supervisor does, reports every pid (its own first), and stays.
 int keeps_stubborn_workers(const SupervisorStart& start) {
   const std::unique_ptr<Containment> job = containment_of(start);
   std::string line = run_families(*job, job_environment(start.job_id, start.host));
-  // Something of its own that is in no cgroup and does not carry the job's variables.
+  // A process that is in no cgroup and does not have the job's variables.
   line += " " + std::to_string(ivy::test::start(request_for("ignore_term")).process.pid);
   say(start.transport_fd, line + " " + job->describe() + "\n");
   for (;;) pause();
 }
 
-// Its workers go to the cgroup above the job's, as root and the owner of a delegated tree may, and
-// carry nothing of the job in their environment.
+// Moves its workers to the cgroup above the job's, as root and the owner of a delegated tree may.
+// Their environment has nothing of the job.
 int keeps_workers_that_left_their_cgroup(const SupervisorStart& start) {
   const std::unique_ptr<Containment> job = containment_of(start);
   const std::string line = run_families(*job, {});
@@ -123,7 +124,7 @@ class WardenTest : public testing::Test {
     if (transport_ >= 0) close(transport_);
   }
 
-  // A warden as a child of the test; the test holds the launcher's end of its transport.
+  // Starts a warden as a child of the test; the test holds the launcher's end of its transport.
   void start_warden(SupervisorMain supervisor, uid_t uid = geteuid()) {
     std::array<int, 2> ends{};
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
@@ -164,7 +165,7 @@ class WardenTest : public testing::Test {
     kill(pids[0], SIGKILL);
     EXPECT_EQ(wait_code(), 128 + SIGKILL);
     for (const pid_t pid : pids) EXPECT_TRUE(has_exited(pid)) << pid;
-    EXPECT_EQ(line(), "");  // Nobody holds the transport any more.
+    EXPECT_EQ(line(), "");  // No process holds the transport any longer.
     const std::string directory = "/tmp/ivyrun-" + std::to_string(uid) + "/" + job_id_ + "-3";
     struct stat status {};
     EXPECT_NE(stat(directory.c_str(), &status), 0);
@@ -196,12 +197,13 @@ TEST_F(WardenTest, ExitsWhileASupervisorThatSentItsExitNoticeRuns) {
   const pid_t supervisor = std::atoi(printed.c_str());
   EXPECT_EQ(wait_code(), kSupervisorOk);
   int status = 0;
-  EXPECT_EQ(waitpid(supervisor, &status, WNOHANG), 0) << "it was to live on, as our child";
+  EXPECT_EQ(waitpid(supervisor, &status, WNOHANG), 0)
+      << "it must keep running as a child of this process";
   EXPECT_FALSE(find_job_directory(job_id_, 3).ok());
   close(std::exchange(transport_, -1));
   EXPECT_EQ(waitpid(supervisor, &status, 0), supervisor);
   EXPECT_EQ(WEXITSTATUS(status), 6);
-  // A supervisor removes it before it says farewell.
+  // A real supervisor removes its cgroup before it sends its exit notice.
   if (const std::size_t cgroup = printed.find('/'); cgroup != std::string::npos)
     EXPECT_EQ(rmdir(printed.substr(cgroup, printed.size() - cgroup - 1).c_str()), 0) << printed;
   prctl(PR_SET_CHILD_SUBREAPER, 0);
@@ -238,7 +240,8 @@ TEST_F(WardenTest, KillsTheJobWhenTheSupervisorIsKilled) {
 }
 
 TEST_F(WardenTest, KillsTheJobOfAnUnprivilegedUserWithoutACgroup) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user; the test above was it";
+  if (geteuid() != 0)
+    GTEST_SKIP() << "only root can become another user; the test above ran as an ordinary one";
   kill_the_supervisor_and_expect_nothing(kOrdinaryUser);
   EXPECT_TRUE(description_.starts_with("process tree (")) << description_;
   rmdir("/tmp/ivyrun-65534");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every (state, event) pair of a worker's life, legal and illegal.
+// Every pair of state and event of a worker, allowed or not.
 #include "agent/node/workers/worker_state.h"
 
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@ WorkerEnd failed(int rank, const std::string& host, const std::string& tail) {
   return end;
 }
 
-// Ended by the stop that the first failure brings about.
+// An exit caused by the stop after the first failure.
 WorkerEnd stopped(int rank, const std::string& host, const std::string& tail = "") {
   WorkerEnd end = failed(rank, host, tail);
   end.status = ExitStatus{.code = 0, .signal = 15};
@@ -33,10 +33,10 @@ WorkerEnd at_second(WorkerEnd end, std::int64_t second) {
   return end;
 }
 
-// What frameworks say, word for word, with the host and port that they tried.
+// Verbatim messages of frameworks, with the host and port that they dialled.
 std::vector<std::string> output_errors(const std::string& host, const std::string& port) {
   return {
-      // torch 1.13 and before, at its timeout.
+      // torch 1.13 and older, at its timeout.
       "E20261121 19:35:18.835834  1987 socket.cpp:860] [c10d] The client socket has timed out "
       "after "
       "4s while trying to connect to (" +
@@ -45,20 +45,20 @@ std::vector<std::string> output_errors(const std::string& host, const std::strin
       "socket "
       "has timed out after 1800s while trying to connect to (" +
           host + ", " + port + ").\n",
-      // torch 2, at each try and at the end.
+      // torch 2, at each attempt and at the end.
       "[W427 01:04:16.149509694 socket.cpp:752] [c10d] The client socket has failed to connect to "
       "[" +
           host + "]:" + port + " (errno: 111 - Connection refused).",
       "torch.distributed.DistNetworkError: The client socket has timed out after 300000ms while "
       "trying to connect to (" +
           host + ", " + port + ").",
-      // Who does without a store.
+      // A framework that uses no store.
       "RuntimeError: connect() to [" + host + "]:" + port + " timed out",
   };
 }
 
-// Where the script of rank 0 alone has set MASTER_PORT, it serves there and waits.
-TEST(HintsTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
+// If only rank 0's script has set MASTER_PORT, rank 0 serves a store there and waits.
+TEST(AdviceTest, SuspectsTheScriptIfRankZeroServesAnotherStore) {
   MasterAddress with_store = kMaster;
   with_store.has_store = true;
   const std::string note =
@@ -77,15 +77,15 @@ TEST(HintsTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
     EXPECT_FALSE(overwritten_master_address({failed(0, "a", text)}, with_store)) << text;
 }
 
-// Rank 0 is a client of the job's store like everybody else.
-TEST(HintsTest, SuspectsTheScriptIfRankZeroDialsAnotherPort) {
+// Rank 0 is a client of the job's store, like every other rank.
+TEST(AdviceTest, SuspectsTheScriptIfRankZeroDialsAnotherPort) {
   MasterAddress with_store = kMaster;
   with_store.has_store = true;
   for (const std::string& text : output_errors("localhost", "12355")) {
     const std::vector<WorkerEnd> ends = {failed(0, "a", text), stopped(1, "b")};
     const auto hint = overwritten_master_address(ends, with_store);
     if (text.starts_with("RuntimeError: connect()")) {
-      EXPECT_FALSE(hint.has_value()) << text;  // No word of a rendezvous: any service of theirs.
+      EXPECT_FALSE(hint.has_value()) << text;  // Not about a rendezvous: any service.
       continue;
     }
     ASSERT_TRUE(hint.has_value()) << text;
@@ -94,12 +94,12 @@ TEST(HintsTest, SuspectsTheScriptIfRankZeroDialsAnotherPort) {
               "MASTER_PORT");
     EXPECT_FALSE(overwritten_master_address(ends, kMaster).has_value()) << text;
   }
-  // The store's own port: the store itself is the trouble.
+  // This is the port of the job's store, so the store itself has failed.
   const auto own = output_errors("localhost", "29500").front();
   EXPECT_FALSE(overwritten_master_address({failed(0, "a", own)}, with_store).has_value());
 }
 
-TEST(HintsTest, SuspectsTheScriptIfAPeerDialsLocalhost) {
+TEST(AdviceTest, SuspectsTheScriptIfAPeerDialsLocalhost) {
   for (const std::string host : {"localhost", "127.0.0.1", "::1"}) {
     for (const std::string& text : output_errors(host, "29500")) {
       const auto hint =
@@ -114,8 +114,9 @@ TEST(HintsTest, SuspectsTheScriptIfAPeerDialsLocalhost) {
   }
 }
 
-TEST(HintsTest, APortOfTheScriptsOwnIsNoDisguise) {
-  // Most tutorials overwrite both; the last complaint does not say what it was about.
+TEST(AdviceTest, SuspectsTheScriptIfAPeerDialsAnotherPort) {
+  // Most tutorials overwrite both variables. The RuntimeError does not say that it is about the
+  // rendezvous.
   for (const std::string& text : output_errors("localhost", "12355")) {
     const bool is_rendezvous = text.find("socket") != std::string::npos;
     EXPECT_EQ(overwritten_master_address({failed(2, "b", text)}, kMaster).has_value(),
@@ -124,13 +125,13 @@ TEST(HintsTest, APortOfTheScriptsOwnIsNoDisguise) {
   }
 }
 
-TEST(HintsTest, PeersThatWereStoppedMeanwhileCountToo) {
-  // Rank 0 gives up first; the peer has only said what it tried.
+TEST(AdviceTest, ConsidersPeersThatWereStopped) {
+  // Rank 0 fails first; the peer has only printed the address that it dialled.
   const std::string tried = output_errors("localhost", "29500")[2];
   EXPECT_TRUE(overwritten_master_address({failed(0, "a", ""), stopped(1, "b", tried)}, kMaster));
 }
 
-TEST(HintsTest, ReportsAMissingServerWhileRank0Runs) {
+TEST(AdviceTest, ReportsAMissingServerWhileRank0Runs) {
   for (const std::string& text : output_errors("10.0.0.1", "29500")) {
     const auto hint = overwritten_master_address({stopped(0, "a"), failed(2, "b", text)}, kMaster);
     ASSERT_TRUE(hint.has_value()) << text;
@@ -138,16 +139,16 @@ TEST(HintsTest, ReportsAMissingServerWhileRank0Runs) {
     EXPECT_NE(hint->what.find("rank 2"), std::string::npos);
     EXPECT_NE(hint->cause.find("rank 2 had given up"), std::string::npos);
   }
-  // By whatever name: the port is enough.
+  // The port is enough, whatever name the peer dialled.
   EXPECT_TRUE(overwritten_master_address(
       {stopped(0, "a"), failed(2, "b", output_errors("a.cluster", "29500")[2])}, kMaster));
 }
 
-TEST(HintsTest, Rank0ThatDiedFirstIsTheCauseItself) {
+TEST(AdviceTest, BlamesRankZeroIfItFailedFirst) {
   const WorkerEnd peer = failed(2, "b", output_errors("10.0.0.1", "29500")[2]);
   EXPECT_FALSE(overwritten_master_address({at_second(failed(0, "a", "boom"), 9), peer}, kMaster));
   EXPECT_FALSE(overwritten_master_address({at_second(failed(0, "a", "boom"), 10), peer}, kMaster))
-      << "within the clocks' error nobody knows";
+      << "the order is unknown within the error of the clocks";
   WorkerEnd good = at_second(failed(0, "a", ""), 9);
   good.status.code = 0;
   EXPECT_FALSE(overwritten_master_address({good, peer}, kMaster));
@@ -155,7 +156,7 @@ TEST(HintsTest, Rank0ThatDiedFirstIsTheCauseItself) {
   EXPECT_TRUE(overwritten_master_address({at_second(failed(0, "a", "boom"), 11), peer}, kMaster));
 }
 
-TEST(HintsTest, Rank0ThatGaveUpWaitingIsNoCause) {
+TEST(AdviceTest, DoesNotBlameRankZeroIfItGaveUpWaiting) {
   const WorkerEnd rank_0 = at_second(
       failed(0, "a", "DistStoreError: Timed out after 5 seconds waiting for clients. 1/2 clients"),
       9);
@@ -163,53 +164,53 @@ TEST(HintsTest, Rank0ThatGaveUpWaitingIsNoCause) {
       {rank_0, stopped(1, "b", output_errors("10.0.0.1", "29500")[2])}, kMaster));
 }
 
-TEST(HintsTest, AccusesNoRankAfterARequestedStop) {
-  // Ctrl-C while rank 0 is still importing: its peers have tried and were refused so far.
+TEST(AdviceTest, AccusesNoRankAfterARequestedStop) {
+  // Ctrl-C while rank 0 still imports: its peers have dialled and were rejected so far.
   EXPECT_FALSE(overwritten_master_address(
       {stopped(0, "a"), stopped(2, "b", output_errors("10.0.0.1", "29500")[2])}, kMaster));
 }
 
-TEST(HintsTest, IgnoresOtherFailures) {
+TEST(AdviceTest, IgnoresOtherFailures) {
   for (const std::string text : {
            "ValueError: no data at localhost",
-           // Services of the worker's own on its host.
+           // Services of the worker on its own host.
            "HTTPConnectionPool(host='localhost', port=8080): Max retries: Connection refused",
            "redis.exceptions.ConnectionError: Error 111 connecting to 127.0.0.1:6379. Connection "
            "refused.",
-           // Another place than rank 0's.
+           // Not rank 0's address.
            "connect to 10.0.0.9:129500 timed out",
            "connect to 10.0.0.1:2950 timed out",
-           // Connected once, lost later.
+           // Connected first, lost later.
            "recvValue failed on SocketImpl(fd=3, addr=[10.0.0.2]:4567, remote=[10.0.0.1]:29500): "
            "Connection reset by peer",
            "sendBytes failed on SocketImpl(fd=3, remote=[10.0.0.1]:29500): Connection timed out",
-           // On two lines that have nothing to do with each other.
+           // Two lines that are not related.
            "listening on localhost:29500\nConnection refused\n",
        })
     EXPECT_FALSE(overwritten_master_address({stopped(0, "a"), failed(2, "b", text)}, kMaster))
         << text;
 }
 
-TEST(HintsTest, Host0MayTalkToItself) {
+TEST(AdviceTest, AcceptsLocalhostOnTheHostOfRankZero) {
   EXPECT_FALSE(overwritten_master_address({failed(0, "a", output_errors("localhost", "29500")[0]),
                                            failed(1, "a", output_errors("localhost", "29500")[0])},
                                           kMaster));
 }
 
-TEST(HintsTest, AcceptsLocalhostIfAllHostsAreOneMachine) {
+TEST(AdviceTest, AcceptsLocalhostIfAllHostsAreOneMachine) {
   const MasterAddress here{"fake0", "127.0.0.1", 29500};
   EXPECT_FALSE(overwritten_master_address(
       {stopped(0, "fake0"), failed(2, "fake1", output_errors("127.0.0.1", "29500")[0])}, here));
 }
 
-TEST(HintsTest, IgnoresRanksThatSucceeded) {
+TEST(AdviceTest, IgnoresRanksThatSucceeded) {
   WorkerEnd end = failed(2, "b", output_errors("localhost", "29500")[2]);
   end.status.code = 0;
   EXPECT_FALSE(overwritten_master_address({end}, kMaster));
 }
 
-// What servers say whose port is the store's.
-TEST(HintsTest, ExplainsThatTheStoreUsesMasterPort) {
+// Messages of servers whose port is the store's.
+TEST(AdviceTest, ExplainsThatTheStoreUsesMasterPort) {
   MasterAddress with_store = kMaster;
   with_store.has_store = true;
   const std::string bound = "    server.bind((\"0.0.0.0\", 29500))\n";
@@ -222,7 +223,7 @@ TEST(HintsTest, ExplainsThatTheStoreUsesMasterPort) {
     EXPECT_EQ(hint->id, "IVY-R020");
     EXPECT_EQ(hint->what,
               "rank 0 could not open port 29500: it is MASTER_PORT, where the job's store listens");
-    // On another host the port is free; without a store it is anybody's.
+    // On another host the port is free, and without a store another process may have it.
     EXPECT_FALSE(taken_master_port({failed(1, "b", text)}, with_store)) << text;
     EXPECT_FALSE(taken_master_port({failed(0, "a", text)}, kMaster)) << text;
   }

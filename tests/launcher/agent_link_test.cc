@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport by agents, against an agent that follows a script in this process.
+// The agent transport, against an agent in this process that follows a script.
 #include "launcher/links/agent/agent_link.h"
 
 #include <arpa/inet.h>
@@ -40,7 +40,7 @@ KeyAndCertificate good_host() {
   return authority().host("node1", {"node1"}, {"127.0.0.1", "0.0.0.0"});
 }
 
-// A TCP listener that is no agent: says something (or nothing) and reads nothing.
+// A TCP listener that is not an agent: sends a text, or nothing, and reads nothing.
 class DumbListener {
  public:
   DumbListener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -134,7 +134,7 @@ class AgentLinkTest : public testing::Test, private TransportEvents {
     EXPECT_NE(got.message.find(text), std::string::npos) << got.message;
     EXPECT_FALSE(probe_.up.has_value());
   }
-  // A direct dial to an agent with this certificate.
+  // Dials an agent with this certificate and expects the link to fail.
   void expect_rejected(const KeyAndCertificate& agents, const std::string& text) {
     ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
     agent.serve(authority(), agents);
@@ -215,7 +215,7 @@ TEST_F(AgentLinkTest, HalfClosesAfterPendingWrites) {
   EXPECT_FALSE(probe_.down.has_value());
 }
 
-TEST_F(AgentLinkTest, AnAgentThatNeverReadsIsLetGoWithinABound) {
+TEST_F(AgentLinkTest, CancelsTheCallToAnAgentThatNeverReads) {
   std::atomic<bool> cancelled = false;
   ScriptedAgent agent([&](grpc::ServerContext& context, auto& stream) {
     ScriptedAgent::send_opened(stream);
@@ -235,7 +235,8 @@ TEST_F(AgentLinkTest, AnAgentThatNeverReadsIsLetGoWithinABound) {
   EXPECT_FALSE(probe_.down.has_value());
 }
 
-// Every second Open finds the bundle missing, so that links are closed before, in and behind a Put.
+// Every second Open finds the bundle missing, so that links are closed before, during and after a
+// Put.
 TEST_F(AgentLinkTest, ReportsNothingAfterItsEndInAnyState) {
   ScriptedAgent agent([&](grpc::ServerContext& context, auto& stream) {
     return agent.opened().size() % 2 == 1 ? ScriptedAgent::need(context, "test64")
@@ -278,7 +279,7 @@ TEST_F(AgentLinkTest, SendsTheBundleThatIsMissing) {
   EXPECT_TRUE(probe_.printed("sending ivy-node (65 % of 1 MiB)")) << probe_.event_text();
 }
 
-TEST_F(AgentLinkTest, ABundleThatIsNeverEnoughIsNotSentTwice) {
+TEST_F(AgentLinkTest, DoesNotSendABundleTwice) {
   ScriptedAgent agent(
       [&](grpc::ServerContext& context, auto&) { return ScriptedAgent::need(context, "test64"); });
   agent.serve(authority(), good_host());
@@ -288,7 +289,7 @@ TEST_F(AgentLinkTest, ABundleThatIsNeverEnoughIsNotSentTwice) {
   EXPECT_EQ(agent.opened().size(), 2u);
 }
 
-TEST_F(AgentLinkTest, AnArchitectureThatWeLackIsNamed) {
+TEST_F(AgentLinkTest, NamesAnArchitectureWithoutABundle) {
   ScriptedAgent agent(
       [&](grpc::ServerContext& context, auto&) { return ScriptedAgent::need(context, "riscv64"); });
   agent.serve(authority(), good_host());
@@ -297,7 +298,7 @@ TEST_F(AgentLinkTest, AnArchitectureThatWeLackIsNamed) {
   expect_down(LinkFailure::kBootstrap, "the host is riscv64");
 }
 
-TEST_F(AgentLinkTest, ACacheWithoutRoomIsTheMessage) {
+TEST_F(AgentLinkTest, ReportsACacheWithoutRoom) {
   ScriptedAgent agent(
       [&](grpc::ServerContext& context, auto&) { return ScriptedAgent::need(context, "test64"); });
   agent.put_answer = {grpc::StatusCode::RESOURCE_EXHAUSTED, "/home is full"};
@@ -319,7 +320,7 @@ TEST_F(AgentLinkTest, RetriesIfTheAgentReceivesTooManyBundles) {
   EXPECT_EQ(agent.opened().size(), 3u);
 }
 
-TEST_F(AgentLinkTest, AFailureLineOfTheRelayIsTheMessage) {
+TEST_F(AgentLinkTest, ReportsTheFailureLineOfTheRelay) {
   ScriptedAgent agent([&](auto&, auto& stream) {
     ScriptedAgent::send_opened(stream);
     ScriptedAgent::say(stream, "\001ivy:fail no-such-job\n");
@@ -355,7 +356,7 @@ TEST_F(AgentLinkTest, MapsStatusesToFailures) {
   }
 }
 
-TEST_F(AgentLinkTest, AnAgentThatForbidsTheJobIsNamed) {
+TEST_F(AgentLinkTest, NamesAnAgentThatForbidsTheJob) {
   ScriptedAgent agent([](auto&, auto&) {
     return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "alice may not launch here");
   });
@@ -365,7 +366,7 @@ TEST_F(AgentLinkTest, AnAgentThatForbidsTheJobIsNamed) {
   expect_down(LinkFailure::kAuthentication, "rejected the connection: alice may not launch here");
 }
 
-TEST_F(AgentLinkTest, AnAgentThatDiesMidwayIsBrokenAndThenRejects) {
+TEST_F(AgentLinkTest, BreaksIfTheAgentDiesAndIsThenRefused) {
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve(authority(), good_host());
   configure(agent.port());
@@ -404,7 +405,7 @@ TEST_F(AgentLinkTest, RejectsAnotherServiceOnTheAgentsPort) {
   expect_down(LinkFailure::kAuthentication, "no TLS with the agent on 127.0.0.1");
 }
 
-TEST_F(AgentLinkTest, AnAgentOfAnotherCaIsRejected) {
+TEST_F(AgentLinkTest, RejectsAnAgentOfAnotherCa) {
   const TestAuthority other("other CA");
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve(authority(), other.host("node1", {"node1"}, {"127.0.0.1"}));
@@ -414,11 +415,11 @@ TEST_F(AgentLinkTest, AnAgentOfAnotherCaIsRejected) {
   EXPECT_TRUE(agent.opened().empty());
 }
 
-TEST_F(AgentLinkTest, ACertificateOfAnotherNameIsRejectedWithItsNames) {
+TEST_F(AgentLinkTest, RejectsACertificateOfAnotherNameAndPrintsItsNames) {
   expect_rejected(authority().host("node9", {"node9.cluster"}, {"10.9.9.9"}), "node9.cluster");
 }
 
-TEST_F(AgentLinkTest, AnExpiredCertificateIsRejectedWithItsDate) {
+TEST_F(AgentLinkTest, RejectsAnExpiredCertificateAndPrintsItsDate) {
   expect_rejected(authority().issue({.uris = {"ivy://host/node1"},
                                      .dns_names = {"node1"},
                                      .addresses = {"127.0.0.1"},
@@ -427,11 +428,11 @@ TEST_F(AgentLinkTest, AnExpiredCertificateIsRejectedWithItsDate) {
                   "expired");
 }
 
-TEST_F(AgentLinkTest, AUsersCertificateDoesNotServe) {
+TEST_F(AgentLinkTest, RejectsAnAgentWithAUsersCertificate) {
   expect_rejected(authority().user("mallory"), "mallory");
 }
 
-TEST_F(AgentLinkTest, AnAgentThatServesAnotherUserIsRejected) {
+TEST_F(AgentLinkTest, RejectsAnAgentThatServesAnotherUser) {
   expect_rejected(authority().issue({.uris = {"ivy://host/node1", "ivy://serves/bob"},
                                      .dns_names = {"node1"},
                                      .addresses = {"127.0.0.1"},
@@ -439,10 +440,10 @@ TEST_F(AgentLinkTest, AnAgentThatServesAnotherUserIsRejected) {
                   "serves bob, not alice");
 }
 
-TEST_F(AgentLinkTest, AnAgentThatDoesNotTakeOurCertificateIsNamed) {
+TEST_F(AgentLinkTest, NamesAnAgentThatRejectsOurCertificate) {
   const TestAuthority other("other CA");
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
-  // It asks for certificates of the other CA, while its own is of ours.
+  // The agent requires certificates of the other CA, although its own is from ours.
   agent.serve(other, good_host());
   configure(agent.port());
   open();
@@ -451,7 +452,7 @@ TEST_F(AgentLinkTest, AnAgentThatDoesNotTakeOurCertificateIsNamed) {
   EXPECT_TRUE(agent.opened().empty());
 }
 
-TEST_F(AgentLinkTest, OurExpiredCertificateIsKnownBeforeDialling) {
+TEST_F(AgentLinkTest, ReportsOurExpiredCertificateBeforeDialling) {
   configure(authority(), authority().expired_user("alice"), 9);
   open();
   expect_down(LinkFailure::kAuthentication, "your certificate");
@@ -465,7 +466,7 @@ TEST_F(AgentLinkTest, DialsNothingWithoutAConfiguration) {
   expect_down(LinkFailure::kAuthentication, "agent.toml");
 }
 
-TEST_F(AgentLinkTest, AnotherUserOfTheHostIsNotForAgents) {
+TEST_F(AgentLinkTest, DoesNotUseAgentsForAnotherUserOfTheHost) {
   configure(9);
   Host wanted = host();
   wanted.user = "bob";
@@ -506,7 +507,7 @@ TEST_F(AgentLinkTest, UsesTheSocketForThisHost) {
   EXPECT_TRUE(run_until(loop_, [&] { return probe_.bytes == "ping"; }));
 }
 
-TEST_F(AgentLinkTest, ASocketInADirectoryOfOthersIsNotTrusted) {
+TEST_F(AgentLinkTest, DoesNotTrustASocketInADirectoryOfOthers) {
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve_unix(directory_ / "agent.sock");
   setenv("IVY_AGENT_SOCKET", (directory_ / "agent.sock").c_str(), 1);
@@ -519,7 +520,7 @@ TEST_F(AgentLinkTest, ASocketInADirectoryOfOthersIsNotTrusted) {
 // ---- auto
 // -------------------------------------------------------------------------------------------------
 
-// A link that fails or comes up at once.
+// A link that fails or comes up immediately.
 class FakeLink : public HostLink {
  public:
   FakeLink(boost::asio::io_context& loop, std::optional<LinkDown> failure, HostLinkEvents& owner)
@@ -542,7 +543,7 @@ class FakeLink : public HostLink {
 
 class AutoLinkTest : public AgentLinkTest {
  protected:
-  // Opens a link by these transports; each fails, or comes up if it has no failure.
+  // Opens a link with these transports; each fails, or comes up if it has no failure.
   using Tries = std::vector<std::pair<Transport, std::optional<LinkDown>>>;
   class FakeAutoLink : public AutoLink {
    public:
@@ -600,12 +601,12 @@ TEST_F(AutoLinkTest, ReportsEachReasonOnce) {
   EXPECT_EQ(probe_.down->message, "the same (its agent: of its own)");
 }
 
-// Loopback by a name that is none of this host's: `auto` takes it for another one.
+// A loopback address that is not a name of this host, so `auto` takes it for another host.
 constexpr char kElsewhere[] = "0.0.0.0";
 
 class AutoChoiceTest : public AgentLinkTest {
  protected:
-  // /bin/false stands for ssh: what it says shows that it was tried.
+  // /bin/false stands in for ssh: its error shows that ssh was tried.
   void dial(int attempt) {
     options_.ssh_command = {"/bin/false"};
     probe_ = {};
@@ -615,7 +616,7 @@ class AutoChoiceTest : public AgentLinkTest {
   }
 };
 
-TEST_F(AutoChoiceTest, TheAgentFirstAndTheSameOnARedial) {
+TEST_F(AutoChoiceTest, TriesTheAgentFirstAndKeepsTheChoiceOnARedial) {
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve(authority(), good_host());
   configure(agent.port());
@@ -650,7 +651,7 @@ TEST_F(AutoChoiceTest, UsesOnlySshWithoutAConfiguration) {
   EXPECT_EQ(notes_, "");
 }
 
-TEST_F(AutoChoiceTest, AnExpiredCertificateIsNotedOnce) {
+TEST_F(AutoChoiceTest, ReportsAnExpiredCertificateOnce) {
   configure(authority(), authority().expired_user("alice"), 9);
   dial(0);
   dial(0);
@@ -734,8 +735,8 @@ TEST_F(AgentClientTest, AnswersOnceIfTheDeadlineExpiresToo) {
   int answers = 0;
   list_jobs(loop_, context(), {far}, milliseconds(100),
             [&](const auto&, const auto&) { ++answers; });
-  loop_.run_one();  // Asks.
-  // The loop is busy elsewhere until both are due.
+  loop_.run_one();  // Sends the query.
+  // The loop is blocked until both the error and the deadline are due.
   std::this_thread::sleep_for(milliseconds(500));
   EXPECT_TRUE(run_until(loop_, [&] { return answers > 0; }));
   loop_.restart();

@@ -30,7 +30,7 @@ const TestAuthority& authority() {
   return instance;
 }
 
-// What differs from an agent that is fine.
+// Differences from a correct agent.
 struct ServerKind {
   int newest = TLS1_3_VERSION;
   bool speaks_http2 = true;
@@ -44,7 +44,7 @@ int choose_http2(SSL*, const unsigned char** chosen, unsigned char* size, const 
   return SSL_TLSEXT_ERR_OK;
 }
 
-// Takes one connection and plays a script behind its handshake, on a thread of its own.
+// Accepts one connection and runs a script after the handshake, on a separate thread.
 class TlsServer {
  public:
   using Script = std::function<void(SSL*)>;
@@ -65,7 +65,7 @@ class TlsServer {
     BIO_free(key_text);
     SSL_CTX_set_max_proto_version(context_, kind.newest);
     if (kind.speaks_http2) SSL_CTX_set_alpn_select_cb(context_, choose_http2, nullptr);
-    // The client must prove who it is.
+    // The client must present a certificate.
     SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
                        [](int, X509_STORE_CTX*) { return 1; });
     sockaddr_in address{};
@@ -110,7 +110,7 @@ class TlsServer {
   std::thread thread_;
 };
 
-// Everything until the other end closes.
+// Reads until the peer closes.
 std::string read_all(SSL* connection) {
   std::string all;
   std::array<char, 32768> piece;
@@ -154,13 +154,13 @@ class AgentTunnelTest : public testing::Test {
     shared_state_ = tunnel->shared_state();
     tunnel_ = tunnel;
   }
-  // What has come to gRPC's end by now; marks its end.
+  // Returns the bytes that have arrived at gRPC's end so far; records its end of file.
   std::string take() {
     std::string all;
     std::array<char, 65536> piece;
     for (;;) {
       const ssize_t count = recv(end_, piece.data(), piece.size(), MSG_DONTWAIT);
-      // What was not taken from us makes it a reset.
+      // Data that the tunnel did not read turns the close into a reset.
       if (count == 0 || (count < 0 && errno == ECONNRESET)) has_ended_ = true;
       if (count <= 0) return all;
       all.append(piece.data(), static_cast<std::size_t>(count));
@@ -172,7 +172,7 @@ class AgentTunnelTest : public testing::Test {
         << shared_state_->snapshot().failure;
     EXPECT_FALSE(shared_state_->snapshot().is_connected);
     take();
-    EXPECT_TRUE(has_ended_) << "gRPC would wait for ever";
+    EXPECT_TRUE(has_ended_) << "gRPC would wait forever";
   }
 
   boost::asio::io_context loop_{1};
@@ -194,7 +194,7 @@ TEST_F(AgentTunnelTest, CarriesMegabytesThroughFullBuffersBeforeTheEnd) {
   });
   dial(server.port());
   std::size_t sent = 0;
-  // Nobody reads at the other end before the handshake: the buffers fill up.
+  // The server does not read before the handshake, so the buffers fill up.
   ASSERT_TRUE(run_until(loop_, [&] {
     const ssize_t count =
         send(end_, down.data() + sent, down.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -203,12 +203,12 @@ TEST_F(AgentTunnelTest, CarriesMegabytesThroughFullBuffersBeforeTheEnd) {
   }));
   EXPECT_TRUE(shared_state_->snapshot().verdict.is_verified);
   close(std::exchange(end_, -1));
-  ASSERT_TRUE(run_until(loop_, [&] { return tunnel_.expired(); })) << "it outlives its end";
+  ASSERT_TRUE(run_until(loop_, [&] { return tunnel_.expired(); })) << "the tunnel still exists";
   ASSERT_TRUE(run_until(loop_, [&] { return has_received.load(); }));
   EXPECT_EQ(received, down);
 }
 
-TEST_F(AgentTunnelTest, AReaderThatPausesGetsEverythingAndThenTheEnd) {
+TEST_F(AgentTunnelTest, DeliversEverythingAndThenTheEndToAReaderThatPauses) {
   const std::string up = pattern(5'000'000);
   TlsServer server(good_host(), [&](SSL* connection) {
     SSL_write(connection, up.data(), static_cast<int>(up.size()));
@@ -239,7 +239,7 @@ TEST_F(AgentTunnelTest, ReadsNothingFromGrpcBeforeTheAgentIsVerified) {
   EXPECT_EQ(received.find("secret"), std::string::npos);
 }
 
-TEST_F(AgentTunnelTest, OtherAuthoritiesUsersAndExpiredHostsAreRejected) {
+TEST_F(AgentTunnelTest, RejectsOtherAuthoritiesUsersAndExpiredHosts) {
   const TestAuthority other;
   const KeyAndCertificate strangers[] = {other.host("node1", {"node1"}), authority().user("node1"),
                                          authority().expired_host("node1")};
@@ -253,7 +253,7 @@ TEST_F(AgentTunnelTest, OtherAuthoritiesUsersAndExpiredHostsAreRejected) {
   }
 }
 
-TEST_F(AgentTunnelTest, AnOlderTlsIsRejected) {
+TEST_F(AgentTunnelTest, RejectsAnOlderTls) {
   const TlsServer server(good_host(), [](SSL* connection) { read_all(connection); },
                          {.newest = TLS1_2_VERSION});
   dial(server.port());
@@ -261,7 +261,7 @@ TEST_F(AgentTunnelTest, AnOlderTlsIsRejected) {
   EXPECT_FALSE(server.has_finished_handshake());
 }
 
-TEST_F(AgentTunnelTest, AServerThatDoesNotSpeakHttp2IsRejected) {
+TEST_F(AgentTunnelTest, RejectsAServerWithoutHttp2) {
   std::string received;
   {
     TlsServer server(good_host(), [&](SSL* connection) { received = read_all(connection); },
@@ -277,11 +277,12 @@ TEST_F(AgentTunnelTest, IsNotConnectedIfThePeerClosesWithoutSending) {
   const TlsServer server(good_host(), [](SSL*) {});
   dial(server.port());
   expect_failure("Socket closed");
-  EXPECT_TRUE(shared_state_->snapshot().verdict.is_verified) << "it did not like our certificate";
+  EXPECT_TRUE(shared_state_->snapshot().verdict.is_verified)
+      << "the server rejected our certificate";
 }
 
 TEST_F(AgentTunnelTest, ClosesATunnelThatIsAbandonedWhileConnecting) {
-  // Its queue is full soon, and it never answers.
+  // The listener's queue soon is full, and it never accepts.
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -300,7 +301,7 @@ TEST_F(AgentTunnelTest, ClosesATunnelThatIsAbandonedWhileConnecting) {
   close(listener);
 }
 
-TEST_F(AgentTunnelTest, AKeyOfAnotherCertificateIsNamed) {
+TEST_F(AgentTunnelTest, NamesAKeyOfAnotherCertificate) {
   AgentIdentity own_identity;
   own_identity.anchor = authority().anchor();
   own_identity.certificate_pem = authority().user("alice").certificate_pem;

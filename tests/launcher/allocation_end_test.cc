@@ -48,7 +48,7 @@ struct Clock {
             stop_before_s ? std::optional<milliseconds>(seconds(*stop_before_s)) : std::nullopt,
             signal}) {}
 
-  // Every step until then, each with its second; kQuery is answered with the same end.
+  // Returns all steps up to that time, each with its second; kQuery is answered with `answer_ms`.
   std::string run(std::int64_t until_s, std::optional<std::int64_t> answer_ms = kEnd) {
     std::string printed;
     while (end.next_ms() && *end.next_ms() <= until_s * 1000) {
@@ -97,7 +97,7 @@ TEST(AllocationEndTest, QueriesAgainAndAcceptsAnotherEnd) {
   EXPECT_FALSE(without.end.next_ms().has_value());
 }
 
-// A controller that is being restarted: what was known holds, and is asked for again.
+// The controller is being restarted: the known end remains valid, and the query is repeated.
 TEST(AllocationEndTest, QueriesAgainAfterAFailure) {
   Clock clock(100);
   clock.end.learned(kEnd, 0);
@@ -123,11 +123,11 @@ TEST(AllocationEndTest, WatchesOnlyTheEndWithoutTheFlag) {
   EXPECT_EQ(clock.run(2000), "ask@497 ask@746 ask@870 ask@932 ask@989");
 }
 
-TEST(AllocationEndTest, AnAllocationTooShortIsHalved) {
+TEST(AllocationEndTest, HalvesAnAllocationThatIsTooShort) {
   Clock clock(120);
   EXPECT_TRUE(clock.end.learned(60'000, 0));
   EXPECT_EQ(clock.run(60, 60'000), "ask@24 notice@30 stop@52");
-  // Not later: the time that is over was there.
+  // An end that is learned late does not count as a short allocation: the earlier time did exist.
   Clock late(120);
   late.end.learned(kEnd, 0);
   EXPECT_FALSE(late.end.learned(kEnd, 900'000));
@@ -144,19 +144,20 @@ TEST(AllocationEndTest, SendsOneNoticeFromEitherSource) {
     EXPECT_EQ(clock.receive(SIGUSR1, c.first, 830), kNotice);
     EXPECT_TRUE(clock.end.has_notice());
     EXPECT_EQ(clock.receive(SIGUSR1, c.second, 831), kKnown);
-    // Our own timer has nothing left to do but the stop.
+    // ivyrun's own timer has only the stop left.
     EXPECT_EQ(clock.run(984), "ask@831");
     EXPECT_EQ(clock.run(1000), "stop@985");
   }
-  // Ours came first.
+  // ivyrun's notice came first.
   Clock clock(120, SIGUSR1);
   clock.end.learned(kEnd, 870'000);
   EXPECT_EQ(clock.run(885), "notice@880");
   EXPECT_EQ(clock.receive(SIGUSR1, kLauncher, 890), kKnown);
-  EXPECT_EQ(clock.receive(SIGUSR1, kLauncher, 895), kNotice) << "somebody's kill -USR1";
+  EXPECT_EQ(clock.receive(SIGUSR1, kLauncher, 895), kNotice) << "a user's kill -USR1";
 }
 
-// Whenever Slurm sends its own, and by however many ways: the ranks have had theirs.
+// ivyrun ignores Slurm's signal whenever and however often it arrives: the ranks already have had a
+// notice.
 TEST(AllocationEndTest, IgnoresSlurmsSignalAfterItsOwnNotice) {
   struct Received {
     SignalSource source;
@@ -166,12 +167,12 @@ TEST(AllocationEndTest, IgnoresSlurmsSignalAfterItsOwnNotice) {
   const std::vector<Received> cases[] = {
       {{kStep, 880, kKnown, kKnown}},
       {{kLauncher, 820, kKnown, kKnown}},
-      // Each host of the step says it, and so does the step's own transport.
+      // Each host of the step reports the signal, and so does the step's own transport.
       {{kStep, 705, kKnown, kKnown}, {kStep, 706, kKnown, kKnown}, {kStep, 707, kKnown, kKnown}},
       {{kLauncher, 880, kKnown, kKnown},
        {kStep, 881, kKnown, kKnown},
        {kStep, 882, kKnown, kKnown}},
-      // Twice from one side means it twice.
+      // A second signal from the same source is a new one.
       {{kStep, 710, kKnown, kKnown}, {kStep, 800, kTimeIsUp, kNotice}},
       {{kLauncher, 710, kKnown, kKnown},
        {kLauncher, 720, kTimeIsUp, kNotice},
@@ -188,20 +189,20 @@ TEST(AllocationEndTest, IgnoresSlurmsSignalAfterItsOwnNotice) {
             << signal << " at " << received.at_s;
     }
   }
-  // Slurm's TERM where ours was another: the ranks have had their time.
+  // Slurm sends TERM after ivyrun sent another signal: the ranks have had their time.
   Clock other(300, SIGUSR1);
   other.end.learned(kEnd, 690'000);
   ASSERT_EQ(other.run(701), "notice@700");
   EXPECT_EQ(other.receive(SIGTERM, kLauncher, 880), kTimeIsUp);
   EXPECT_EQ(other.receive(SIGTERM, kStep, 881), kKnown);
-  // A notice long before the end was somebody's wish, and so is the TERM behind it.
+  // A user sent the early notice, and therefore the TERM that follows it, too.
   Clock early(120, SIGUSR1);
   early.end.learned(kEnd, 0);
   EXPECT_EQ(early.receive(SIGUSR1, kLauncher, 100), kNotice);
   EXPECT_EQ(early.receive(SIGTERM, kLauncher, 110), kInterrupt);
 }
 
-TEST(AllocationEndTest, OtherSignalsArePassedOnOnce) {
+TEST(AllocationEndTest, ForwardsOtherSignalsOnce) {
   Clock clock(std::nullopt);
   EXPECT_EQ(clock.receive(SIGUSR1, kLauncher, 10), kPassOn);
   EXPECT_EQ(clock.receive(SIGUSR1, kStep, 10), kKnown);
@@ -215,7 +216,7 @@ TEST(AllocationEndTest, OtherSignalsArePassedOnOnce) {
   EXPECT_EQ(preempt.receive(SIGUSR1, kLauncher, 10), kNotice) << "also where no end is known";
 }
 
-TEST(AllocationEndTest, TermIsANoticeOnlyBeforeTheEnd) {
+TEST(AllocationEndTest, TreatsTermAsANoticeOnlyBeforeTheEnd) {
   Clock clock(120);
   clock.end.learned(kEnd, 0);
   EXPECT_EQ(clock.receive(SIGTERM, kLauncher, 100), kInterrupt) << "scancel";
@@ -254,8 +255,8 @@ TEST(AllocationEndTest, ShortensTheGraceToTheRemainingTime) {
   EXPECT_EQ(clock.end.grace(seconds(30), 1'001'000), seconds(25)) << "Slurm's KillWait";
 }
 
-// scontrol update TimeLimit=+1:00:00, while nothing made ivyrun ask again.
-TEST(AllocationEndTest, AnExtendedAllocationIsNotAboutToEnd) {
+// As after scontrol update TimeLimit=+1:00:00, if ivyrun had no reason to query again.
+TEST(AllocationEndTest, RecognizesAnExtendedAllocation) {
   Clock clock(std::nullopt);
   clock.end.learned(kEnd, 0);
   EXPECT_TRUE(clock.end.is_last_call(kEnd + 40'000)) << "KILL may be on its way";
@@ -265,7 +266,7 @@ TEST(AllocationEndTest, AnExtendedAllocationIsNotAboutToEnd) {
   EXPECT_EQ(clock.end.grace(seconds(300), later), milliseconds(seconds(300)));
 }
 
-TEST(AllocationEndTest, APodEndsAfterItsNotice) {
+TEST(AllocationEndTest, StopsAPodAfterItsNotice) {
   Clock clock(30);
   EXPECT_FALSE(clock.end.next_ms().has_value());
   clock.end.ends_after_notice(100'000);

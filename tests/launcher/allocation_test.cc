@@ -6,7 +6,7 @@
 namespace ivy {
 namespace {
 
-// What Slurm 22.05 gives the script of `sbatch -N 3 --ntasks-per-node 1`.
+// The variables that Slurm 22.05 sets for the script of `sbatch -N 3 --ntasks-per-node 1`.
 Environment batch() {
   return {{"SLURM_JOB_ID", "1234"},
           {"SLURM_JOBID", "1234"},
@@ -51,7 +51,7 @@ TEST(AllocationTest, ReadsABatchScript) {
   EXPECT_EQ(found.node_id, 1);
   EXPECT_FALSE(found.end_unix_s.has_value());
   EXPECT_FALSE(found.gpus_here.has_value());
-  EXPECT_FALSE(found.step.has_value()) << "SLURM_PROCID=0 of a batch script is no rank";
+  EXPECT_FALSE(found.step.has_value()) << "SLURM_PROCID=0 of a batch script is not a rank";
 }
 
 TEST(AllocationTest, IsEmptyOutsideSlurm) {
@@ -81,9 +81,9 @@ TEST(AllocationTest, RecognizesAStep) {
   EXPECT_EQ(found.step->task, 5);
 
   unset_variable(environment, "SLURM_STEP_NUM_TASKS");
-  EXPECT_EQ(read(environment).step->tasks, 3) << "SLURM_NTASKS, where the step says nothing";
+  EXPECT_EQ(read(environment).step->tasks, 3) << "SLURM_NTASKS if the step has no value";
 
-  // A worker of ivyrun: its SLURM_PROCID is our own.
+  // In a worker of ivyrun, SLURM_PROCID was set by ivyrun.
   set_variable(environment, "IVY_RANK", "5");
   EXPECT_FALSE(read(environment).step.has_value());
 }
@@ -129,7 +129,7 @@ TEST(AllocationTest, ReadsTheRequestedGpus) {
   }
 }
 
-// The shell of salloc has no SLURM_GPUS_ON_NODE, and hosts may have more tasks or fewer.
+// The shell of salloc lacks SLURM_GPUS_ON_NODE, and hosts may have different numbers of tasks.
 TEST(AllocationTest, CountsGpusOfTasks) {
   const std::tuple<const char*, const char*, std::vector<int>> cases[] = {
       {"SLURM_GPUS_PER_TASK", "1", {4, 4, 1}},

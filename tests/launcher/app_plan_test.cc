@@ -97,7 +97,7 @@ TEST(FrameworkVariablesTest, SetsOnlyUnambiguousVariablesForEveryWorker) {
     EXPECT_EQ(job.of(0, 0, name), "(unset)") << name;
 }
 
-TEST(FrameworkVariablesTest, TensorflowHasATaskAndAPortForEachRank) {
+TEST(FrameworkVariablesTest, GivesEachTensorflowRankATaskAndAPort) {
   TwoHosts job;
   job.options.profile = Profile::kTensorflow;
   EXPECT_EQ(
@@ -140,7 +140,7 @@ TEST(TfRolesTest, TakeRanksInOrder) {
     EXPECT_FALSE(parse_tf_roles(bad).ok()) << bad;
 }
 
-TEST(AppPlanTest, DaskRunsASchedulerAndWorkers) {
+TEST(AppPlanTest, RunsADaskSchedulerAndWorkers) {
   TwoHosts job;
   use_app(job.options, "dask");
   job.options.app_workers = 3;
@@ -163,7 +163,7 @@ TEST(AppPlanTest, DaskRunsASchedulerAndWorkers) {
   EXPECT_EQ(other.ready_command_size(), 0);
 }
 
-TEST(AppPlanTest, EveryRankIsAClientOfXgboostsTracker) {
+TEST(AppPlanTest, MakesEveryRankAClientOfXgboostsTracker) {
   TwoHosts job;
   use_app(job.options, "xgboost");
   EXPECT_EQ(job.app(0, 0).servers_size(), 1);
@@ -174,7 +174,7 @@ TEST(AppPlanTest, EveryRankIsAClientOfXgboostsTracker) {
   EXPECT_EQ(last.client_environment(1).value(), "3");
 }
 
-TEST(AppPlanTest, TheChiefOfParameterServersIsTheProgram) {
+TEST(AppPlanTest, RunsTheProgramAsTheChiefOfParameterServers) {
   TwoHosts job;
   use_app(job.options, "tf-ps");
   const std::string cluster = R"({"cluster":{"chief":["10.0.0.1:1001"],"ps":["10.0.0.1:1000"],)"
@@ -190,7 +190,7 @@ TEST(AppPlanTest, TheChiefOfParameterServersIsTheProgram) {
   EXPECT_FALSE(other.has_client());
 }
 
-TEST(AppPlanTest, ServersOfModelsTakeTheCommandLine) {
+TEST(AppPlanTest, PassesTheCommandLineToModelServers) {
   TwoHosts job;
   use_app(job.options, "vllm");
   job.options.app_args = {"org/model", "--tensor-parallel-size", "8"};
@@ -202,7 +202,7 @@ TEST(AppPlanTest, ServersOfModelsTakeTheCommandLine) {
   EXPECT_NE(words(job.app(1).servers(0)).find("--headless"), std::string::npos);
 }
 
-TEST(AppPlanTest, RolesOfOnesOwn) {
+TEST(AppPlanTest, RunsRolesOfTheCommandLine) {
   TwoHosts job;
   job.options.app = App::kRoles;
   job.options.app_spec = app_of_roles(
@@ -218,7 +218,7 @@ TEST(AppPlanTest, RolesOfOnesOwn) {
     EXPECT_FALSE(parse_role(bad).ok()) << bad;
 }
 
-TEST(AppPlanTest, RanksAndRolesHaveDifferentPorts) {
+TEST(AppPlanTest, GivesRanksAndRolesDifferentPorts) {
   TwoHosts job;
   job.options.app = App::kRoles;
   job.options.app_spec = app_of_roles({parse_role("store@first=./db {store.port}").value(),
@@ -230,7 +230,7 @@ TEST(AppPlanTest, RanksAndRolesHaveDifferentPorts) {
             "10.0.0.1:1002,10.0.0.1:1003,10.0.0.2:2002,10.0.0.2:2003");
 }
 
-TEST(AppFileTest, EveryAppOfThePackageIsRead) {
+TEST(AppFileTest, ReadsEveryAppOfThePackage) {
   for (const char* name : {"dask", "ray", "sglang", "tf-ps", "vllm", "xgboost"}) {
     const Result<AppSpec> app = find_app(name, {"/nowhere", IVY_APPS});
     ASSERT_TRUE(app.ok()) << app.error().message;

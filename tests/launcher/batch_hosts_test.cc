@@ -60,12 +60,12 @@ TEST(BatchHosts, FollowTheOrderOfTheScheduler) {
 
 TEST(BatchHosts, AreEmptyOutsideOfSuchJobs) {
   EXPECT_EQ(found({}), "none");
-  EXPECT_EQ(found({{"JOB_ID", "7"}}), "none") << "which may be anybody's";
+  EXPECT_EQ(found({{"JOB_ID", "7"}}), "none") << "it may belong to any user";
   EXPECT_EQ(found({{"PBS_NODEFILE", "/pbs"}}), "none");
   EXPECT_EQ(found({{"PBS_JOBID", ""}, {"PBS_NODEFILE", "/pbs"}}), "none");
 }
 
-TEST(BatchHosts, RejectAListThatIsNone) {
+TEST(BatchHosts, RejectAnInvalidList) {
   for (const char* path : {"/missing", "/empty", "/odd"}) {
     Site site;
     const Result<std::optional<BatchHosts>> hosts =
@@ -99,7 +99,7 @@ TEST(FluxHosts, AreThoseOfTheInstance) {
 TEST(FluxHosts, AreNotThoseOfAnotherUsersInstance) {
   Site site;
   site.flux_owner = "500\n";
-  EXPECT_EQ(in_flux(site), "none") << "the system's";
+  EXPECT_EQ(in_flux(site), "none") << "it belongs to the system";
 }
 
 TEST(FluxHosts, RejectAnAnswerWithoutHosts) {
@@ -130,12 +130,12 @@ TEST(BatchHosts, PreferSlurm) {
   EXPECT_TRUE(site.programs.empty());
 }
 
-TEST(BatchHosts, FluxPrecedesTheJobThatItRunsIn) {
+TEST(BatchHosts, PreferFluxToTheJobThatItRunsIn) {
   Environment both{{"PBS_JOBID", "7"}, {"PBS_NODEFILE", "/pbs"}};
   set_variable(both, "FLUX_URI", "local:///tmp/flux-x/local-0");
   Site site;
   EXPECT_EQ(find_allocation(both, site).value()->name, "the Flux instance");
-  // `flux run -n 1`: this host alone.
+  // `flux run -n 1`: only this host.
   set_variable(both, "FLUX_JOB_ID", "f23");
   EXPECT_FALSE(find_allocation(both, site).value().has_value());
 }

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::size_t kAll = 1u << 30;
 
-// Takes everything in pieces of at most `most` bytes: "0:abc 1:end", pieces of a lane joined.
+// Pops everything in pieces of at most `most` bytes; returns for instance "0:abc 1:end", with
+// adjacent pieces of a lane joined.
 std::string drained(ChunkQueue& queue, std::size_t most) {
   std::string text;
   std::string last;
@@ -66,7 +67,7 @@ TEST(ChunkQueueTest, LimitsTheFrontAndPopsAPart) {
   EXPECT_TRUE(queue.empty());
 }
 
-TEST(ChunkQueueTest, LongChunksCrossItsBlocks) {
+TEST(ChunkQueueTest, KeepsLongChunksThatCrossItsBlocks) {
   const std::string big(300'001, 'b');
   ChunkQueue queue;
   queue.push(0, ChunkKind::kBytes, "a");
@@ -76,7 +77,7 @@ TEST(ChunkQueueTest, LongChunksCrossItsBlocks) {
   EXPECT_EQ(drained(queue, 1000), "0:a 1:" + big + " 1:end");
 }
 
-// Against the plainest model of it, a list of everything that was pushed.
+// Compares it with the simplest model, a list of everything that was pushed.
 TEST(ChunkQueueTest, LosesNothingInAnyOrderOfCalls) {
   std::mt19937 random(3);
   for (int round = 0; round < 20; ++round) {

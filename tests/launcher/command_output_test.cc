@@ -41,7 +41,7 @@ TEST(CommandOutput, IsStandardOutputOfTheShell) {
             100'000u);
 }
 
-TEST(CommandOutput, ErrorsHaveTheCodeAndTheLastLine) {
+TEST(CommandOutput, ReportsErrorsWithTheCodeAndTheLastLine) {
   EXPECT_EQ(error_of(shell("echo one >&2; echo 'no such\tpool' >&2; echo >&2; exit 3")).message,
             "it: the command exited with code 3: no such\\x09pool");
   EXPECT_EQ(error_of(shell("exit 3")).message, "it: the command exited with code 3");
@@ -70,11 +70,11 @@ TEST(CommandOutput, HasADeadline) {
   EXPECT_EQ(error.code, Code::kDeadlineExceeded);
   EXPECT_EQ(error.message, "it: the command has not finished within 1 s");
   EXPECT_LT(monotonic_ns() - began_ns, 300'000'000'000);
-  // One that floods its standard error, too.
+  // A command that floods its standard error.
   EXPECT_EQ(error_of(shell("yes >&2", milliseconds(1'000))).code, Code::kDeadlineExceeded);
 }
 
-// False for a zombie too, which some machines' init reaps late.
+// Also returns false for a zombie, which init reaps late on some machines.
 bool is_running(const std::string& pid) {
   std::ifstream stat("/proc/" + pid + "/stat");
   std::string number, name, state;
@@ -82,7 +82,7 @@ bool is_running(const std::string& pid) {
   return !state.empty() && state != "Z";
 }
 
-TEST(CommandOutput, KillsWhatTheCommandLeavesInTheBackground) {
+TEST(CommandOutput, KillsBackgroundProcessesOfTheCommand) {
   const std::string pid = command_output(shell("sleep 600 & printf %s $!")).value();
   ASSERT_FALSE(pid.empty());
   EXPECT_TRUE(test::eventually([&] { return !is_running(pid); }));

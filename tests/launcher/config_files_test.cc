@@ -31,7 +31,8 @@ class ConfigFiles : public ::testing::Test {
     return folder_ + "/" + name;
   }
 
-  // "num-proc=4 <- IVY_NUM_PROC" of every setting that was not typed.
+  // Returns for instance "num-proc=4 <- IVY_NUM_PROC" for each setting that is not from the command
+  // line.
   Result<std::vector<std::string>> settings(const std::vector<std::string>& words,
                                             const Environment& environment = {}) {
     Scanned scanned = IVY_TRY(scan_command_line(words));
@@ -75,7 +76,7 @@ TEST_F(ConfigFiles, YieldToArgumentsAndVariables) {
   EXPECT_EQ(*settings({"--verbose=false", "-n2", "-l", "--timeout", "3", "x"}), Lines{});
 }
 
-TEST_F(ConfigFiles, OneSourceOfHostsEndsTheSearch) {
+TEST_F(ConfigFiles, StopAtTheFirstSourceOfHosts) {
   write("system.toml", "hostfile = \"/etc/hosts.ivy\"\n");
   write("user.toml", "hosts = [\"a:2\", \"b\"]\n");
   EXPECT_EQ(*settings({"x"}), (Lines{"hosts=a:2 <- user.toml:1", "hosts=b <- user.toml:1"}));
@@ -148,7 +149,7 @@ TEST_F(ConfigFiles, RejectWrongTransports) {
   }
 }
 
-// --transport and --exec are one decision.
+// --transport and --exec belong together.
 TEST_F(ConfigFiles, DoNotMixTransportsOfTwoSources) {
   write("user.toml", "exec = \"docker exec -i {host}\"\n");
   EXPECT_EQ(*settings({"x"}), Lines{"exec=docker exec -i {host} <- user.toml:1"});

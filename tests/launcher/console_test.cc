@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One console on a pipe, a pseudo terminal or /dev/full; its lanes are the test's own.
+// One console on a pipe, a pseudo terminal or /dev/full; the test owns its lanes.
 #include "launcher/screen/console.h"
 
 #include <fcntl.h>
@@ -83,7 +83,7 @@ class ConsoleTest : public ::testing::Test, public ConsoleEvents {
     }
     return true;
   }
-  // What has come out once everything has left.
+  // Flushes the console and returns its output.
   std::string shown() {
     console_->flush();
     EXPECT_TRUE(run_until([this] { return console_->is_idle(); }));
@@ -113,7 +113,7 @@ TEST_F(ConsoleTest, LabelsWholeLinesAndKeepsTheRest) {
   EXPECT_EQ(shown(), "[0] one\n[1] other\n[0] half\n");
 }
 
-TEST_F(ConsoleTest, AnUnfinishedLineOfAnotherRankEndsWithAMarker) {
+TEST_F(ConsoleTest, MarksAnUnfinishedLineBeforeALineOfAnotherRank) {
   for (const bool utf8 : {true, false}) {
     TearDown();
     text_.clear();
@@ -143,7 +143,7 @@ TEST_F(ConsoleTest, ShowsNothingWithoutAnUnfinishedLine) {
   EXPECT_EQ(shown(), "");
 }
 
-TEST_F(ConsoleTest, TheEndOfAStreamEndsItsLine) {
+TEST_F(ConsoleTest, EndsTheLineAtTheEndOfAStream) {
   open_pipe();
   show(0, "last");
   console_->end_source(sources_[0]);
@@ -161,7 +161,7 @@ TEST_F(ConsoleTest, PrintsMessagesOnSeparateLines) {
   EXPECT_EQ(shown(), "[0] half\u2026\nivyrun: a\nivyrun: b\n");
 }
 
-TEST_F(ConsoleTest, ForgottenLanesEndTheirLine) {
+TEST_F(ConsoleTest, EndsTheLineOfAForgottenLane) {
   open_pipe();
   show(0, "half");
   console_->show_partial(sources_[0]);
@@ -187,7 +187,7 @@ TEST_F(ConsoleTest, FiltersControlsOnRequest) {
   EXPECT_EQ(shown(), "[0] az\n");
 }
 
-TEST_F(ConsoleTest, MovesOfTheCursorLeaveLabelledLinesOnly) {
+TEST_F(ConsoleTest, RemovesCursorMovesFromLabelledLinesOnly) {
   style_.filters_moves = true;
   open_pipe();
   for (OutputSource& source : sources_) source.filter = ControlFilter(ControlPolicy::kPiped);
@@ -206,7 +206,7 @@ TEST_F(ConsoleTest, PrintsTimestampsBeforeTheLabel) {
       << text_;
 }
 
-TEST_F(ConsoleTest, BytesCountAsConsumedWhenTheirLinesHaveLeft) {
+TEST_F(ConsoleTest, CountsBytesAsConsumedWhenTheirLinesAreWritten) {
   open_pipe();
   show(0, "one\n");
   show(1, "three\n");
@@ -214,13 +214,13 @@ TEST_F(ConsoleTest, BytesCountAsConsumedWhenTheirLinesHaveLeft) {
   (void)shown();
   EXPECT_EQ(consumed_[0], 4u);
   EXPECT_EQ(consumed_[1], 6u);
-  // Kept bytes of an unfinished line as well: else a host of long lines would stop.
+  // The kept bytes of an unfinished line count too; otherwise a host with long lines would stop.
   show(0, "unfinished");
   (void)shown();
   EXPECT_EQ(consumed_[0], 14u);
 }
 
-TEST_F(ConsoleTest, AReaderThatPausesMeansNoRoomUntilItReads) {
+TEST_F(ConsoleTest, HasNoRoomWhileItsReaderPauses) {
   open_pipe();
   const std::string line = std::string(999, 'x') + "\n";
   std::uint64_t given = 0;
@@ -255,7 +255,7 @@ TEST_F(ConsoleTest, ReportsAClosedReaderOnceAndDropsTheRest) {
   EXPECT_EQ(consumed_[0], 8u);
 }
 
-TEST_F(ConsoleTest, AFullDiskIsNamed) {
+TEST_F(ConsoleTest, ReportsAFullDisk) {
   start(open("/dev/full", O_WRONLY | O_CLOEXEC));
   show(0, "one\n");
   console_->flush();
@@ -289,7 +289,7 @@ TEST_F(ConsoleTest, ReplacesTheStatusLineAndClearsItForLines) {
   EXPECT_EQ(shown(), "\r\x1b[K");
 }
 
-TEST_F(ConsoleTest, TheStatusWaitsForAnUnfinishedLine) {
+TEST_F(ConsoleTest, DelaysTheStatusUntilTheLineIsFinished) {
   open_terminal();
   show(0, "half");
   console_->show_partial(sources_[0]);
@@ -330,14 +330,14 @@ TEST_F(ConsoleTest, ShowsABarForEachOfAFewRanks) {
   console_->draw_footer();
   EXPECT_EQ(shown(), "\r\x1b[K[0] 20%");
   text_.clear();
-  // A bar that removes itself leaves no line.
+  // A bar that erases itself leaves no line.
   show(0, "\r    ");
   console_->show_state(sources_[0]);
   console_->draw_footer();
   EXPECT_EQ(shown(), "\r\x1b[K");
 }
 
-// What tqdm writes for an inner bar below an outer one.
+// The output of tqdm for an inner bar below an outer one.
 std::string nested(int outer, int inner) {
   return "\router " + std::to_string(outer) + "%\n\rinner " + std::to_string(inner) + "%\x1b[A";
 }
@@ -350,13 +350,13 @@ TEST_F(ConsoleTest, ShowsBarsInsideBarsWithoutScrolling) {
     for (int step = 0; step < 10; ++step) show(rank, nested(step, 2 * step));
     console_->show_state(sources_[rank]);
   }
-  // The first states stand above: that a group follows was not known yet.
+  // The first states were printed above, because the group was not known yet.
   EXPECT_EQ(shown(), "[0] outer 0%\n[1] outer 0%\n");
   text_.clear();
   console_->draw_footer();
   EXPECT_EQ(shown(), "\r\x1b[K[0] outer 9%\n[0] inner 18%\n[1] outer 9%\n[1] inner 18%");
   text_.clear();
-  // Five are too many: the outer ones are left.
+  // Five bars are too many, so only the outer ones are shown.
   show(0, "\n\n\rthird\x1b[A\x1b[A\n\n\rthird\x1b[2A");
   console_->show_state(sources_[0]);
   console_->draw_footer();
@@ -397,7 +397,7 @@ TEST_F(ConsoleTest, PrintsAStateAsALineWithoutATerminal) {
   EXPECT_EQ(shown(), "[0] 20%\n");
 }
 
-TEST_F(ConsoleTest, AWorkersColourEndsWithItsLine) {
+TEST_F(ConsoleTest, ResetsAWorkersColourAtTheEndOfItsLine) {
   open_terminal();
   show(0, "\x1b[31mred\nplain\n");
   EXPECT_EQ(shown(), "[0] \x1b[31mred\x1b[0m\n[0] plain\n");

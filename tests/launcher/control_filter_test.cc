@@ -113,7 +113,7 @@ TEST(ControlFilterTest, RemovesTerminalCommandsForEveryChunking) {
     for (std::size_t chunk = 1; chunk <= row.input.size(); ++chunk) {
       EXPECT_EQ(filtered(ControlPolicy::kNoStrings, row.input, chunk), row.no_strings)
           << row.name << ", chunks of " << chunk;
-      // None of these inputs moves to a line above, so they are the same for both.
+      // None of these inputs moves the cursor up, so both policies give the same result.
       for (const ControlPolicy policy : {ControlPolicy::kColoursOnly, ControlPolicy::kColoursAndUp})
         EXPECT_EQ(filtered(policy, row.input, chunk), row.colours_only)
             << row.name << ", chunks of " << chunk;
@@ -145,7 +145,7 @@ TEST(ControlFilterTest, KeepsOnlyColoursAndCursorMovesInPipes) {
   EXPECT_EQ(filtered(ControlPolicy::kColoursAndUp, "a\x1b[2Ab\x1b[Kc\x1b[>1A", 3), "a\x1b[2Abc");
 }
 
-// A terminal moves its cursor for them too.
+// A terminal moves its cursor for these sequences too.
 TEST(ControlFilterTest, RemovesMovesUpThatTheLineSplitterDoesNotTakeOut) {
   for (const ControlPolicy policy : {ControlPolicy::kColoursAndUp, ControlPolicy::kPiped})
     for (const char* move : {"\x1b[1;2A", "\x1b[:A", "\x1b[;F"})

@@ -20,7 +20,7 @@ std::vector<CoreFacts> large_machine() {
   return cores;
 }
 
-// As a laptop or a container shows itself: nothing is known but the processors.
+// As on a laptop or in a container: only the processors are known.
 std::vector<CoreFacts> plain_machine(int count) {
   std::vector<CoreFacts> cores;
   for (int core = 0; core < count; ++core) {
@@ -34,7 +34,8 @@ std::vector<CoreFacts> plain_machine(int count) {
   return cores;
 }
 
-// "0-1,16-17@0 | ...": each worker's processors, node and, above one, sharers.
+// Returns for instance "0-1,16-17@0 | ...": each worker's processors, NUMA node and, if above one,
+// number of sharers.
 std::string shown(const std::vector<CoreShare>& shares) {
   std::string text;
   for (const CoreShare& share : shares) {
@@ -51,7 +52,7 @@ struct Case {
   std::string expected;
 };
 
-TEST(CoreSplitTest, OnALargeMachine) {
+TEST(CoreSplitTest, DividesALargeMachine) {
   using enum BindChoice;
   const Case cases[] = {
       {kCore, {-1}, "0-3,16-19@0"},
@@ -65,7 +66,7 @@ TEST(CoreSplitTest, OnALargeMachine) {
       {kL3, {0, 0}, "0-1,16-17@0 | 2-3,18-19@0"},
       {kL3, {0, 0, 0}, "0-1,16-17@0x2 | 2-3,18-19@0 | 0-1,16-17@0x2"},
       {kNuma, {3, 3, 1}, "12-15,28-31@3x2 | 12-15,28-31@3x2 | 4-7,20-23@1"},
-      {kNuma, {9}, "0-3,16-19@0"},  // A node that we may not use.
+      {kNuma, {9}, "0-3,16-19@0"},  // This process may not use node 9.
       {kSocket, {3, 0}, "8-15,24-31 | 0-7,16-23"},
       {kNone, {0}, ""},
       {kAuto, {0}, ""}};
@@ -73,8 +74,8 @@ TEST(CoreSplitTest, OnALargeMachine) {
     EXPECT_EQ(shown(split_cores(large_machine(), test.unit, test.near_nodes)), test.expected);
 }
 
-// What a control group leaves of a machine: two cores of one node, fourteen of the other.
-TEST(CoreSplitTest, NodesOfDifferentSizes) {
+// A cgroup leaves two cores of one node and fourteen of the other.
+TEST(CoreSplitTest, DividesNodesOfDifferentSizes) {
   std::vector<CoreFacts> cores = plain_machine(16);
   for (std::size_t core = 0; core < cores.size(); ++core)
     cores[core].set_numa_node(core < 2 ? 0 : 1);
@@ -87,12 +88,12 @@ TEST(CoreSplitTest, NodesOfDifferentSizes) {
       EXPECT_GE(share.processors.size(), workers <= 8 ? 2U : 1U) << workers;
       all = joined_cores(all, share.processors);
     }
-    // Few workers have more of the large node than the small one could add.
+    // With few workers, each gets more of the large node than the small one could add.
     EXPECT_EQ(all.size(), workers < 7 ? 14U : 16U) << workers;
   }
   EXPECT_EQ(shown(split_cores(cores, BindChoice::kCore, {1, -1, -1, 0})),
             "2-5@1 | 6-10@1 | 11-15@1 | 0-1@0")
-      << "workers near a device count, too";
+      << "workers near a device count too";
 }
 
 TEST(CoreSplitTest, UsesProcessorNumbersWithoutATopology) {
@@ -104,7 +105,7 @@ TEST(CoreSplitTest, UsesProcessorNumbersWithoutATopology) {
   EXPECT_EQ(shown(split_cores({}, kCore, {-1})), "");
 }
 
-// Whatever the numbers: every core is used, by one worker, and parts differ by one core at most.
+// For all numbers: each core is used by one worker, and shares differ by at most one core.
 TEST(CoreSplitTest, DividesEvenly) {
   for (int cores = 1; cores <= 40; ++cores) {
     for (int workers = 1; workers <= cores; ++workers) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl's command line, and which job a few digits mean.
+// ivyctl's command line, and the job that a few digits select.
 #include "launcher/ctl/ctl_options.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct Wrong {
   std::string fix;
 };
 
-TEST(CtlOptions, Verbs) {
+TEST(CtlOptions, ParseVerbs) {
   EXPECT_EQ(parse_ctl_command_line({"ps"})->run, ctl_ps);
   EXPECT_TRUE(parsed({"ps", "--json"}).json);
   const CtlOptions logs = parsed({"logs", "-f", "3f2a", "--rank", "0,2-3"});
@@ -76,7 +76,7 @@ TEST(CtlOptions, SuggestTheIntendedName) {
   }
 }
 
-TEST(CtlOptions, HelpHasExamplesForEveryVerb) {
+TEST(CtlOptions, ShowExamplesForEveryVerbInTheHelp) {
   EXPECT_EQ(parse_ctl_command_line({})->exit_code, kExitUsage);
   EXPECT_EQ(parse_ctl_command_line({"--help"})->exit_code, 0);
   for (const char* verb : {"ps", "logs", "signal", "stop", "attach"}) {
@@ -89,7 +89,7 @@ TEST(CtlOptions, HelpHasExamplesForEveryVerb) {
   EXPECT_TRUE(parse_ctl_command_line({"--version"})->text_to_print.starts_with("ivyctl "));
 }
 
-TEST(CtlOptions, EveryVerbHasAPageOfItsOwn) {
+TEST(CtlOptions, ShowAPageForEveryVerb) {
   for (const char* verb :
        {"ps", "logs", "signal", "stop", "attach", "why", "stack", "status", "explain", "config"}) {
     const std::string text = parse_ctl_command_line({verb, "--help"})->text_to_print;
@@ -100,7 +100,7 @@ TEST(CtlOptions, EveryVerbHasAPageOfItsOwn) {
   EXPECT_FALSE(parse_ctl_command_line({"--generate", "man"}).ok());
 }
 
-TEST(CtlOptions, UsageListsAllFlags) {
+TEST(CtlOptions, ListAllFlagsInTheUsage) {
   const auto usage_of = [](const char* verb) {
     const std::string text = parse_ctl_command_line({verb, "--help"})->text_to_print;
     std::string usage = text.substr(0, text.find("\n\n"));
@@ -116,7 +116,7 @@ TEST(CtlOptions, UsageListsAllFlags) {
   EXPECT_NE(usage_of("explain").find("explain[ID]"), std::string::npos);
 }
 
-TEST(CtlOptions, OutputForPrograms) {
+TEST(CtlOptions, ParseFlagsOfMachineOutput) {
   for (const char* verb : {"ps", "why", "stack", "status", "config"}) {
     const auto parsed = parse_ctl_command_line({verb, "--json"});
     ASSERT_TRUE(parsed.ok()) << verb;
@@ -137,7 +137,7 @@ FoundJob job(const std::string& id) {
   return found;
 }
 
-TEST(CtlOptions, Stack) {
+TEST(CtlOptions, ParseTheFlagsOfStack) {
   const auto parsed = parse_ctl_command_line({"stack", "3f2a", "--ranks", "0,2-3", "--native"});
   ASSERT_TRUE(parsed.ok()) << parsed.error().message;
   EXPECT_EQ(parsed->run, ctl_stack);
@@ -175,7 +175,7 @@ TEST(CtlTable, DropsColumnsUntilTheTableFits) {
   const std::vector<TextRow> table{{"RANK", "HOST", "IN"}, {"0", "a", std::string(30, 'x')}};
   constexpr std::string_view kDispensable[] = {"HOST"};
   std::vector<TextRow> lines = table;
-  drop_columns(lines, kDispensable, 28);  // 4 + 2, 4 + 2, 16 of the last column.
+  drop_columns(lines, kDispensable, 28);  // 4 + 2, 4 + 2, and 16 for the last column.
   EXPECT_EQ(lines, table);
   drop_columns(lines, kDispensable, 27);
   EXPECT_EQ(lines.front(), (TextRow{"RANK", "IN"}));

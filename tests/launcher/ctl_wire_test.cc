@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames of the job socket, and what a slow follower loses.
+// Frames of the job socket, and the output that a slow follower loses.
 #include "launcher/job/ctl_wire.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ ctl::Request signal_request(int signal) {
   return request;
 }
 
-TEST(CtlWire, MessagesComeOutOfAnyCutInOrder) {
+TEST(CtlWire, DecodesMessagesInOrderForEveryChunking) {
   const std::string bytes = encode_ctl(signal_request(1)) + encode_ctl(signal_request(2));
   CtlDecoder decoder;
   std::vector<int> signals;
@@ -32,7 +32,7 @@ TEST(CtlWire, MessagesComeOutOfAnyCutInOrder) {
   EXPECT_EQ(signals, (std::vector<int>{1, 2}));
 }
 
-TEST(CtlWire, ALengthBeyondTheLimitIsRejectedBeforeItsBytesCome) {
+TEST(CtlWire, RejectsALengthBeyondTheLimitBeforeItsBytesArrive) {
   CtlDecoder decoder;
   decoder.feed(std::string("\x01\x00\x10\x00", 4));  // 1 MiB and one byte.
   EXPECT_EQ(decoder.next().error().code, Code::kDataLoss);
@@ -41,9 +41,9 @@ TEST(CtlWire, ALengthBeyondTheLimitIsRejectedBeforeItsBytesCome) {
   EXPECT_TRUE(longest.next().ok());
 }
 
-TEST(CtlWire, UnknownFieldsAreIgnored) {
+TEST(CtlWire, IgnoresUnknownFields) {
   ctl::Request request = signal_request(10);
-  // Field 1000, a varint: what a newer ivyctl may add.
+  // Field 1000, a varint, which a newer ivyctl may add.
   const std::string message = request.SerializeAsString() + "\xc0\x3e\x07";
   ctl::Request read;
   ASSERT_TRUE(read.ParseFromString(message));
@@ -53,7 +53,7 @@ TEST(CtlWire, UnknownFieldsAreIgnored) {
 // ---- FollowQueue --------------------------------------------------------------------------------
 
 struct Seen {
-  std::string text;  // Of all lanes, in order; gaps as "<N>" or "<N cut>".
+  std::string text;  // Of all lanes in order; gaps as "<N>" or "<N cut>".
   std::uint64_t lost = 0;
 };
 
@@ -95,7 +95,7 @@ TEST(FollowQueue, LosesNothingIfTheReaderKeepsUp) {
   EXPECT_EQ(seen.text, all);
 }
 
-TEST(FollowQueue, ASlowReaderLosesWholeCountedLines) {
+TEST(FollowQueue, DropsAndCountsWholeLinesOfASlowReader) {
   FollowQueue queue;
   const std::string line = std::string(999, 'x') + "\n";
   int lines = 0;
@@ -115,7 +115,7 @@ TEST(FollowQueue, ASlowReaderLosesWholeCountedLines) {
 TEST(FollowQueue, MarksATruncatedLine) {
   FollowQueue queue;
   queue.output(0, 1, "begun", false);
-  queue.output(0, 1, std::string(FollowQueue::kLimitBytes, 'y'), false);  // Too much: dropped.
+  queue.output(0, 1, std::string(FollowQueue::kLimitBytes, 'y'), false);  // Dropped.
   EXPECT_EQ(read_all(queue), "begun");
   queue.output(0, 1, "rest\nnext\n", false);
   EXPECT_EQ(read_all(queue), "<1 cut>next\n");

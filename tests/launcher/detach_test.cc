@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fork into the background, and what a detached job writes; the log files that ivyctl reads.
+// The fork into the background, the output of a detached job, and the log files that ivyctl reads.
 #include "launcher/job/detach.h"
 
 #include <fcntl.h>
@@ -50,11 +50,11 @@ class FolderTest : public ::testing::Test {
 
 class DetachmentTest : public FolderTest {
  protected:
-  // Runs `launcher` behind a Detachment in a process of its own whose standard output is a file;
-  // returns that process, the parent of the launcher.
+  // Runs `launcher` behind a Detachment in a separate process whose standard output is a file.
+  // Returns that process, the parent of the launcher.
   template <class Launcher>
   pid_t start(Launcher launcher) {
-    std::fflush(stdout);  // Otherwise the child prints a line of the test runner again.
+    std::fflush(stdout);  // Otherwise the child prints a line of the test runner twice.
     const pid_t parent = fork();
     if (parent != 0) return parent;
     const int out = open((folder_ + "/out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -105,7 +105,7 @@ TEST_F(DetachmentTest, TheParentExitsLikeTheLauncherInTheForeground) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
 }
 
-TEST_F(DetachmentTest, ASignalForTheParentReachesTheLauncher) {
+TEST_F(DetachmentTest, ForwardsASignalFromTheParentToTheLauncher) {
   const pid_t parent = start([&](Detachment&) {
     say("ready", "");
     for (;;) pause();
@@ -139,7 +139,7 @@ class BackgroundOutputTest : public FolderTest, public OutputEvents {
   std::uint64_t consumed_ = 0;
 };
 
-TEST_F(BackgroundOutputTest, BytesGoToFilesAndMessagesToTheLog) {
+TEST_F(BackgroundOutputTest, WritesBytesToFilesAndMessagesToTheLog) {
   Options options;
   options.log_dir = folder_ + "/logs";
   Output output(loop_, options, "j", OutputTarget::kBackground, *this);
@@ -194,13 +194,13 @@ TEST_F(LogReaderTest, ReadsExistingThenNewOutput) {
   EXPECT_EQ(reader.error(), "");
 }
 
-TEST_F(LogReaderTest, ASmallBudgetLosesNothing) {
+TEST_F(LogReaderTest, LosesNothingWithASmallBudget) {
   write("rank00000.out", "0123456789");
   LogReader reader(folder_, {0});
   EXPECT_EQ(read_all(reader, 4), "0>01230>45670>89");
 }
 
-TEST_F(LogReaderTest, BeginsWithTheLastLines) {
+TEST_F(LogReaderTest, StartsWithTheLastLines) {
   write("rank00000.out", "1\n2\n3\n");
   write("rank00001.out", "1\n2\nunfinished");
   write("rank00002.out", "1");
@@ -222,8 +222,8 @@ TEST_F(LogReaderTest, ReportsThatThereAreNoFiles) {
   EXPECT_NE(reader.error().find("/gone/rank00000.out"), std::string::npos);
 }
 
-// Nobody reads from the pipe: it stands for a file system whose server is away.
-TEST_F(BackgroundOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndBack) {
+// The pipe is not read: it stands for a file system whose server is unreachable.
+TEST_F(BackgroundOutputTest, DelaysCreditAndTheEndWhileTheFileSystemStalls) {
   Options options;
   options.log_dir = folder_ + "/logs";
   std::filesystem::create_directories(folder_ + "/logs/j/0");
@@ -240,7 +240,7 @@ TEST_F(BackgroundOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndB
     loop_.poll();
   }
   EXPECT_LT(consumed_, RankFileSet::kMaxQueuedBytes + (2u << 20))
-      << "credit for what nobody has taken";
+      << "credit for bytes that were not written";
   bool done = false;
   output.worker_bytes(0, 1, "", true);
   output.finish([&] { done = true; });
@@ -257,7 +257,7 @@ TEST_F(BackgroundOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndB
   close(reader);
 }
 
-TEST_F(BackgroundOutputTest, TheWaitForAFileSystemCanBeCutShort) {
+TEST_F(BackgroundOutputTest, CanGiveUpWaitingForAFileSystem) {
   Options options;
   options.log_dir = folder_ + "/logs";
   std::filesystem::create_directories(folder_ + "/logs/j/0");
@@ -274,7 +274,7 @@ TEST_F(BackgroundOutputTest, TheWaitForAFileSystemCanBeCutShort) {
   close(reader);
 }
 
-TEST_F(BackgroundOutputTest, APlantedLinkIsNotFollowed) {
+TEST_F(BackgroundOutputTest, DoesNotFollowAPlantedLink) {
   write("victim", "precious");
   std::filesystem::create_directories(folder_ + "/logs");
   std::filesystem::create_symlink(folder_ + "/victim", folder_ + "/logs/ivyrun.log");

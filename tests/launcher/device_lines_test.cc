@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What has happened to devices, beside the rank that failed.
+// Events of devices, next to the rank that failed.
 #include "launcher/report/device_lines.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(DeviceLinesTest, PrintsTheNearestFirst) {
   EXPECT_TRUE(device_lines({}, &first).empty());
 }
 
-TEST(DeviceLinesTest, ALongListIsCut) {
+TEST(DeviceLinesTest, TruncatesALongList) {
   const std::vector<DeviceNote> many(20, kNotes[0]);
   const std::vector<std::string> lines = device_lines(many, nullptr);
   ASSERT_EQ(lines.size(), 9u);

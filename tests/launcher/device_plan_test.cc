@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accelerators in the plan: who gets which, what is rejected, what is printed.
+// Accelerators in the plan: their assignment, rejections, and the printed text.
 #include "launcher/plan/device_plan.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ struct PlanInput {
     rejections.clear();
     return make_plan(options, "job", answers, rejections).value();
   }
-  // "0 1 | 2 3", the devices of each worker.
+  // Returns the devices of each worker, for instance "0 1 | 2 3".
   std::string devices() {
     const JobPlan made = plan();
     std::string text;
@@ -94,7 +94,7 @@ TEST(DevicePlanTest, AssignsOneOrSeveralOrSharedDevices) {
   EXPECT_EQ(input.devices(), " 0 | 1 | 2 | 3 | 0 | 1");
   EXPECT_NE(plan_line(input.plan()).find("6 workers share 4 accelerators"), std::string::npos);
   EXPECT_TRUE(input.rejections.empty());
-  EXPECT_TRUE(input.plan().warnings.empty()) << "the plan line says it";
+  EXPECT_TRUE(input.plan().warnings.empty()) << "the plan line reports it";
 }
 
 TEST(DevicePlanTest, NamesTheHostsThatHaveFewerAccelerators) {
@@ -108,7 +108,7 @@ TEST(DevicePlanTest, NamesTheHostsThatHaveFewerAccelerators) {
       << words();
 }
 
-TEST(DevicePlanTest, PretendedHostsDivideAndShare) {
+TEST(DevicePlanTest, DividesDevicesBetweenPretendedHosts) {
   PlanInput divided(5);
   divided.pretend(2);
   EXPECT_EQ(divided.devices(), " 0 | 1 | 2 | 3 | 4");
@@ -156,7 +156,7 @@ TEST(DevicePlanTest, RejectsMoreWorkersThanDevicesIfDevicesWereRequested) {
   EXPECT_EQ(rejection.id, "IVY-P011");
   EXPECT_EQ(rejection.exit_code, kExitRejected);
   EXPECT_EQ(rejection.what, "6 workers on n0 need 6 accelerators, 4 are visible");
-  EXPECT_EQ(rejection.where, "n[0-2]") << "hosts with the same trouble share a message";
+  EXPECT_EQ(rejection.where, "n[0-2]") << "hosts with the same problem share a message";
   EXPECT_NE(rejection.fix.find("--nproc-per-node 4"), std::string::npos);
   input.options.oversubscribe = true;
   input.plan();
@@ -173,7 +173,7 @@ TEST(DevicePlanTest, RejectsMoreWorkersThanDevicesIfDevicesWereRequested) {
             "1 worker on n0 with 2 accelerators each needs 2, none is visible");
 }
 
-TEST(DevicePlanTest, AMaskIsNamedWhereItIsTheReason) {
+TEST(DevicePlanTest, NamesAMaskIfItIsTheReason) {
   PlanInput input(2);
   input.per_host(3);
   DeviceView& view = *input.answers[0].facts.mutable_device_view();
@@ -186,11 +186,11 @@ TEST(DevicePlanTest, AMaskIsNamedWhereItIsTheReason) {
   EXPECT_NE(input.rejection().fix.find("--gpus-per-node=8 --ntasks-per-node=1"), std::string::npos);
 }
 
-// What Slurm's mask hides is another job's: more is Slurm's to give.
+// The devices that Slurm's mask hides belong to other jobs: only Slurm can assign more.
 TEST(DevicePlanTest, SuggestsRequestingMoreDevicesFromSlurm) {
   struct Case {
     int workers;
-    int each;  // 0: not said.
+    int each;  // 0: not given.
     bool is_strict;
     const char* advice;
     std::uint32_t unusable;
@@ -219,13 +219,13 @@ TEST(DevicePlanTest, SuggestsRequestingMoreDevicesFromSlurm) {
     EXPECT_EQ(fix().find("unset"), std::string::npos) << fix();
     EXPECT_NE(fix().find(test.advice), std::string::npos) << fix();
     if (!test.is_strict) continue;
-    // Where it is about tasks there is other advice.
+    // If Slurm assigns devices per task, the advice is different.
     view.set_hidden_by("SLURM_GPUS_PER_TASK=1");
     EXPECT_EQ(fix().find("unset"), std::string::npos) << fix();
     EXPECT_EQ(fix().find("ask Slurm for"), std::string::npos) << fix();
     EXPECT_NE(fix().find("instead of --gpus-per-task"), std::string::npos) << fix();
   }
-  // It has all that the host has.
+  // The job already has all devices of the host.
   PlanInput all(2);
   all.per_host(3);
   all.options.visible = VisibleChoice::kOwn;
@@ -271,7 +271,7 @@ TEST(DevicePlanTest, ReportsSlurmsShareOnceForAllHosts) {
   EXPECT_NE(warning.fix.find("--gpus-per-node=8 --ntasks-per-node=1"), std::string::npos);
 }
 
-TEST(DevicePlanTest, AWorkerHasOneInstance) {
+TEST(DevicePlanTest, GivesEachWorkerOneInstance) {
   PlanInput input(4, 2);
   input.answers[1].facts.mutable_devices(3)->set_is_mig(true);
   input.options.gpus_per_proc = 2;
@@ -296,7 +296,7 @@ TEST(DevicePlanTest, ListsDevicesInUseInThePlanLine) {
       << plan_line(input.plan());
 }
 
-TEST(DevicePlanTest, WorkersAreBoundNearTheirAccelerators) {
+TEST(DevicePlanTest, BindsWorkersNearTheirAccelerators) {
   PlanInput input(4);
   JobPlan plan = input.plan();
   const std::vector<PlannedWorker>& workers = plan.hosts[0].workers;
@@ -309,14 +309,14 @@ TEST(DevicePlanTest, WorkersAreBoundNearTheirAccelerators) {
   EXPECT_TRUE(input.plan().hosts[0].workers[1].cores.empty());
   PlanInput even(2);
   even.answers[0].facts.set_allowed_cores("0-15");
-  EXPECT_TRUE(even.plan().hosts[0].workers[0].cores.empty()) << "all that may be used is near";
+  EXPECT_TRUE(even.plan().hosts[0].workers[0].cores.empty()) << "all allowed cores are near";
   PlanInput across(4);
   across.options.gpus_per_proc = 4;
   EXPECT_EQ(core_list_text(across.plan().hosts[0].workers[0].cores), "0-31");
   EXPECT_FALSE(across.plan().hosts[0].workers[0].memory_node);
 }
 
-TEST(DevicePlanTest, PretendedHostsDivideTheMachinesCores) {
+TEST(DevicePlanTest, DividesCoresBetweenPretendedHosts) {
   PlanInput input(0);
   for (int core = 0; core < 4; ++core) {
     CoreFacts& facts = *input.answers[0].facts.add_core_list();

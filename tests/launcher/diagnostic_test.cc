@@ -24,7 +24,7 @@ TEST(DiagnosticTest, ShowsSummaryLocationCauseAndFix) {
             "         --nnodes 30\n");
 }
 
-TEST(DiagnosticTest, EmptyFieldsTakeNoLine) {
+TEST(DiagnosticTest, OmitsTheLinesOfEmptyFields) {
   Diagnostic diagnostic;
   diagnostic.severity = Severity::kNote;
   diagnostic.what = "hello";
@@ -34,7 +34,7 @@ TEST(DiagnosticTest, EmptyFieldsTakeNoLine) {
   EXPECT_EQ(render(diagnostic), "ivyrun: warning: hello\n");
 }
 
-TEST(DiagnosticTest, ForeignTextCannotDriveTheTerminal) {
+TEST(DiagnosticTest, EscapesControlsInForeignText) {
   Diagnostic diagnostic;
   diagnostic.what = "two\nlines";
   diagnostic.cause = "\x1b]0;title\x07 and \x1b[2J\rover";
@@ -46,12 +46,12 @@ TEST(DiagnosticTest, ForeignTextCannotDriveTheTerminal) {
 TEST(EscapeControlTest, KeepsTextAndNewlines) {
   EXPECT_EQ(escape_control("gr\xc3\xbc\xc3\x9f\n\t"), "gr\xc3\xbc\xc3\x9f\n\\x09");
   EXPECT_EQ(escape_control(std::string("\0\x7f", 2)), "\\x00\\x7F");
-  // CSI as one C1 character in UTF-8; U+00A0 beside it is text.
+  // CSI as one C1 character in UTF-8. The U+00A0 after it is text.
   EXPECT_EQ(escape_control("\xc2\x9b"
                            "2J\xc2\xa0"),
             "\\xC2\\x9B2J\xc2\xa0");
   EXPECT_EQ(escape_control("\xc2"), "\xc2");
-  // The same as a byte of its own, beside a character that holds such a byte.
+  // The same as a single byte, next to characters whose encoding contains such a byte.
   EXPECT_EQ(escape_control("\x9b"
                            "2J\xc4\x9d\xe2\x96\x88\xe9"),
             "\\x9B2J\xc4\x9d\xe2\x96\x88\xe9");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who must leave where too many connections say nothing.
+// Connections that are closed when too many of them send nothing.
 #include "launcher/links/srun/dial_back_listener.h"
 
 #include <arpa/inet.h>
@@ -39,7 +39,7 @@ class DialBackListenerTest : public testing::Test, private DialBackListenerEvent
     rejected_.push_back(address);
   }
 
-  // From this address of the loopback network; says nothing.
+  // Connects from this loopback address and sends nothing.
   int connect_from(const char* address) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     clients_.push_back(fd);
@@ -66,12 +66,12 @@ class DialBackListenerTest : public testing::Test, private DialBackListenerEvent
   std::vector<std::string> rejected_;
 };
 
-TEST_F(DialBackListenerTest, AFloodPushesItsOwnConnectionsOut) {
+TEST_F(DialBackListenerTest, DropsConnectionsOfTheAddressThatFloods) {
   const int host = connect_from("127.0.0.2");
   std::vector<int> flood;
   for (std::size_t i = 0; i < DialBackListener::kMaxHalfOpen + 8; ++i)
     flood.push_back(connect_from("127.0.0.3"));
-  EXPECT_TRUE(is_open(host)) << "the oldest of all, but not of the address that has most";
+  EXPECT_TRUE(is_open(host)) << "the oldest of all, but not of the address with the most";
   EXPECT_FALSE(is_open(flood.front()));
   EXPECT_TRUE(is_open(flood.back()));
   EXPECT_EQ(rejected_, std::vector<std::string>{"127.0.0.3"});

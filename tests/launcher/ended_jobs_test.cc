@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is remembered of a job that has ended in the background.
+// Records of jobs that finished in the background.
 #include "launcher/job/ended_jobs.h"
 
 #include <fcntl.h>
@@ -52,7 +52,7 @@ TEST_F(JobEndTest, IsFoundByAPrefixForADay) {
   const timespec times[2] = {{old, 0}, {old, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, file().c_str(), times, 0), 0);
   EXPECT_FALSE(find_ended_job(id_).has_value());
-  // The next one sweeps it.
+  // The next record_end() removes it.
   LauncherDirectory other = *make_launcher_directory(random_id());
   record_end(other, {other.job_id, 0, "", ""});
   EXPECT_NE(access(file().c_str(), F_OK), 0);

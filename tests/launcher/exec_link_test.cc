@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links through a user's command, which here is a script that starts a shell in another home.
+// Links through a user's command. The command is a script that starts a shell with another home.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ const std::string kOpened = "opened: IVYOPEN 1 new " + kJob + " 5\n";
 class ExecLinkTest : public testing::Test {
  protected:
   void SetUp() override {
-    // As in ivyrun: writing to a command that has exited must be an error.
+    // As in ivyrun: a write to a command that has exited must fail instead of raising a signal.
     std::signal(SIGPIPE, SIG_IGN);
     remote_.make_bundle(kEchoNode);
     setenv("IVY_TEST_HOME", remote_.home().c_str(), 1);
@@ -41,7 +41,7 @@ class ExecLinkTest : public testing::Test {
     link_->open(OpenRequest{kJob, 5, false});
     EXPECT_FALSE(probe.up || probe.down) << "a callback was called from inside open()";
   }
-  // Opens a link and waits until it is up or down. script: its "$@" is the shell to start.
+  // Opens a link and waits until it is up or down. In `script`, "$@" is the shell to start.
   void open(LinkProbe& probe, const std::string& script) {
     options_.exec_command = {"sh", "-c", "export HOME=$IVY_TEST_HOME; " + script, "{host}"};
     open(probe);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a job when one of its workers ends badly.
+// The job's reaction to the failure of a worker.
 #include "launcher/plan/failure_policy.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// One of four has failed; the other three run since the start.
+// One of four workers has failed; the other three have run since the start.
 FailureFacts one_of_four(milliseconds run_time = seconds(60)) {
   FailureFacts facts;
   facts.job_runs = true;
@@ -35,7 +35,7 @@ TEST(FailurePolicyTest, EndsTheJobOnEveryFailureWithoutTheFlag) {
   EXPECT_EQ(decision.why_not, "");
 }
 
-TEST(FailurePolicyTest, AJobThatIsEndingAnywayIsNotSaved) {
+TEST(FailurePolicyTest, DoesNotSaveAJobThatIsEnding) {
   FailureFacts facts = one_of_four();
   facts.job_runs = false;
   for (FailurePolicy policy : {shrink(), replace(3)}) {
@@ -66,14 +66,14 @@ TEST(FailurePolicyTest, CountsSuccessfulWorkersAsRemainingWhenShrinking) {
   EXPECT_NE(shrink(3).decide(facts).why_not.find("--min-workers is 3"), std::string::npos);
 }
 
-TEST(FailurePolicyTest, AProgramThatCannotBeStartedEndsTheJob) {
+TEST(FailurePolicyTest, EndsTheJobIfAProgramCannotBeStarted) {
   FailureFacts facts = one_of_four();
   facts.could_not_start = true;
   EXPECT_EQ(shrink().decide(facts).action, FailureAction::kEndJob);
   EXPECT_EQ(replace(3).decide(facts).action, FailureAction::kEndJob);
 }
 
-TEST(FailurePolicyTest, ReplacesAsOftenAsAllowedAndAtOnceAfterALongLife) {
+TEST(FailurePolicyTest, ReplacesUpToTheLimitAndImmediatelyAfterALongRun) {
   FailurePolicy three = replace(3);
   for (int number = 1; number <= 3; ++number) {
     const FailureDecision decision = three.decide(one_of_four());
@@ -86,7 +86,7 @@ TEST(FailurePolicyTest, ReplacesAsOftenAsAllowedAndAtOnceAfterALongLife) {
   EXPECT_NE(fourth.why_not.find("--max-restarts is 3"), std::string::npos) << fourth.why_not;
 }
 
-TEST(FailurePolicyTest, QuickFailuresPauseLongerAndLongerAndEndTheJobAtTheFifth) {
+TEST(FailurePolicyTest, PausesLongerAfterEachQuickFailureAndEndsTheJobAtTheFifth) {
   FailurePolicy many = replace(100);
   for (const int pause_s : {1, 2, 4, 8}) {
     const FailureDecision decision = many.decide(one_of_four(seconds(1)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host in a test: links to it are held in the test's hands, and its supervisor is one end of a
-// real session::Session. Thread: the loop's.
+// A host for tests: the test controls the links to it, and its supervisor is one end of a real
+// session::Session. Thread: the loop's.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 
 namespace ivy {
 
-// A host that can be cut: links to it are FakeLinks, its supervisor is one session::Session.
+// A host whose links are FakeLinks and whose supervisor is one session::Session.
 class FakeHost {
  public:
   explicit FakeHost(boost::asio::io_context& loop) : loop_(loop), session_(64u << 10) {}
@@ -34,7 +34,7 @@ class FakeHost {
   void detach(class FakeLink* link) {
     if (current_ == link) current_ = nullptr;
   }
-  // A link may be closed later: one that a job has let go closes when the loop does.
+  // Expires with this host. A link can live longer: if a job released it, it closes with the loop.
   std::weak_ptr<bool> life() const { return life_; }
   void receive(class FakeLink* link, std::string_view bytes);
   void pump();
@@ -47,10 +47,10 @@ class FakeHost {
     event.mutable_note()->set_text(text);
     send(event);
   }
-  void cut();  // The transport breaks.
+  void cut();  // Breaks the transport.
   bool is_attached() const { return current_ != nullptr; }
 
-  // Output of a rank; an empty text is the end of the stream.
+  // Sends output of a rank; an empty text ends the stream.
   void print(std::uint32_t rank, std::uint8_t stream, std::string_view text) {
     session_.send_flow(session::FrameType::kOutput,
                        session::encode_output({0, rank, stream, text.empty(), text}));
@@ -59,16 +59,16 @@ class FakeHost {
 
   enum class Answer { kUp, kRefuse, kSilent, kNoSuchJob };
   Answer answer = Answer::kUp;
-  LinkDown rejection{LinkFailure::kRefused, "refused", ""};  // What kRefuse says.
-  LinkDown breaking{LinkFailure::kBroken, "broken", ""};     // What cut() says.
-  LinkStep doing;  // What a dial says while it is under way; empty: nothing.
+  LinkDown rejection{LinkFailure::kRefused, "refused", ""};  // Reported for kRefuse.
+  LinkDown breaking{LinkFailure::kBroken, "broken", ""};     // Reported by cut().
+  LinkStep doing;  // Reported during a dial; empty: nothing.
   std::function<void(const Command&)> on_command;
-  bool has_heartbeat = false;  // As a supervisor: whatever it hears is answered.
-  bool deaf = false;           // Takes bytes and says nothing: a silent cut.
+  bool has_heartbeat = false;  // As a supervisor: it answers every frame.
+  bool deaf = false;           // Accepts bytes and sends nothing, as after a silent cut.
   int dials = 0;
-  OpenRequest asked;  // By the last of them.
+  OpenRequest asked;  // Of the last dial.
   std::vector<Command> commands;
-  int writes = 0;  // That reached it, heartbeats included.
+  int writes = 0;  // Writes that arrived, heartbeats included.
   int alives = 0;  // Calls of send_alive().
 
  private:

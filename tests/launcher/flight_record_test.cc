@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reader of torch's flight records, with records of torch 2.15 (flight_dumps/record.py), and
-// what the records of all ranks say together.
+// the lines about the records of all ranks.
 #include "launcher/hang/flight_record.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::string recorded_file(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// What torch's worker server said of that backend.
+// Returns the recorded answers of torch's worker server for that backend.
 std::vector<RankFlight> served(const std::string& name, const std::string& backend) {
   std::vector<RankFlight> flights;
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
@@ -59,9 +59,9 @@ TEST(FlightRecord, ReadsTheDumpsOfTorch) {
   EXPECT_TRUE(record->entries.front().is_over);
 }
 
-TEST(FlightRecord, EveryCutAndEveryBentByteIsAnErrorOrARecord) {
+TEST(FlightRecord, SurvivesEveryTruncationAndEveryChangedByte) {
   std::string whole = recorded_file("absent-0.json");
-  whole.pop_back();  // The newline at the file's end.
+  whole.pop_back();  // The newline at the end of the file.
   ASSERT_GT(whole.size(), 1000u);
   for (std::size_t length = 0; length < whole.size(); ++length)
     EXPECT_FALSE(read_flight_record(whole.substr(0, length), "gloo").ok()) << length;
@@ -120,7 +120,7 @@ TEST(FlightLines, PrintsTheSourceLineOfTheScript) {
                 "Float); rank 1 is in broadcast ([[999]] Float)"});
 }
 
-// Stand-ins by torch's sources; no GPU wrote them.
+// Stand-ins made from torch's sources; no GPU wrote them.
 TEST(FlightLines, HandlesNcclRecordsWithoutFinishedEntries) {
   std::vector<RankFlight> flights = served("nccl2-standin", "nccl2");
   const std::int64_t now_ns = last_created(flights) + 30'000'000'000;
@@ -128,7 +128,7 @@ TEST(FlightLines, HandlesNcclRecordsWithoutFinishedEntries) {
             std::vector<std::string>{
                 "rank 2 did not enter all_reduce #4 of \"default_pg\" (last entered #3); ranks 0-1 "
                 "wait in it ([[1000]] Float) for 30 s"});
-  // One that has finished what the others wait in is not blamed.
+  // A rank that has finished the operation in which the others wait is not blamed.
   flights[2].record.last_of_default["nccl2"] = 4;
   EXPECT_EQ(flight_lines(flights, 3, now_ns),
             std::vector<std::string>{"ranks 0-1 are in all_reduce #4 of \"default_pg\" ([[1000]] "
@@ -143,12 +143,12 @@ TEST(FlightLines, UsesTheMemberListOfOlderTorch) {
                                "waits in it ([[8]] Float) for 0 s"});
 }
 
-TEST(FlightLines, BackendsOfOneGroupCountForThemselves) {
+TEST(FlightLines, CountBackendsOfOneGroupSeparately) {
   std::vector<RankFlight> flights = served("absent", "gloo");
   for (RankFlight& flight : served("nccl2-standin", "nccl2"))
     merge(flights[flight.rank].record, std::move(flight.record));
   EXPECT_EQ(flight_lines(flights, 3, 0).size(), 2u);
-  // What is known already is not added again.
+  // Known entries are not added again.
   const std::size_t before = flights[0].record.entries.size();
   merge(flights[0].record, served("absent", "gloo")[0].record);
   EXPECT_EQ(flights[0].record.entries.size(), before);
@@ -172,7 +172,7 @@ FlightEntry entry(std::int64_t sequence, const std::string& operation, const std
   return made;
 }
 
-TEST(FlightLines, Table) {
+TEST(FlightLines, NameTheRankThatTheOthersWaitFor) {
   const FlightEntry done = entry(7, "all_reduce", "[[8]]", true);
   const FlightEntry waits = entry(8, "all_reduce", "[[8]]", false);
   const FlightEntry longer = entry(8, "all_reduce", "[[9]]", false);
@@ -258,7 +258,7 @@ TEST(FlightLines, MakesNoClaimAboutRanksWithoutARecord) {
           "no flight record of rank 2"}));
 }
 
-TEST(FoldedRanks, Table) {
+TEST(FoldedRanks, FoldsConsecutiveRanks) {
   EXPECT_EQ(folded_ranks<int>({}), "");
   EXPECT_EQ(folded_ranks<int>({3}), "3");
   EXPECT_EQ(folded_ranks<int>({5, 0, 2, 1}), "0-2,5");

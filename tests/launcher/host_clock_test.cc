@@ -31,18 +31,18 @@ TEST(HostClockTest, KeepsANegativeDifferenceOfTheClocks) {
 
 TEST(HostClockTest, HalvesTheErrorOnceTheHostReportsItsOwnDelay) {
   HostClock clock;
-  clock.answered(500);              // Contains the start of the supervisor.
-  clock.received(1'000, 3'030);     // The host's clock is 2,000 behind, 30 under way.
-  clock.peer_delay(-1'990, 3'040);  // 10 under way.
+  clock.answered(500);              // Contains the start time of the supervisor.
+  clock.received(1'000, 3'030);     // The host's clock is 2,000 behind; 30 on the way.
+  clock.peer_delay(-1'990, 3'040);  // 10 on the way.
   const RelatedTime related = clock.relate(2'000, 3'100);
-  EXPECT_EQ(related.at_ns, 4'010);  // Right: 4,000.
+  EXPECT_EQ(related.at_ns, 4'010);  // Exactly: 4,000.
   EXPECT_EQ(related.error_ns, 20);
 }
 
 TEST(HostClockTest, FollowsAClockThatRunsSlower) {
   HostClock clock;
   clock.answered(200'000);
-  // 20 parts per million for a day: 1.7 s in all.
+  // 20 parts per million for a day: 1.7 s in total.
   std::int64_t now = 0;
   for (; now < 24 * 3600 * kSecond; now += kSecond)
     clock.received(static_cast<std::uint64_t>(now - now / 50'000), now + 100'000);
@@ -60,7 +60,7 @@ TEST(HostClockTest, AdmitsAnErrorAfterAPauseOfTheHostAndForgetsIt) {
       clock.received(static_cast<std::uint64_t>(now + 10 * kSecond - behind_ns), now + 100'000);
   };
   listen_for(100, 0);
-  listen_for(40, 3 * kSecond);  // The host's clock stood still for three seconds.
+  listen_for(40, 3 * kSecond);  // The host's clock stopped for three seconds.
   const RelatedTime soon =
       clock.relate(static_cast<std::uint64_t>(now + 10 * kSecond - 3 * kSecond), now);
   EXPECT_LE(std::abs(soon.at_ns - now), soon.error_ns);
@@ -76,7 +76,7 @@ TEST(HostClockTest, KeepsTheOrderOfOneHostsStamps) {
   clock.answered(1'000);
   clock.received(1'000, 2'000);
   const std::int64_t first = clock.relate(1'500, 2'600).at_ns;
-  clock.received(1'501, 2'002);  // A much shorter delay is seen in between.
+  clock.received(1'501, 2'002);  // A frame with a much shorter delay arrives in between.
   EXPECT_GT(clock.relate(1'502, 2'700).at_ns, first);
 }
 
@@ -92,7 +92,7 @@ TEST(HostSilenceTest, RedialsAfterHalfTheLeaseAndGivesUpAfterAll) {
   EXPECT_FALSE(silence.is_over(22 * kSecond));
 }
 
-TEST(HostSilenceTest, TimeInWhichThisProcessWasStoppedDoesNotCount) {
+TEST(HostSilenceTest, IgnoresTheTimeInWhichThisProcessWasStopped) {
   HostSilence silence;
   silence.begin(std::chrono::seconds(10), 0);
   silence.tick(kSecond / 2);

@@ -64,7 +64,7 @@ TEST(HostFailuresTest, NamesHostsThatFailAlikeInOneMessage) {
   EXPECT_EQ(printed[1].exit_code, kExitHostsNotUp);
 }
 
-// "connect to its address port 2222" was the placeholder by which messages are compared.
+// The text by which messages are compared, "connect to its address port 2222", must not be printed.
 TEST(HostFailuresTest, ShowsTheFirstHostsMessageForAGroup) {
   const auto refused = [](const std::string& name, const std::string& address) {
     return FailedHost{

@@ -8,7 +8,7 @@ namespace {
 
 std::vector<Host> hosts_of(const std::string& text) { return *parse_host_list(text, "-H"); }
 
-// "a:2=0,2 b -1": name, slots, the places that are left alone, those that are left out.
+// Returns for instance "a:2=0,2 b -1": name, slots, the only devices, excluded devices.
 std::string shown(const Result<std::vector<Host>>& hosts) {
   if (!hosts.ok()) return "error " + hosts.error().message;
   std::string text;

@@ -29,7 +29,7 @@ ExaminedHost healthy(const std::string& name) {
   return host;
 }
 
-// The findings in short, such as "FAIL disk a,b".
+// Returns each finding in short, for instance "FAIL disk a,b".
 std::vector<std::string> found(const Examination& examined) {
   std::vector<std::string> lines;
   for (const Finding& finding : find_problems(examined)) {
@@ -51,7 +51,7 @@ TEST(HostFindings, HealthyHostsHaveNone) {
   EXPECT_NE(text.find("glibc 2.36"), std::string::npos) << text;
 }
 
-TEST(HostFindings, EachTroubleIsNamedOnceForItsHosts) {
+TEST(HostFindings, NameEachProblemOnceForItsHosts) {
   Examination examined{"torch", {healthy("a"), healthy("b"), healthy("c")}, {}};
   for (ExaminedHost& host : examined.hosts) host.facts.mutable_health()->set_module_version("2.15");
   for (const std::size_t i : {0u, 1u}) {
@@ -66,7 +66,7 @@ TEST(HostFindings, EachTroubleIsNamedOnceForItsHosts) {
                                     "WARN shm a b", "WARN nofile c"}));
 }
 
-TEST(HostFindings, AClockIsAsGoodAsItsMeasurement) {
+TEST(HostFindings, RespectTheErrorOfAClocksMeasurement) {
   Examination examined{"", {healthy("a")}, {}};
   examined.hosts[0].clock_ms = -3'000;
   examined.hosts[0].clock_error_ms = 5'000;
@@ -75,7 +75,7 @@ TEST(HostFindings, AClockIsAsGoodAsItsMeasurement) {
   EXPECT_EQ(found(examined), Lines{"WARN clock a"});
 }
 
-TEST(HostFindings, HostsThatDifferFromTheOthers) {
+TEST(HostFindings, NameHostsThatDifferFromTheOthers) {
   Examination examined{"", {healthy("a"), healthy("b"), healthy("c")}, {}};
   examined.hosts[1].facts.mutable_health()->set_c_library("glibc 2.28");
   examined.hosts[2].facts.set_interpreter_version("3.9");
@@ -95,7 +95,7 @@ TEST(HostFindings, CountsTheHostsThatAreAsExpected) {
   EXPECT_EQ(findings[0].what, "Python 3.9, but 3.11 on 2 other hosts");
 }
 
-TEST(HostFindings, ARejectionFailsEachOfItsHosts) {
+TEST(HostFindings, FailEachHostOfARejection) {
   const Examination examined{
       "",
       {healthy("n1"), healthy("n2"), healthy("x")},
@@ -107,7 +107,7 @@ TEST(HostFindings, ARejectionFailsEachOfItsHosts) {
   EXPECT_NE(text.find("FAIL start: /home/a.py: a.py differs on x"), std::string::npos) << text;
 }
 
-TEST(HostFindings, TheModuleIsAColumn) {
+TEST(HostFindings, ShowTheModuleAsAColumn) {
   Examination examined{"torch", {healthy("a")}, {}};
   examined.hosts[0].facts.mutable_health()->set_module_version("2.15");
   const std::string text = findings_text(examined, {});
@@ -115,7 +115,7 @@ TEST(HostFindings, TheModuleIsAColumn) {
   EXPECT_NE(text.find("3.11    2.15   0"), std::string::npos) << text;
 }
 
-TEST(HostFindings, LockedMemoryMattersToDevices) {
+TEST(HostFindings, CheckLockedMemoryOnHostsWithDevices) {
   Examination examined{"", {healthy("a")}, {}};
   examined.hosts[0].facts.mutable_health()->set_locked_limit(8u << 20);
   EXPECT_EQ(found(examined), Lines{});
@@ -137,7 +137,7 @@ TEST(HostFindings, NamesTheToolOfTheVendor) {
   EXPECT_EQ(findings[0].fix, "run amd-smi there for details");
 }
 
-TEST(HostFindings, AHostThatIsNotReachedIsARow) {
+TEST(HostFindings, ListAnUnreachableHostAsARow) {
   ExaminedHost lost;
   lost.name = "b";
   lost.is_up = false;

@@ -15,7 +15,7 @@ constexpr int kTrusted = 10;
 constexpr int kNotTrusted = 11;
 constexpr int kCannotAsk = 12;
 
-// In the child: asks and exits with what was answered.
+// In the child: prompts, and exits with the answer.
 [[noreturn]] void ask_and_exit() {
   if (!HostKeyQuestion::can_prompt()) _exit(kCannotAsk);
   boost::asio::io_context loop;
@@ -34,7 +34,7 @@ class HostKeyQuestionTest : public testing::Test {
     if (child_ == 0) ask_and_exit();
   }
   void TearDown() override { close(terminal_); }
-  // Reads until the text was shown; false when it does not come in 10 s.
+  // Reads until the text was shown; returns false if it is not shown within 10 s.
   bool shows(const std::string& text) {
     pollfd ready{terminal_, POLLIN, 0};
     char buffer[512];
@@ -70,19 +70,19 @@ TEST_F(HostKeyQuestionTest, TrustsOnYesAndPromptsAgainOtherwise) {
   EXPECT_EQ(exit_code(), kTrusted);
 }
 
-TEST_F(HostKeyQuestionTest, NoIsNoTrust) {
+TEST_F(HostKeyQuestionTest, DoesNotTrustOnNo) {
   ASSERT_TRUE(shows("[fingerprint])? ")) << shown_;
   type("no\n");
   EXPECT_EQ(exit_code(), kNotTrusted);
 }
 
-TEST_F(HostKeyQuestionTest, TheFingerprintItselfIsTrust) {
+TEST_F(HostKeyQuestionTest, TrustsOnTheFingerprint) {
   ASSERT_TRUE(shows("[fingerprint])? ")) << shown_;
   type("SHA256:abc\n");
   EXPECT_EQ(exit_code(), kTrusted);
 }
 
-TEST_F(HostKeyQuestionTest, AClosedTerminalIsNoTrust) {
+TEST_F(HostKeyQuestionTest, DoesNotTrustIfTheTerminalCloses) {
   ASSERT_TRUE(shows("[fingerprint])? ")) << shown_;
   type("\x04");
   EXPECT_EQ(exit_code(), kNotTrusted);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostSession over links that this test holds in its hands: the other end is a real Session.
+// HostSession over links that this test controls: the other end is a real Session.
 #include "launcher/job/host_session.h"
 
 #include <gtest/gtest.h>
@@ -47,8 +47,8 @@ class HostSessionTest : public ::testing::Test, public HostSessionEvents {
     session_->open();
   }
 
-  // Up, and the supervisor has answered: from here on an end of the transport is no failure to come
-  // up.
+  // Waits until the link is up and the supervisor has answered. If the transport ends after that,
+  // it is not a failed start.
   bool attached() {
     if (!eventually([&] { return up_; })) return false;
     host_.send_note("attached");
@@ -57,7 +57,7 @@ class HostSessionTest : public ::testing::Test, public HostSessionEvents {
     return there;
   }
 
-  // Runs the loop until the condition holds; false after the limit.
+  // Runs the loop until the condition holds; returns false after the limit.
   bool eventually(const std::function<bool()>& condition,
                   milliseconds limit = test::scaled_time(milliseconds(10'000))) {
     const auto until = std::chrono::steady_clock::now() + limit;
@@ -124,7 +124,7 @@ TEST_F(HostSessionTest, RedialsALostTransportAndLosesNothing) {
 TEST_F(HostSessionTest, HeartbeatsOfAnotherThreadStopInAPauseAndAtTheEnd) {
   open(milliseconds(5'000));
   session_->send_alive("frame");
-  EXPECT_EQ(host_.alives, 0) << "there is no link yet";
+  EXPECT_EQ(host_.alives, 0) << "the link is not up yet";
   ASSERT_TRUE(attached());
   session_->send_alive("frame");
   EXPECT_EQ(host_.alives, 1);
@@ -139,7 +139,8 @@ TEST_F(HostSessionTest, HeartbeatsOfAnotherThreadStopInAPauseAndAtTheEnd) {
   EXPECT_EQ(host_.alives, 2) << "nothing tells the thread any longer that the loop runs";
 }
 
-// An agent that dies behind its answer, for one: nobody knows whether the supervisor has heard us.
+// As when an agent exits right after its answer: the launcher cannot know whether the supervisor
+// has received its frames.
 TEST_F(HostSessionTest, RedialsATransportThatBreaksBeforeHello) {
   host_.deaf = true;
   open(milliseconds(5'000));
@@ -148,7 +149,8 @@ TEST_F(HostSessionTest, RedialsATransportThatBreaksBeforeHello) {
   EXPECT_FALSE(host_.asked.again);
   host_.answer = FakeHost::Answer::kRefuse;
   host_.cut();
-  ASSERT_TRUE(eventually([&] { return host_.dials == 3; })) << "the address refuses: it lives";
+  ASSERT_TRUE(eventually([&] { return host_.dials == 3; }))
+      << "a host that refuses connections is up";
   EXPECT_TRUE(host_.asked.again);
   EXPECT_FALSE(host_.asked.reattach) << "there may be no supervisor yet";
   host_.deaf = false;
@@ -193,26 +195,26 @@ TEST_F(HostSessionTest, RedialsAHostThatRefusesConnections) {
   ASSERT_TRUE(attached());
   host_.answer = FakeHost::Answer::kRefuse;
   host_.cut();
-  // Longer than the lease: a refusing address is an answer.
+  // Longer than the lease: an address that refuses connections shows that the host runs.
   EXPECT_FALSE(eventually([&] { return lost_.has_value(); }, milliseconds(2'500)));
   host_.answer = FakeHost::Answer::kUp;
   host_.send_note("back");
   ASSERT_TRUE(eventually([&] { return notes_.size() == 1; }));
 }
 
-TEST_F(HostSessionTest, SilenceBeyondTheLeaseIsALostHost) {
+TEST_F(HostSessionTest, LosesAHostThatIsSilentForTheLease) {
   open(milliseconds(2'000));
   ASSERT_TRUE(attached());
   host_.deaf = true;
   host_.answer = FakeHost::Answer::kSilent;
   ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
   EXPECT_EQ(*lost_, HostLoss::kHost);
-  EXPECT_GE(host_.dials, 2) << "half the lease of silence tries another way";
+  EXPECT_GE(host_.dials, 2) << "after half the lease it dials again";
   EXPECT_EQ(session_->given_up_ns(), session_->last_received_ns() + 2'000'000'000);
 }
 
-// A supervisor whose connection hung up waits longer than the lease for another one.
-TEST_F(HostSessionTest, HostWhoseConnectionHungUpKeepsItsWorkersForTheAbsenceLease) {
+// If its connection hung up, a supervisor waits longer than the lease for another one.
+TEST_F(HostSessionTest, WaitsForTheAbsenceLeaseAfterAHangUp) {
   open(milliseconds(1'000));
   ASSERT_TRUE(attached());
   const std::int64_t cut_ns = monotonic_ns();
@@ -222,19 +224,18 @@ TEST_F(HostSessionTest, HostWhoseConnectionHungUpKeepsItsWorkersForTheAbsenceLea
   EXPECT_GE(session_->given_up_ns(), cut_ns + std::chrono::nanoseconds(kAbsenceLease).count());
 }
 
-// SIGSTOP: sshd lets new transports in, and behind them nobody speaks.
-TEST_F(HostSessionTest, FrozenSupervisorIsLostThoughItsHostAnswers) {
+// As after SIGSTOP: sshd accepts new transports, but the supervisor does not answer.
+TEST_F(HostSessionTest, LosesAFrozenSupervisorAlthoughItsHostAnswers) {
   open(milliseconds(4'000));
   ASSERT_TRUE(attached());
   const std::int64_t frozen_ns = monotonic_ns();
   host_.deaf = true;
   ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
   EXPECT_EQ(*lost_, HostLoss::kHost);
-  EXPECT_GE(host_.dials, 2) << "its host was not asked again";
-  EXPECT_LE(host_.dials, 3) << "a new transport was given up before it could bring an answer";
+  EXPECT_GE(host_.dials, 2) << "its host was not dialled again";
+  EXPECT_LE(host_.dials, 3) << "a new transport was given up before it could answer";
   EXPECT_LT(monotonic_ns() - frozen_ns, 8'000'000'000);
-  EXPECT_LE(session_->last_received_ns(), frozen_ns)
-      << "a transport that is up was taken for a word";
+  EXPECT_LE(session_->last_received_ns(), frozen_ns) << "a new transport was counted as a frame";
 }
 
 TEST_F(HostSessionTest, SendsNothingAfterAPauseUntilItEnds) {
@@ -244,7 +245,7 @@ TEST_F(HostSessionTest, SendsNothingAfterAPauseUntilItEnds) {
   ASSERT_TRUE(eventually([&] { return host_.commands.size() == 1; }));
   EXPECT_TRUE(host_.commands[0].has_pause());
   const int writes = host_.writes;
-  // Whatever happens in the moment before we are stopped would take the pause back.
+  // Any frame sent in the moment before the launcher is stopped would revoke the pause.
   session_->send(signal_command(10));
   session_->grant(1u << 20);
   host_.send_note("still here");
@@ -260,7 +261,7 @@ TEST_F(HostSessionTest, SendsNothingAfterAPauseUntilItEnds) {
 TEST_F(HostSessionTest, SendsThePauseToARedialledHost) {
   open(milliseconds(5'000));
   ASSERT_TRUE(attached());
-  EXPECT_TRUE(session_->has_paused()) << "nobody has asked for it";
+  EXPECT_TRUE(session_->has_paused()) << "no pause was requested";
   host_.answer = FakeHost::Answer::kRefuse;
   host_.cut();
   ASSERT_TRUE(eventually([&] { return host_.dials > 1; }));
@@ -276,7 +277,7 @@ TEST_F(HostSessionTest, SendsThePauseToARedialledHost) {
   EXPECT_TRUE(eventually([&] { return host_.writes > writes; }));
 }
 
-// The handshake of the new transport is a word, which takes the pause back.
+// The handshake of the new transport is a frame, which revokes the pause.
 TEST_F(HostSessionTest, ResendsThePauseAfterALostTransport) {
   open(milliseconds(5'000));
   ASSERT_TRUE(attached());
@@ -288,17 +289,17 @@ TEST_F(HostSessionTest, ResendsThePauseAfterALostTransport) {
   EXPECT_TRUE(eventually([&] { return session_->has_paused(); }));
 }
 
-// Ctrl-Z right behind the start, for one.
+// As with Ctrl-Z right after the start.
 TEST_F(HostSessionTest, DoesNotBlameTheHostForTheLaunchersOwnPause) {
   open(milliseconds(1'000));
   ASSERT_TRUE(attached());
-  std::this_thread::sleep_for(milliseconds(2'300));  // As SIGSTOP would: nothing runs.
+  std::this_thread::sleep_for(milliseconds(2'300));  // As after SIGSTOP: nothing runs.
   EXPECT_FALSE(eventually([&] { return lost_.has_value(); }, milliseconds(300)));
   host_.send_note("still here");
   EXPECT_TRUE(eventually([&] { return !notes_.empty() && notes_.back() == "still here"; }));
 }
 
-TEST_F(HostSessionTest, MissingJobIsALostSupervisor) {
+TEST_F(HostSessionTest, ReportsAMissingJobAsALostSupervisor) {
   open(milliseconds(5'000));
   ASSERT_TRUE(attached());
   host_.answer = FakeHost::Answer::kNoSuchJob;
@@ -307,7 +308,7 @@ TEST_F(HostSessionTest, MissingJobIsALostSupervisor) {
   EXPECT_EQ(*lost_, HostLoss::kSupervisor);
 }
 
-TEST_F(HostSessionTest, EndOfFileOnThisHostIsFinal) {
+TEST_F(HostSessionTest, TreatsEndOfFileOnThisHostAsFinal) {
   open(milliseconds(5'000), true);
   ASSERT_TRUE(attached());
   host_.cut();
@@ -316,7 +317,7 @@ TEST_F(HostSessionTest, EndOfFileOnThisHostIsFinal) {
   EXPECT_EQ(host_.dials, 1);
 }
 
-TEST_F(HostSessionTest, ExpectedEndIsReportedOnce) {
+TEST_F(HostSessionTest, ReportsAnExpectedEndOnce) {
   open(milliseconds(5'000));
   ASSERT_TRUE(attached());
   int over = 0;

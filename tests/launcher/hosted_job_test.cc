@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ivyctl sees of jobs on this host: directories whose supervisor lives, and processes.
+// ivyctl's view of jobs on this host: directories of running supervisors, and processes.
 #include "launcher/ctl/hosted_job.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 namespace ivy {
 namespace {
 
-// Another one for each process of this test.
+// Unique for each process of this test.
 std::string some_job() {
   std::array<char, kJobIdDigits + 1> text{};
   std::snprintf(text.data(), text.size(), "%032x", static_cast<unsigned>(getpid()));
@@ -56,15 +56,15 @@ TEST(HostedJobs, ListsJobsWhoseSupervisorRejectsConnections) {
   ASSERT_EQ(bind(listening, generic, sizeof address), 0);
   ASSERT_EQ(listen(listening, 4), 0);
 
-  // As often as ivyctl looks, and more often than the backlog is long.
+  // More queries than the backlog has slots.
   for (int look = 0; look < 10; ++look) EXPECT_TRUE(is_found(some_job())) << look;
-  // Looking has taken no place in the backlog.
+  // The queries have taken no slot of the backlog.
   const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   EXPECT_EQ(connect(client, generic, sizeof address), 0) << std::strerror(errno);
 
   close(client);
   close(lock);
-  EXPECT_FALSE(is_found(some_job())) << "nobody lives there any more";
+  EXPECT_FALSE(is_found(some_job())) << "its supervisor no longer runs";
   close(listening);
   unlink(name.c_str());
   rmdir(path.c_str());
@@ -94,7 +94,7 @@ TEST(HostedProcesses, AreFoundByTheJobIdUntilTheyExit) {
   kill(other, SIGKILL);
   siginfo_t ended{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT), 0);
-  EXPECT_TRUE(processes.refresh().empty()) << "it has ended, though nobody has collected it";
+  EXPECT_TRUE(processes.refresh().empty()) << "it has exited, although it was not reaped";
   waitpid(pid, nullptr, 0);
   waitpid(other, nullptr, 0);
 }

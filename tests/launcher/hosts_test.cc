@@ -11,7 +11,7 @@
 namespace ivy {
 namespace {
 
-// "user@name:slots/port", the parts that are written; joined by blanks.
+// Returns the given parts of "user@name:slots/port" for each host, separated by blanks.
 std::string shown(const std::vector<Host>& hosts) {
   std::string out;
   for (const Host& host : hosts) {
@@ -116,7 +116,7 @@ TEST(HostListTest, RejectsBlanksInsteadOfCommas) {
   EXPECT_NE(parse_host_list("a;b", "-H").error().fix.find("letters"), std::string::npos);
 }
 
-TEST(HostListTest, IsBounded) {
+TEST(HostListTest, LimitsTheNumberOfHosts) {
   EXPECT_NE(parsed(std::string(kMaxHostListBytes + 1, 'a')).find("longer than"), std::string::npos);
   EXPECT_EQ(parse_host_list("n[1-4096]", "-H")->size(), kMaxHosts);
 }
@@ -126,7 +126,7 @@ TEST(HostListTest, KeepsItsOrigin) {
   EXPECT_EQ(parse_hostfile("\na\n", "f").value()[0].origin, "f:2");
 }
 
-TEST(HostListTest, RandomTextNeverBreaksIt) {
+TEST(HostListTest, SurvivesRandomText) {
   std::mt19937 random(7);
   const std::string alphabet = "ab01[]-,:@.=% \n#\xff";
   for (int round = 0; round < 20000; ++round) {
@@ -211,7 +211,7 @@ TEST(HostfileTest, ErrorsNameLineAndColumn) {
   for (const auto& [text, message] : cases) EXPECT_EQ(parsed_file(text), message) << text;
 }
 
-TEST(HostfileTest, APbsFileMayHaveMoreLinesThanHosts) {
+TEST(HostfileTest, AcceptsAPbsFileWithMoreLinesThanHosts) {
   std::string text;
   for (int host = 0; host < 100; ++host)
     for (int slot = 0; slot < 96; ++slot) text += "n" + std::to_string(host) + "\n";

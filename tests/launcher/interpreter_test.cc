@@ -37,14 +37,14 @@ class InterpreterTest : public ::testing::Test {
   std::string root_;
 };
 
-TEST_F(InterpreterTest, ThePathsFirstPythons) {
+TEST_F(InterpreterTest, FindsTheFirstPythonsInThePath) {
   const std::string python = install("bin/python");
   EXPECT_EQ(candidates(), Words{python});
   const std::string python3 = install("bin/python3");
   EXPECT_EQ(candidates(), (Words{python3, python}));
 }
 
-// Bare names: each host says where it looked, instead of "no interpreter was requested".
+// Bare names: each host reports where it searched, instead of "no interpreter was requested".
 TEST_F(InterpreterTest, FallsBackToCommonNames) {
   EXPECT_EQ(candidates(), (Words{"python3", "python"}));
 }

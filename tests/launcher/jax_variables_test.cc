@@ -8,7 +8,7 @@
 namespace ivy {
 namespace {
 
-TEST(JaxVariables, PreemptionServiceIsOnWhereTermIsANotice) {
+TEST(JaxVariables, EnableThePreemptionServiceIfTermIsANotice) {
   struct Row {
     bool before_end;
     std::optional<int> signal;
@@ -27,7 +27,7 @@ TEST(JaxVariables, PreemptionServiceIsOnWhereTermIsANotice) {
   }
 }
 
-TEST(JaxVariables, CpuDevicesHideOthers) {
+TEST(JaxVariables, HideOtherDevicesWithCpuDevices) {
   Options options;
   options.cpu_devices = 4;
   EXPECT_EQ(*find_variable(jax_defaults(options), "JAX_PLATFORMS"), "cpu");
@@ -35,7 +35,7 @@ TEST(JaxVariables, CpuDevicesHideOthers) {
   EXPECT_EQ(xla_flags("--a=1", 2), "--a=1 --xla_force_host_platform_device_count=2");
 }
 
-TEST(JaxVariables, BindsRank0ToAnUnusedPortIfAServiceRuns) {
+TEST(JaxVariables, BindRank0ToAnUnusedPortIfAServiceRuns) {
   Options options;
   EXPECT_TRUE(jax_service_variables(options).empty());
   EXPECT_EQ(find_variable(jax_defaults(options), "JAX_ENABLE_RECOVERABILITY"), nullptr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher keeps of hosts' answers about their ranks: bounded whatever the hosts say, and
-// every host that was asked is in the answer or named.
+// The evidence that the launcher keeps from hosts' answers about their ranks: bounded for any
+// answers, and each queried host has answered or is named.
 #include "launcher/hang/job_evidence.h"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kMib = 1u << 20;
 
-// AddressSanitizer keeps so much of what was freed, to notice its use; ThreadSanitizer keeps notes
-// of all memory that was ever used, several times its size.
+// AddressSanitizer keeps this much freed memory to detect its use. ThreadSanitizer keeps data about
+// all memory ever used, several times its size.
 #ifdef __SANITIZE_ADDRESS__
 constexpr std::size_t kKeptWhenFreed = 256 * kMib;
 #elif defined(__SANITIZE_THREAD__)
@@ -54,7 +54,7 @@ class JobEvidenceTest : public ::testing::Test, private ExaminedJob {
   void print(const std::string&) override {}
   void stall_continues() override { is_stalled_ = true; }
 
-  // Asks so many hosts, with a rank each.
+  // Queries that many hosts with one rank each.
   void ask(std::size_t hosts) {
     hosts_ = hosts;
     JobEvidence::Question question;
@@ -93,11 +93,11 @@ class JobEvidenceTest : public ::testing::Test, private ExaminedJob {
   JobEvidence evidence_;
   std::optional<JobEvidence::Answer> answer_;
   bool answers_by_itself_ = false;
-  std::vector<std::uint32_t> ranks_answered_{0};  // By each host that answers by itself.
+  std::vector<std::uint32_t> ranks_answered_{0};  // Of each host that answers by itself.
   bool is_stalled_ = false;
 };
 
-TEST_F(JobEvidenceTest, AHostIsBelievedForItsOwnRanksAndOnceForEach) {
+TEST_F(JobEvidenceTest, AcceptsEachRankOnceAndOnlyFromItsHost) {
   ask(2);
   say(0, answer_of({0, 1, 0}));
   EXPECT_FALSE(answer_.has_value());
@@ -112,7 +112,7 @@ TEST_F(JobEvidenceTest, BoundsTheEvidenceOfEachHost) {
   ask(6);
   for (std::size_t host = 0; host < 5; ++host) print_endlessly(host, 70);
   say(5, answer_of({5}));
-  ASSERT_TRUE(answer_.has_value()) << "nothing more is waited for";
+  ASSERT_TRUE(answer_.has_value()) << "no answer is pending";
   ASSERT_EQ(answer_->hosts.size(), 1u);
   EXPECT_EQ(answer_->hosts[0].host, "node5");
   ASSERT_EQ(answer_->notes.size(), 5u);
@@ -125,14 +125,14 @@ TEST_F(JobEvidenceTest, BoundsEndlessAnswers) {
   ask(8);
   const std::size_t before = peak_bytes();
   for (std::size_t host = 0; host < 8; ++host) print_endlessly(host, 60);
-  // A text that grows is there twice for a moment.
+  // While a text grows, it is in memory twice for a moment.
   EXPECT_LT(peak_bytes() - before, (256 + 2 * 64) * kMib + kKeptWhenFreed);
   wait();
   EXPECT_EQ(answer_->silent, (std::vector<std::string>{"node0", "node1", "node2", "node3"}));
   EXPECT_EQ(answer_->notes.size(), 4u);
 }
 
-TEST_F(JobEvidenceTest, AnAnswerOfVeryManyPartsIsNotRead) {
+TEST_F(JobEvidenceTest, RejectsAnAnswerOfVeryManyParts) {
   std::string ranks;
   for (std::size_t part = 0; part < kMib; ++part) ranks += {'\x12', '\0'};
   std::string dumps;  // Of one rank.
@@ -153,7 +153,7 @@ TEST_F(JobEvidenceTest, AnAnswerOfVeryManyPartsIsNotRead) {
                                                       "host node1: its answer cannot be read"}));
 }
 
-TEST_F(JobEvidenceTest, AHostWhoseAnswerIsNoAnswerIsNamed) {
+TEST_F(JobEvidenceTest, NamesAHostWithAnInvalidAnswer) {
   ask(2);
   say(0, "\xff\xff\xff");
   say(1, answer_of({1}));
@@ -161,7 +161,7 @@ TEST_F(JobEvidenceTest, AHostWhoseAnswerIsNoAnswerIsNamed) {
   EXPECT_EQ(answer_->notes, std::vector<std::string>{"host node0: its answer cannot be read"});
 }
 
-TEST_F(JobEvidenceTest, AHostThatIsSilentIsNamedInTime) {
+TEST_F(JobEvidenceTest, NamesASilentHostInTime) {
   ask(2);
   say(1, answer_of({1}));
   EXPECT_FALSE(answer_.has_value());
@@ -169,7 +169,7 @@ TEST_F(JobEvidenceTest, AHostThatIsSilentIsNamedInTime) {
   EXPECT_EQ(answer_->silent, std::vector<std::string>{"node0"});
 }
 
-// A host answers with no ranks while too many other queries are pending there.
+// A host answers without ranks if too many other queries are pending there.
 TEST_F(JobEvidenceTest, ReportsNoStallFromAnswersWithoutRanks) {
   hosts_ = 1;
   answers_by_itself_ = true;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a new launcher reads of a job: every field there and back, and who may have written it.
+// The record of a job, from which a new launcher takes over: every field survives, and a
+// truncated record or one of another build is rejected.
 #include "launcher/job/job_record.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ Options all_options() {
   return options;
 }
 
-TEST(JobRecord, OptionsSurvive) {
+TEST(JobRecord, KeepsOptions) {
   const Options before = all_options();
   ctl::RecordedOptions recorded;
   record_options(before, recorded);
@@ -81,14 +82,14 @@ TEST(JobRecord, OptionsSurvive) {
   EXPECT_EQ(after.stdin_choice, "none");
 }
 
-TEST(JobRecord, AbsentTimesStayAbsent) {
+TEST(JobRecord, KeepsAbsentTimesAbsent) {
   ctl::RecordedOptions recorded;
   record_options(Options{}, recorded);
   EXPECT_FALSE(recorded_options(recorded).timeout);
   EXPECT_FALSE(recorded_options(recorded).shutdown_timeout);
 }
 
-TEST(JobRecord, HostsAndPlanSurvive) {
+TEST(JobRecord, KeepsHostsAndPlan) {
   std::vector<Host> hosts(3);
   hosts[0] = Host{.name = "a", .user = "u", .port = 22, .slots = {}, .fake = {}, .origin = ""};
   hosts[1].name = "idle";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job socket when no descriptor is left: it waits instead of turning in a circle, and takes who
-// waits as soon as there is one.
+// The job socket without a free descriptor: it waits without spinning, and accepts the pending
+// client as soon as one is free.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@
 namespace ivy {
 namespace {
 
-// `ivyctl ps` may ask every job.
+// Answers a description only, as for `ivyctl ps`.
 class OnlyDescribes final : public CtlRequests {
  public:
   ctl::JobDescription describe() override { return {}; }
@@ -47,9 +47,9 @@ TEST(JobSocketDescriptorsTest, WaitsForAFreeDescriptor) {
   ASSERT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   {
     const test::NoDescriptors full;
-    EXPECT_LT(loop.run_for(std::chrono::milliseconds(250)), 20u) << "it turns in a circle";
+    EXPECT_LT(loop.run_for(std::chrono::milliseconds(250)), 20u) << "it spins";
   }
-  // Whoever says what is no request is sent away: it has been taken.
+  // A client that sends an invalid request is disconnected, which shows that it was accepted.
   ASSERT_EQ(write(client, "\xff\xff\xff\xff", 4), 4);
   char byte = 0;
   EXPECT_TRUE(test::eventually([&] {

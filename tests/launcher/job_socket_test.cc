@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job socket on real sockets: who is heard, what a follower gets, what is left.
+// The job socket on real sockets: accepted clients, the output for followers, and the files that
+// remain.
 #include "launcher/job/job_socket.h"
 
 #include <fcntl.h>
@@ -27,7 +28,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// 32 digits that no other test and no job has.
+// 32 digits that no other test and no job uses.
 std::string test_job_id(char digit) {
   std::string id = std::to_string(getpid());
   id.resize(31, digit);
@@ -81,7 +82,7 @@ class JobSocketTest : public ::testing::Test, public CtlRequests {
     socket_.reset();
     loop_.restart();
     loop_.poll();
-    EXPECT_NE(access(path().c_str(), F_OK), 0) << "its directory is left";
+    EXPECT_NE(access(path().c_str(), F_OK), 0) << "its directory still exists";
   }
   std::string path() const { return "/tmp/ivyrun-" + std::to_string(geteuid()) + "/" + id_; }
   LauncherDirectory directory() const {
@@ -90,7 +91,7 @@ class JobSocketTest : public ::testing::Test, public CtlRequests {
     directory.job_id = id_;
     return directory;
   }
-  // Serves the loop until the other thread's question has been answered.
+  // Runs the loop until the other thread's call has returned.
   template <class Ask>
   void serve_while(Ask ask) {
     std::atomic<bool> done{false};
@@ -112,7 +113,7 @@ class JobSocketTest : public ::testing::Test, public CtlRequests {
   std::unique_ptr<JobSocket> socket_;
   int signalled_ = 0;
   std::uint32_t signalled_ranges_ = 0;
-  bool signals_ranks_ = true;  // False: as a launcher of an older version.
+  bool signals_ranks_ = true;  // False: like a launcher of an older version.
   std::string store_address_;
   std::uint32_t stopped_with_ms_ = 0;
 };
@@ -138,8 +139,8 @@ TEST_F(JobSocketTest, DescribesAndSignals) {
   EXPECT_EQ(signalled_, 99);
 }
 
-// An older launcher would signal all ranks.
-TEST_F(JobSocketTest, AnOlderLauncherIsNotAskedToSignalSomeRanks) {
+// An older launcher would send the signal to all ranks.
+TEST_F(JobSocketTest, DoesNotAskAnOlderLauncherToSignalSomeRanks) {
   CtlOptions options;
   options.job = id_;
   options.signal = 10;
@@ -186,7 +187,7 @@ TEST_F(JobSocketTest, ReportsTheAddressOfTheStore) {
   });
 }
 
-TEST_F(JobSocketTest, TheDirectoryIsPrivateLockedAndFound) {
+TEST_F(JobSocketTest, MakesAPrivateLockedDirectoryThatIsFound) {
   struct stat status {};
   ASSERT_EQ(stat(path().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0700u);
@@ -199,7 +200,7 @@ TEST_F(JobSocketTest, TheDirectoryIsPrivateLockedAndFound) {
   EXPECT_EQ(JobSocket::open(loop_, id_, *this).error().code, Code::kAlreadyExists);
 }
 
-TEST_F(JobSocketTest, AStopIsAnsweredAtOnceAndThenWithTheEnd) {
+TEST_F(JobSocketTest, AnswersAStopImmediatelyAndAgainAtTheEnd) {
   bool reported = false;
   serve_while([&] {
     ctl::Request request;
@@ -243,7 +244,7 @@ TEST_F(JobSocketTest, DoesNotBlockOnAFollowerThatDoesNotRead) {
   serve_while([&] {
     while (lines < kLines) {
       const Result<ctl::Reply> reply = follower->receive(milliseconds(1000));
-      // What was lost is said with the next line that gets through.
+      // A gap is reported with the next line that is delivered.
       if (!reply.ok()) boost::asio::post(loop_, [&] { socket_->output(0, 1, "last\n", false); });
       if (!reply.ok()) continue;
       const std::string& bytes = reply->output().bytes();
@@ -291,7 +292,7 @@ TEST_F(JobSocketTest, ReadsRowsOfManyRanksInOneReply) {
   });
 }
 
-TEST_F(JobSocketTest, KeepsUnheardMessagesForTheFirstFollower) {
+TEST_F(JobSocketTest, KeepsUndeliveredMessagesForTheFirstFollower) {
   const auto follow = [this](bool unheard) {
     ctl::Request request;
     request.mutable_follow()->set_undelivered(unheard);
@@ -317,10 +318,10 @@ TEST_F(JobSocketTest, KeepsUnheardMessagesForTheFirstFollower) {
   EXPECT_EQ(next_message(first), "attempt 3 failed\n");
   CtlConnection second = follow(true);
   socket_->message("the end\n");
-  EXPECT_EQ(next_message(second), "the end\n") << "what was heard is not said again";
+  EXPECT_EQ(next_message(second), "the end\n") << "delivered messages are not repeated";
 }
 
-TEST_F(JobSocketTest, GarbageAndSilenceCostTheirOwnConnectionOnly) {
+TEST_F(JobSocketTest, ClosesOnlyTheConnectionsOfInvalidAndSilentPeers) {
   const auto connect_raw = [&](const std::string& bytes) {
     ctl::Request request;
     request.mutable_describe();
@@ -348,8 +349,8 @@ TEST_F(JobSocketTest, RejectsAnUnknownRequestWithAnExplanation) {
   });
 }
 
-// A directory whose launcher was killed: recognised by its free lock, removed by the next launcher.
-TEST(LauncherDirectory, ADeadLaunchersDirectoryIsSweptAndASupervisorsIsNot) {
+// The directory of a killed launcher: recognized by its free lock, removed by the next launcher.
+TEST(LauncherDirectory, IsRemovedAfterALaunchersDeathUnlikeASupervisors) {
   const std::string parent = "/tmp/ivyrun-" + std::to_string(geteuid());
   const std::string dead = parent + "/" + test_job_id('b');
   const std::string supervisors = dead + "-0";
@@ -360,20 +361,20 @@ TEST(LauncherDirectory, ADeadLaunchersDirectoryIsSweptAndASupervisorsIsNot) {
     ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
   for (const std::string& path : {dead, supervisors})
     ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), long_ago, 0), 0);
-  EXPECT_FALSE(choose_job(test_job_id('b')).ok()) << "it is neither alive nor recorded";
+  EXPECT_FALSE(choose_job(test_job_id('b')).ok()) << "it neither runs nor has a record";
   Result<LauncherDirectory> made = make_launcher_directory(test_job_id('d'));
   ASSERT_TRUE(made.ok()) << made.error().message;
   EXPECT_NE(access(dead.c_str(), F_OK), 0);
   EXPECT_EQ(access(supervisors.c_str(), F_OK), 0);
-  EXPECT_EQ(access(fresh.c_str(), F_OK), 0) << "somebody may be about to lock it";
+  EXPECT_EQ(access(fresh.c_str(), F_OK), 0) << "its launcher may be about to lock it";
   remove_launcher_directory(*made);
   rmdir(supervisors.c_str());
   rmdir(fresh.c_str());
   EXPECT_NE(access(made->path.c_str(), F_OK), 0);
 }
 
-// Its hosts may still wait for a new launcher when somebody puts the clock forward.
-TEST(LauncherDirectory, ARecordIsSweptADayAfterItsTime) {
+// After a clock is set forward, its hosts may still wait for a new launcher.
+TEST(LauncherDirectory, IsRemovedADayAfterTheTimeOfItsRecord) {
   const std::string parent = "/tmp/ivyrun-" + std::to_string(geteuid());
   mkdir(parent.c_str(), 0700);
   const auto make = [&](char digit, std::time_t age) {
@@ -393,7 +394,7 @@ TEST(LauncherDirectory, ARecordIsSweptADayAfterItsTime) {
   ASSERT_TRUE(made.ok()) << made.error().message;
   EXPECT_EQ(access(over.c_str(), F_OK), 0);
   EXPECT_NE(access(long_over.c_str(), F_OK), 0);
-  EXPECT_FALSE(choose_job(test_job_id('e')).ok()) << "nobody waits for a launcher any more";
+  EXPECT_FALSE(choose_job(test_job_id('e')).ok()) << "its hosts no longer wait for a launcher";
   remove_launcher_directory(*made);
   unlink((over + "/record").c_str());
   rmdir(over.c_str());

@@ -26,7 +26,7 @@ JobState after(std::vector<JobEvent> events) {
   return state;
 }
 
-TEST(JobStateTest, GoodJobEndsThroughConfirming) {
+TEST(JobStateTest, FinishesAGoodJobThroughConfirming) {
   EXPECT_EQ(after({JobEvent::kAllGreeted, JobEvent::kAllChecked, JobEvent::kAllEnded}),
             JobState::kConfirming);
   EXPECT_EQ(after({JobEvent::kAllGreeted, JobEvent::kAllChecked, JobEvent::kAllEnded,
@@ -78,7 +78,7 @@ TEST(JobStateTest, DoneIsFinal) {
   }
 }
 
-// From every state, Ctrl-C three times at most ends the job, whatever else happens or does not.
+// From every state, at most three Ctrl-C finish the job, whatever else happens.
 TEST(JobStateTest, ThreeInterruptsAlwaysEndTheJob) {
   for (const JobState start : kStates) {
     JobState state = start;
@@ -87,7 +87,7 @@ TEST(JobStateTest, ThreeInterruptsAlwaysEndTheJob) {
   }
 }
 
-TEST(JobStateTest, AGroupRunsAgainOnlyWhenEveryHostHasReported) {
+TEST(JobStateTest, RestartsAGroupOnlyWhenEveryHostHasReported) {
   for (const JobState state : kStates) {
     const JobStep step = job_step(state, JobEvent::kGroupExited);
     const bool may = state == JobState::kStopping || state == JobState::kConfirming;
@@ -101,9 +101,9 @@ TEST(JobStateTest, AGroupRunsAgainOnlyWhenEveryHostHasReported) {
   EXPECT_EQ(job_step(JobState::kRestarting, JobEvent::kRestartDue).next, JobState::kRunning);
 }
 
-// Before the start the plan is made anew; a group that runs ends first, and what ends already ends
-// as it would; between two attempts the next one is planned anew.
-TEST(JobStateTest, AHostThatTheJobCanDoWithout) {
+// Before the start, the plan is made again. A running group is stopped first, and a stop in
+// progress continues. Between two attempts, the next one is planned again.
+TEST(JobStateTest, HandlesTheLossOfADispensableHost) {
   const struct {
     JobState state;
     JobStep step;
@@ -124,7 +124,7 @@ TEST(JobStateTest, AHostThatTheJobCanDoWithout) {
   }
 }
 
-// Between two attempts nothing runs, so there is nothing to stop or to wait for.
+// Between two attempts no worker runs, so there is nothing to stop or to wait for.
 TEST(JobStateTest, EndsImmediatelyBetweenAttempts) {
   for (const JobEvent event : {JobEvent::kInterrupted, JobEvent::kStopRequired, JobEvent::kHostLost,
                                JobEvent::kRejected}) {
@@ -134,9 +134,9 @@ TEST(JobStateTest, EndsImmediatelyBetweenAttempts) {
   }
 }
 
-// A stop is never taken back: once stopping, no event leads to a state with running workers, but
-// for a restart, before which everything of the attempt is proved to be gone.
-TEST(JobStateTest, StoppingNeverGoesBack) {
+// A stop is never revoked: once stopping, no event leads to a state with running workers, except a
+// restart, which first proves that no process of the attempt is left.
+TEST(JobStateTest, NeverRevokesAStop) {
   const std::set<JobState> later = {JobState::kStopping, JobState::kKilling, JobState::kDone};
   for (const JobState state : {JobState::kStopping, JobState::kKilling})
     for (const JobEvent event : kEvents) {

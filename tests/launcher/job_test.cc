@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole Job on a terminal, with hosts that the test plays itself (fake_host.h).
+// A whole Job on a terminal, with hosts that the test imitates (fake_host.h).
 #include "launcher/job/job.h"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@
 #include "tests/launcher/fake_host.h"
 
 namespace {
-// A file system that does not answer: whoever makes a folder there waits.
+// While true, mkdir() for these tests blocks, as on a file system that does not answer.
 std::atomic<bool> folders_wait{false};
 }  // namespace
 
@@ -52,14 +52,14 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kTimeout{60};
 
-// What would set the clipboard, the title, or ask the terminal for an answer; in every writing of
+// Sequences that would set the clipboard or the title, or query the terminal, in every encoding of
 // a control: ESC, C1 in UTF-8, raw C1. The last word shows that the text has arrived.
 const std::string kEvil =
     "\x1b]52;c;QUFB\a \xc2\x9d"
     "0;t\xc2\x9c \x9d"
     "0;t\x9c \x1bPq\x1b\\ \x05\b\b\b\r\nEVIL"s;
 
-// A host that does what it is told; a test changes what it says.
+// A host that obeys its commands; a test can change its answers.
 struct Node {
   Node(boost::asio::io_context& loop, std::string given) : name(std::move(given)), host(loop) {
     facts.set_host_name(name);
@@ -146,7 +146,7 @@ struct Node {
   std::set<std::uint32_t> running;
   bool is_stopping = false;
   bool has_reported = false;
-  // True: the command has been dealt with.
+  // Returns true if it has handled the command.
   std::function<bool(const Command&)> on_command;
   std::function<void()> on_started;
 };
@@ -170,7 +170,7 @@ class JobTest : public ::testing::Test {
     folders_wait = false;
     give_back();
     log::set_verbosity(0);
-    // A task of the pool that was late may still make a file in it.
+    // A late task of the thread pool may still make a file there.
     const auto is_removed = [this] {
       std::error_code error;
       std::filesystem::remove_all(folder_, error);
@@ -196,7 +196,7 @@ class JobTest : public ::testing::Test {
     }
     close(slave);
     fcntl(master_, F_SETFL, O_NONBLOCK);
-    // A dry run prints at once more than a terminal holds: somebody must read meanwhile.
+    // A dry run prints more at once than a terminal buffers, so another thread must read.
     if (options_.dry_run)
       reader_ = std::jthread([this](const std::stop_token& stop) {
         while (!stop.stop_requested()) {
@@ -218,7 +218,7 @@ class JobTest : public ::testing::Test {
     for (ssize_t count = 0; master_ >= 0 && (count = read(master_, buffer, sizeof buffer)) > 0;)
       text_.append(buffer, static_cast<std::size_t>(count));
   }
-  // 1 and 2 are the test program's own again.
+  // Restores 1 and 2 of the test program.
   void give_back() {
     job_.reset();
     std::fflush(nullptr);
@@ -237,7 +237,8 @@ class JobTest : public ::testing::Test {
   Node& node(const std::string& name) {
     return *nodes_.emplace(name, std::make_unique<Node>(loop_, name)).first->second;
   }
-  // What a launcher that is dead has left: its job has a rank on each node, in the order of names.
+  // Returns the record that a dead launcher left: its job has a rank on each node, in the order of
+  // names.
   ctl::JobRecord record_of_nodes() const {
     JobPlan plan;
     plan.world_size = static_cast<int>(nodes_.size());
@@ -294,7 +295,7 @@ class JobTest : public ::testing::Test {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // With --log-dir on a file system that does not answer.
+  // Starts with --log-dir on a file system that does not answer.
   void start_with_waiting_folder() {
     make_folder();
     options_.log_dir = folder_;
@@ -314,7 +315,7 @@ class JobTest : public ::testing::Test {
     }
     return true;
   }
-  // As ivyrun does: an exception in a handler is the job's.
+  // Handles exceptions as ivyrun does: one in a handler ends the job.
   void run_with_care() {
     const auto deadline = steady_clock::now() + kTimeout;
     while (!exit_code_ && steady_clock::now() < deadline) {
@@ -327,13 +328,13 @@ class JobTest : public ::testing::Test {
       read_terminal();
     }
   }
-  // Ctrl-C three times: at the third the launcher leaves.
+  // Sends Ctrl-C three times, so that the launcher exits.
   void leave() {
     for (int i = 0; i < 3; ++i) job_->interrupt(SIGTERM);
     ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
     give_back();
   }
-  // Runs the job to its end and returns everything that stood on the terminal.
+  // Runs the job to its end and returns all text on the terminal.
   std::string event_text() {
     start();
     const bool ended = run_until([this] { return exit_code_.has_value(); });
@@ -352,7 +353,7 @@ class JobTest : public ::testing::Test {
     }
     return false;
   }
-  // Nothing of it commands the terminal, and all of it arrived.
+  // None of the text controls the terminal, and all of it arrived.
   static void expect_harmless(std::string text) {
     const std::string shown = text;
     for (const std::string& own : {"\r\x1b[K"s, "\x1b[0m"s})
@@ -360,7 +361,7 @@ class JobTest : public ::testing::Test {
         text.erase(at, own.size());
     EXPECT_FALSE(has_control(text)) << shown;
     EXPECT_NE(text.find("EVIL"), std::string::npos) << shown;
-    // Nor can it begin a line of ours.
+    // It cannot start a line of ivyrun's either.
     EXPECT_EQ(text.find("\nEVIL"), std::string::npos) << shown;
   }
 
@@ -370,7 +371,7 @@ class JobTest : public ::testing::Test {
   std::unique_ptr<Job> job_;
   std::optional<int> exit_code_;
   std::function<void()> on_over_;
-  std::jthread reader_;  // Of the terminal, in a dry run: text_ is its alone until it has stopped.
+  std::jthread reader_;  // Of the terminal, in a dry run. It alone uses text_ until it stops.
   std::string text_;
   std::string job_id_;
   std::string folder_;
@@ -387,7 +388,7 @@ struct EvilWord {
   std::function<void(Options& options, Node& node)> arrange;
 };
 
-// As soon as its workers run, the host says this; then they end with this code.
+// Sends this event as soon as the host's workers run; then they exit with this code.
 std::function<void(Options&, Node&)> says(std::function<void(Event&)> fill, int code = 0) {
   return [fill, code](Options&, Node& node) {
     node.on_started = [fill, code, &node] {
@@ -537,7 +538,7 @@ const EvilWord kEvilWords[] = {
 
 class HostileWordTest : public JobTest, public ::testing::WithParamInterface<std::size_t> {};
 
-TEST_P(HostileWordTest, ReachesTheTerminalEscapedOnly) {
+TEST_P(HostileWordTest, IsEscapedOnTheTerminal) {
   const EvilWord& word = kEvilWords[GetParam()];
   Node& first = node("node1");
   Node* second = std::string(word.name) == "AddressChecked" ? &node("node2") : nullptr;
@@ -586,7 +587,7 @@ TEST_F(JobTest, TrustsAHostOnlyForItsOwnRanks) {
   EXPECT_NE(text_.find("the truth"), std::string::npos) << text_;
 }
 
-// The fields of rank 0 in what a host says of operations: whose it is shows in the number.
+// Returns a host's description of operations, for rank 0. The number shows which host it is from.
 Operations operations_of_rank_0(const Command& command, std::uint64_t number) {
   Operations printed;
   printed.set_number(command.read_operations().number());
@@ -599,7 +600,7 @@ Operations operations_of_rank_0(const Command& command, std::uint64_t number) {
   return printed;
 }
 
-// What the second host says comes last, and would stand over the first one's.
+// The second host's answer arrives last and would replace the first one's.
 TEST_F(JobTest, TrustsAHostOnlyForTheOperationsOfItsOwnRanks) {
   Node& honest = node("node1");
   Node& untrusted = node("node2");
@@ -629,7 +630,7 @@ TEST_F(JobTest, TrustsAHostOnlyForTheOperationsOfItsOwnRanks) {
   make_folder();
   options_.metrics_file = folder_ + "/metrics";
   start();
-  // The question of --metrics-file, then that of a stall.
+  // First the query of --metrics-file, then that of a stall.
   ASSERT_TRUE(run_until([&] { return lie.has_value(); })) << text_;
   say(untrusted, operations_of_rank_0(*std::exchange(lie, std::nullopt), 666));
   std::string metrics;
@@ -666,12 +667,12 @@ TEST_F(JobTest, NamesAllUnreachableHosts) {
   EXPECT_NE(reported.find("1 of 3 hosts could not be reached"), std::string::npos) << reported;
   EXPECT_NE(reported.find("node2"), std::string::npos) << reported;
   EXPECT_NE(reported.find("node3"), std::string::npos) << reported;
-  // One is up, one has failed, one is awaited.
+  // One host is up, one has failed, one is pending.
   EXPECT_NE(reported.find("hosts 1/3 up"), std::string::npos) << reported;
   EXPECT_NE(reported.find("waiting for node2; failed: node3"), std::string::npos) << reported;
 }
 
-// The connection works and is slow: a way to try it would be no help.
+// The connection works but is slow, so advice on how to test it would not help.
 TEST_F(JobTest, AllowsMoreTimeForAnUpload) {
   Node& host = node("node1");
   host.host.answer = FakeHost::Answer::kSilent;
@@ -694,7 +695,7 @@ const StoreTrouble kStoreTroubles[] = {
 
 class StoreTroubleTest : public JobTest, public ::testing::WithParamInterface<StoreTrouble> {};
 
-TEST_P(StoreTroubleTest, HasAdviceOfItsOwn) {
+TEST_P(StoreTroubleTest, HasItsSpecificAdvice) {
   Node& host = node("node1");
   host.on_command = [&host](const Command& command) {
     if (!command.has_open_store()) return false;
@@ -723,7 +724,7 @@ class RestartTest : public JobTest {
     JobTest::SetUp();
     options_.max_restarts = 2;
   }
-  // Starts the job, and has rank `rank` fail once every node has started.
+  // Starts the job and makes rank `rank` fail once every node has started.
   void fail_rank(Node& node, std::uint32_t rank) {
     start();
     ASSERT_TRUE(run_until([&] {
@@ -752,7 +753,7 @@ TEST_F(RestartTest, ReportsWhatALateAttemptWaitsFor) {
   leave();
 }
 
-TEST_F(RestartTest, ALostStoreEndsTheAttemptAndTheNextOneHasANewStore) {
+TEST_F(RestartTest, RestartsWithANewStoreIfTheStoreIsLost) {
   Node& node = this->node("node1");
   std::vector<std::uint32_t> opened;
   bool started_again = false;
@@ -776,7 +777,7 @@ TEST_F(RestartTest, ALostStoreEndsTheAttemptAndTheNextOneHasANewStore) {
   leave();
 }
 
-TEST_F(RestartTest, WithoutRestartsALostStoreEndsTheJobWithThatReason) {
+TEST_F(RestartTest, EndsTheJobIfTheStoreIsLostWithoutRestarts) {
   options_.max_restarts = 0;
   Node& node = this->node("node1");
   node.on_started = [&] {
@@ -789,7 +790,7 @@ TEST_F(RestartTest, WithoutRestartsALostStoreEndsTheJobWithThatReason) {
   EXPECT_NE(reported.find("IVY-R008"), std::string::npos) << reported;
 }
 
-// The store of the first host has been told of the next attempt when that host is lost.
+// The first host is lost after its store was told to begin the next attempt.
 TEST_F(RestartTest, ContinuesIfTheFirstHostIsLostBeforeItsStoreAnswers) {
   options_.min_nodes = 2;
   Node& first = node("node1");
@@ -827,7 +828,7 @@ TEST_F(RestartTest, NamesTheStoreThatDoesNotBeginTheAttemptInTime) {
       << text_;
 }
 
-TEST_F(JobTest, AStoreThatDoesNotOpenInTimeIsNamed) {
+TEST_F(JobTest, NamesAStoreThatDoesNotOpenInTime) {
   options_.start_timeout = milliseconds(1'500);
   node("node1").on_command = [](const Command& command) { return command.has_open_store(); };
   node("node2");
@@ -840,7 +841,7 @@ TEST_F(JobTest, AStoreThatDoesNotOpenInTimeIsNamed) {
 // ---- A take-over
 // ---------------------------------------------------------------------------------
 
-// Two nodes have answered the new launcher, or one of them has.
+// Two nodes; a test lets one or both of them answer the new launcher.
 class TakeoverTest : public JobTest {
  protected:
   void TearDown() override {
@@ -853,7 +854,7 @@ class TakeoverTest : public JobTest {
     ASSERT_TRUE(run_until([&] { return first_.host.writes > 0 && second_.host.writes > 0; }))
         << text_;
   }
-  // So many events follow at once.
+  // `events`: number of events that follow immediately.
   static void answer(Node& node, std::uint32_t events, std::uint32_t max_restarts = 0) {
     Event event;
     event.mutable_taken_over()->set_generation(0);
@@ -861,7 +862,7 @@ class TakeoverTest : public JobTest {
     event.mutable_taken_over()->set_max_restarts(max_restarts);
     node.host.send(event);
   }
-  // The first node says events of that size and does not stop; the second says nothing.
+  // The first node sends events of that size endlessly; the second sends nothing.
   void expect_rejection(std::size_t bytes) {
     begin();
     answer(first_, ~0u);
@@ -881,7 +882,7 @@ class TakeoverTest : public JobTest {
     EXPECT_EQ(*exit_code_, kExitHostsNotUp);
     const std::size_t at = text_.find("host node1 sent more than ivyrun can hold");
     ASSERT_NE(at, std::string::npos) << text_;
-    EXPECT_EQ(text_.find("cannot be taken over", at), std::string::npos) << "it is said once";
+    EXPECT_EQ(text_.find("cannot be taken over", at), std::string::npos) << "it is reported once";
     EXPECT_NE(text_.find("it keeps running"), std::string::npos) << text_;
     for (const Node* node : {&first_, &second_})
       for (const Command& command : node->host.commands)
@@ -895,7 +896,7 @@ class TakeoverTest : public JobTest {
 
 TEST_F(TakeoverTest, FailsIfAHostSendsTooMuch) { expect_rejection(1u << 20); }
 
-// Each takes more room here than it has bytes.
+// Each event takes more memory in the launcher than it has bytes.
 TEST_F(TakeoverTest, FailsIfAHostHasTooManyEvents) { expect_rejection(0); }
 
 TEST_F(TakeoverTest, WaitsForTheLastHostBeforeHandlingEvents) {
@@ -1006,7 +1007,7 @@ TEST_F(TakeoverTest, KeepsItsExitIfItIsInterruptedAfterItHasGivenUp) {
   begin();
   answer(first_, 1);
   first_.start(0);
-  ASSERT_EQ(tcflow(STDERR_FILENO, TCOOFF), 0);  // It has given up, but cannot say so yet.
+  ASSERT_EQ(tcflow(STDERR_FILENO, TCOOFF), 0);  // It has given up, but cannot print that yet.
   EXPECT_FALSE(run_until([&] { return exit_code_.has_value(); }, milliseconds(800)));
   job_->interrupt(SIGINT);
   EXPECT_FALSE(run_until([&] { return exit_code_.has_value(); }, milliseconds(200)));
@@ -1020,7 +1021,7 @@ TEST_F(TakeoverTest, KeepsItsExitIfItIsInterruptedAfterItHasGivenUp) {
 // ---- The end
 // -------------------------------------------------------------------------------------
 
-// All hosts have reported; their last output waits for a reader.
+// All hosts have reported, but their last output is not read.
 TEST_F(JobTest, ReportsThatTheEndWaitsForAReader) {
   Node& host = node("node1");
   host.on_started = [&] {
@@ -1040,7 +1041,7 @@ TEST_F(JobTest, ReportsThatTheEndWaitsForAReader) {
   EXPECT_NE(text_.find("rank 0 failed first"), std::string::npos) << text_;
 }
 
-TEST_F(JobTest, AnExceptionInAHandlerEndsTheJobInOrder) {
+TEST_F(JobTest, StopsInOrderAfterAnExceptionInAHandler) {
   options_.lease = milliseconds(4'000);
   Node& host = node("node1");
   host.on_started = [&] { throw std::bad_alloc(); };
@@ -1053,7 +1054,7 @@ TEST_F(JobTest, AnExceptionInAHandlerEndsTheJobInOrder) {
   EXPECT_NE(text_.find("IVY-X001"), std::string::npos) << text_;
 }
 
-TEST_F(JobTest, AFileSystemThatDoesNotAnswerBeforeTheStartIsNamedAndBounded) {
+TEST_F(JobTest, NamesAStalledFileSystemBeforeTheStartAndGivesUpInTime) {
   options_.start_timeout = milliseconds(3'000);
   Node& host = node("node1");
   start_with_waiting_folder();
@@ -1065,7 +1066,7 @@ TEST_F(JobTest, AFileSystemThatDoesNotAnswerBeforeTheStartIsNamedAndBounded) {
   EXPECT_TRUE(host.ranks.empty());
 }
 
-TEST_F(JobTest, AnInterruptBeforeTheStartNamesNoWorkers) {
+TEST_F(JobTest, NamesNoWorkersIfInterruptedBeforeTheStart) {
   node("node1");
   start_with_waiting_folder();
   job_->interrupt(SIGINT);
@@ -1077,8 +1078,8 @@ TEST_F(JobTest, AnInterruptBeforeTheStartNamesNoWorkers) {
   EXPECT_EQ(text_.find("all ranks have exited"), std::string::npos) << text_;
 }
 
-// Every worker has ended, and nothing that would still have ended the launcher comes any more.
-TEST_F(JobTest, AnExceptionAfterTheEndEndsTheLauncher) {
+// Every worker has exited, and no later event would end the launcher.
+TEST_F(JobTest, ExitsAfterAnExceptionAtTheEnd) {
   Node& host = node("node1");
   host.on_started = [&] { host.end(0, 0); };
   int calls = 0;
@@ -1094,7 +1095,7 @@ TEST_F(JobTest, AnExceptionAfterTheEndEndsTheLauncher) {
   EXPECT_EQ(text_.find("luck \x1b"), std::string::npos) << text_;
 }
 
-TEST_F(JobTest, AnExceptionWhileFinishingHostsEndsTheLauncher) {
+TEST_F(JobTest, ExitsAfterAnExceptionWhileFinishingHosts) {
   Node& host = node("node1");
   host.on_started = [&] { host.end(0, 0); };
   host.on_command = [&](const Command& command) -> bool {
@@ -1109,7 +1110,7 @@ TEST_F(JobTest, AnExceptionWhileFinishingHostsEndsTheLauncher) {
   EXPECT_NE(text_.find("IVY-X001"), std::string::npos) << text_;
 }
 
-// Whoever runs it exits at once then: what is said must have left.
+// The caller exits immediately after that, so the text must have been written.
 TEST_F(JobTest, PrintsRepeatedFailuresBeforeExiting) {
   node("node1");
   start();
@@ -1123,9 +1124,9 @@ TEST_F(JobTest, PrintsRepeatedFailuresBeforeExiting) {
   EXPECT_NE(shown.find("keeps failing and exits: the "), std::string::npos) << shown;
 }
 
-// The folder's file system does not answer: the hosts hear heartbeats all the same, and the job
-// goes on.
-TEST_F(JobTest, AFileSystemThatDoesNotAnswerEndsNoJob) {
+// The file system of the directory does not answer: the hosts still receive heartbeats, and the job
+// continues.
+TEST_F(JobTest, ContinuesWhileTheFileSystemStalls) {
   char folder[] = "/tmp/ivy-job-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
   folder_ = folder;
@@ -1142,7 +1143,7 @@ TEST_F(JobTest, AFileSystemThatDoesNotAnswerEndsNoJob) {
   };
   host.on_command = [&](const Command& command) {
     if (!command.has_hello()) return false;
-    // As a stalled server: whoever writes there waits.
+    // As with a stalled server: writes block.
     path = folder_ + "/" + job_id_ + "/0/rank00000.out";
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);

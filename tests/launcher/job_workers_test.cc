@@ -32,7 +32,7 @@ TEST(JobWorkersTest, FindsARankOnlyOnItsOwnHost) {
   EXPECT_EQ(workers.hosts_by_rank(), (std::vector<std::size_t>{3, 3, 5}));
 }
 
-TEST(JobWorkersTest, CountsStartsOnceAndEnds) {
+TEST(JobWorkersTest, CountsEachStartOnceAndTheExits) {
   JobWorkers workers;
   workers.begin(plan());
   for (const std::uint32_t rank : {0u, 0u, 1u}) workers.started(workers[rank], 100);
@@ -48,7 +48,7 @@ TEST(JobWorkersTest, CountsStartsOnceAndEnds) {
   EXPECT_EQ(workers.unfinished_on(3), (std::vector<std::uint32_t>{0}));
 }
 
-TEST(JobWorkersTest, ARankThatStartsAgainRunsAndHasTwoStreamsMore) {
+TEST(JobWorkersTest, AddsTwoStreamsIfARankStartsAgain) {
   JobWorkers workers;
   workers.begin(plan());
   for (const std::uint32_t rank : {0u, 1u, 2u}) workers.started(workers[rank], 100);
@@ -58,7 +58,7 @@ TEST(JobWorkersTest, ARankThatStartsAgainRunsAndHasTwoStreamsMore) {
   workers[1].open_streams = 1;
   workers.starts_again(workers[1]);
   EXPECT_EQ(workers.running(), 3u);
-  EXPECT_EQ(workers[1].open_streams, 3) << "the rest of its last process is still on its way";
+  EXPECT_EQ(workers[1].open_streams, 3) << "output of its last process may still arrive";
   EXPECT_EQ(workers[1].end.pid, 0);
   EXPECT_EQ(workers[1].end.host, "a");
   EXPECT_FALSE(workers[1].has_failed());
@@ -70,10 +70,10 @@ TEST(JobWorkersTest, ARankThatStartsAgainRunsAndHasTwoStreamsMore) {
   StartFailed failed;
   failed.set_error(ENOENT);
   workers.start_failed(workers[1], failed, {});
-  EXPECT_EQ(workers[1].open_streams, 3) << "those of a process that never was do not come";
+  EXPECT_EQ(workers[1].open_streams, 3) << "a process that never started sends none";
 }
 
-TEST(JobWorkersTest, AProgramThatCannotBeStartedHasAnExitCodeOfIvyrunAndNoOutput) {
+TEST(JobWorkersTest, GivesAProgramThatCannotBeStartedAnExitCodeOfIvyrunAndNoOutput) {
   const struct {
     const char* step;
     int error;
@@ -105,7 +105,7 @@ TEST(JobWorkersTest, AProgramThatCannotBeStartedHasAnExitCodeOfIvyrunAndNoOutput
   }
 }
 
-TEST(JobWorkersTest, AStartThatAStopCalledOffCountsAsStopped) {
+TEST(JobWorkersTest, CountsACancelledStartAsStopped) {
   JobWorkers workers;
   workers.begin(plan());
   StartFailed failed;

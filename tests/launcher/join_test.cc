@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torchrun mode without a network: which command lines mean it, which nodes belong together, and
-// which of them know each other.
+// torchrun mode without a network: the command lines that select it, and the nodes that form one
+// job.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -26,21 +26,21 @@ bool contains(const std::string& text, const std::string& part) {
 
 const Words kNode2 = {"--nnodes", "4", "--node-rank", "2", "--master-addr", "h0", "w.py", "a b"};
 
-TEST(JoinOptions, AcceptsANodeRankWithANumberOfNodes) {
+TEST(JoinOptions, AcceptANodeRankWithANumberOfNodes) {
   const auto parsed = parse(kNode2);
   ASSERT_TRUE(parsed.ok()) << parsed.error().message;
   const Options& options = parsed->options;
   EXPECT_EQ(options.node_rank, 2);
   EXPECT_EQ(options.join_address, "h0");
   EXPECT_EQ(options.join_port, 29500);
-  // The workers' own address and port are chosen.
+  // ivyrun chooses the address and port of the workers.
   EXPECT_EQ(options.master_addr, "");
   EXPECT_EQ(options.port_high, 0);
   EXPECT_EQ(options.notes.size(), 0u);
   EXPECT_EQ(options.join_terms.back().second, "w.py 'a b'");
 }
 
-TEST(JoinOptions, TheVariablesOfAnOperator) {
+TEST(JoinOptions, UseTheVariablesOfAnOperator) {
   const Environment pod = {{"PET_NNODES", "2:3"},         {"PET_NODE_RANK", "1"},
                            {"PET_NPROC_PER_NODE", "8"},   {"PET_MASTER_ADDR", "job-master-0"},
                            {"PET_MASTER_PORT", "23456"},  {"PET_RDZV_ID", "job"},
@@ -55,7 +55,7 @@ TEST(JoinOptions, TheVariablesOfAnOperator) {
   EXPECT_EQ(parsed->options.port_low, 0);
 }
 
-TEST(JoinOptions, KeepsTheMeaningOfANodeRankWithoutNodes) {
+TEST(JoinOptions, KeepTheMeaningOfANodeRankWithoutNodes) {
   for (const Words& words :
        {Words{"--node-rank", "0", "x"}, Words{"-H", "a,b", "--node-rank=0", "x"},
         Words{"--node-rank", "0", "--nnodes", "1", "x"}}) {
@@ -66,7 +66,7 @@ TEST(JoinOptions, KeepsTheMeaningOfANodeRankWithoutNodes) {
   }
 }
 
-TEST(JoinOptions, RejectsContradictoryOptions) {
+TEST(JoinOptions, RejectContradictions) {
   const std::pair<Words, const char*> cases[] = {
       {{"--node-rank", "1", "x"}, "started only once"},
       {{"-H", "a,b", "--nnodes", "2", "--node-rank", "1", "x"}, "started only once"},
@@ -104,7 +104,7 @@ TEST(JoinedNodeListTest, IsCompleteWhenEveryRankHasJoined) {
   EXPECT_FALSE(list.is_complete());
 }
 
-TEST(JoinedNodeListTest, MinimumIsEnough) {
+TEST(JoinedNodeListTest, IsEnoughAtTheMinimum) {
   JoinedNodeList list(node(0, "h0"), 3, 2);
   EXPECT_FALSE(list.is_enough());
   EXPECT_FALSE(list.add(node(2, "h2")));
@@ -112,7 +112,7 @@ TEST(JoinedNodeListTest, MinimumIsEnough) {
   EXPECT_FALSE(list.is_complete());
 }
 
-TEST(JoinedNodeListTest, TheSameProcessMayComeAgain) {
+TEST(JoinedNodeListTest, AcceptsTheSameProcessAgain) {
   JoinedNodeList list(node(0, "h0"), 2, 2);
   EXPECT_FALSE(list.add(node(1, "h1", "one")));
   EXPECT_FALSE(list.add(node(1, "h1", "one")));
@@ -143,7 +143,7 @@ TEST(JoinedNodeListTest, NamesADifferenceWithBothValues) {
   EXPECT_EQ(list.add(node(0, "h9", "other"))->id, "IVY-J002");
 }
 
-TEST(JoinKey, IsThatOfTheSecretAndTheRunId) {
+TEST(JoinKey, DependsOnTheSecretAndTheRunId) {
   const auto key = [](const std::string& id, const Environment& caller,
                       const std::string& file = {}) {
     JoinOptions options;
@@ -164,7 +164,7 @@ TEST(JoinKey, IsThatOfTheSecretAndTheRunId) {
   EXPECT_TRUE(contains(key("a", {}, "/no/such").error().message, "/no/such"));
 }
 
-TEST(JoinWire, MessagesComeBackInAnyCut) {
+TEST(JoinWire, DecodesMessagesForEveryChunking) {
   join::NodeMessage message;
   *message.mutable_join() = encode_node(node(2, "h\x1b[2J"));
   const std::string bytes = encode_join(message) + encode_join(message);

@@ -36,7 +36,7 @@ TEST(LineChildTest, ReportsEachLineAndThenTheEnd) {
   EXPECT_FALSE(events.end->is_success());
 }
 
-// One is asked for each host of a job, so what stayed of it would add up.
+// A job starts one for each host, so leaks would add up.
 TEST(LineChildTest, LeavesNothingAfterItsEnd) {
   boost::asio::io_context loop;
   RecordedEvents events;

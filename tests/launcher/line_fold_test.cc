@@ -16,7 +16,7 @@ std::string shown(const LineFold::Group& group) {
   return std::string(group.stream == 2 ? "!" : "") + folded_ranks(group.ranks) + " " + group.text;
 }
 
-// All that is due, one line for each.
+// Returns all lines that are due, one group a line.
 std::string due(LineFold& fold, std::int64_t now_ns) {
   std::string text;
   while (const auto group = fold.take_due(now_ns)) text += shown(*group) + "\n";
@@ -47,7 +47,7 @@ TEST(LineFold, KeepsTheOrderOfEachRank) {
   fold.add(0, 1, "a", 0);
   fold.add(0, 1, "b", 1);
   fold.add(1, 1, "b", 2);
-  fold.add(1, 1, "a", 3);  // Not into the first: it would come before this rank's "b".
+  fold.add(1, 1, "a", 3);  // Not into the first group, which would precede this rank's "b".
   EXPECT_EQ(due(fold, 10 * LineFold::kWindowNs), "0 a\n0-1 b\n1 a\n");
 }
 
@@ -63,7 +63,7 @@ TEST(LineFold, FoldsTracebacksAsOneText) {
   fold.set_rank_count(3);
   const char* lines[] = {"Traceback (most recent call last):", "  File \"a.py\", line 1",
                          "KeyboardInterrupt"};
-  // Two ranks print the same traceback in turn, a third another one.
+  // Two ranks print the same traceback interleaved, a third one prints another.
   for (const char* line : lines)
     for (const int rank : {0, 1}) fold.add(rank, 2, line, 0);
   for (const char* line : {lines[0], "  File \"b.py\", line 2", "ValueError: x"})
@@ -74,7 +74,7 @@ TEST(LineFold, FoldsTracebacksAsOneText) {
   EXPECT_TRUE(fold.is_empty());
 }
 
-TEST(LineFold, AnUnfinishedTracebackLeavesInTime) {
+TEST(LineFold, FlushesAnUnfinishedTracebackInTime) {
   LineFold fold;
   fold.set_rank_count(2);
   fold.add(0, 2, "Traceback (most recent call last):", 0);
@@ -119,7 +119,7 @@ TEST(LineFold, HoldsABoundedAmount) {
   EXPECT_LE(held, LineFold::kMaxBytes);
 }
 
-// Whatever comes: no line is lost or doubled, none is late, and each rank's lines keep their order.
+// For any input: no line is lost, duplicated or late, and each rank's lines keep their order.
 TEST(LineFold, LosesNothing) {
   std::mt19937 random(7);
   LineFold fold;

@@ -13,7 +13,7 @@ using namespace std::string_literals;
 
 constexpr std::size_t kMax = LineSplitter::kMaxLineBytes;
 
-// Every piece as text, "~" in front of a continued one and "+" behind one that was cut.
+// Returns each piece, with "~" before a continued one and "+" after one that was cut.
 std::vector<std::string> pieces(LineSplitter& splitter, std::string_view bytes) {
   std::vector<std::string> out;
   while (const auto piece = splitter.next(bytes))
@@ -118,7 +118,7 @@ std::vector<std::string> texts(const std::vector<std::string_view>& views) {
   return {views.begin(), views.end()};
 }
 
-// What tqdm writes for an outer bar and the steps of an inner one.
+// The output of tqdm for an outer bar and the steps of an inner one.
 std::string nested_bars(int outer, int steps) {
   std::string text = "\router " + std::to_string(outer);
   for (int step = 0; step < steps; ++step) text += "\n\rinner " + std::to_string(step) + "\x1b[A";
@@ -132,7 +132,7 @@ class GroupsTest : public ::testing::Test {
 };
 
 TEST_F(GroupsTest, KeepTheNewestStateOfEachRow) {
-  // That a group follows is known only at the first move up.
+  // The group is recognized only at the first move up.
   EXPECT_EQ(pieces(splitter_, nested_bars(0, 3)), Pieces{"outer 0"});
   EXPECT_EQ(texts(splitter_.state()), Pieces{"inner 2"});
   for (int outer = 1; outer < 9; ++outer)
@@ -143,7 +143,7 @@ TEST_F(GroupsTest, KeepTheNewestStateOfEachRow) {
 
 TEST_F(GroupsTest, AreFinalWhenTwoLinesFollow) {
   pieces(splitter_, nested_bars(0, 3) + nested_bars(1, 3));
-  // The inner bar removes itself, the outer one is left.
+  // The inner bar erases itself, and the outer one remains.
   EXPECT_EQ(pieces(splitter_, "\n\r       \r\x1b[A\router 2\n"), Pieces{});
   EXPECT_EQ(pieces(splitter_, "epoch is over\n"), Pieces{"outer 2"});
   EXPECT_EQ(pieces(splitter_, "bye\nand a line\n"), (Pieces{"epoch is over", "bye", "and a line"}));
@@ -172,7 +172,7 @@ TEST_F(GroupsTest, GiveTheSameLinesForEveryChunking) {
   whole.set_groups(true);
   const Pieces expected = pieces(whole, text);
   EXPECT_EQ(expected.back(), "outer 7");
-  // ControlFilter leaves sequences whole.
+  // ControlFilter does not split sequences.
   for (std::size_t cut = 1; cut < text.size(); ++cut) {
     const std::size_t escape = text.rfind('\x1b', cut - 1);
     if (escape != std::string::npos && text.find_first_of("Am", escape) >= cut) continue;
@@ -192,7 +192,7 @@ TEST_F(GroupsTest, GiveOutNoRowThatWasShown) {
   EXPECT_EQ(texts(splitter_.take_new_state()), Pieces{"inner 3"});
   EXPECT_EQ(pieces(splitter_, "\router 2"), Pieces{});
   EXPECT_EQ(splitter_.finish()->text, "outer 2");
-  EXPECT_FALSE(splitter_.finish().has_value()) << "inner 3 stands there already";
+  EXPECT_FALSE(splitter_.finish().has_value()) << "inner 3 has already been shown";
 }
 
 TEST_F(GroupsTest, StayWithinTheirBounds) {
@@ -208,7 +208,7 @@ TEST_F(GroupsTest, StayWithinTheirBounds) {
   std::size_t kept = 0;
   for (const std::string_view row : splitter_.state()) kept += row.size();
   EXPECT_LE(kept, kMax);
-  EXPECT_GE(given.size() + kept, 2 * kMax) << "what has no room is given out";
+  EXPECT_GE(given.size() + kept, 2 * kMax) << "text without room is returned";
 }
 
 TEST_F(GroupsTest, FollowALineWhoseBeginningWasShown) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows one link of a test: what it reported, and the loop run until something has happened.
+// Records the reports of one link, and runs the loop until a condition holds.
 #pragma once
 
 #include <sys/wait.h>
@@ -20,7 +20,7 @@
 
 namespace ivy {
 
-// Failing tests show what a link said.
+// For messages of failing tests.
 inline std::ostream& operator<<(std::ostream& out, const RemoteText& text) {
   return out << text.line();
 }
@@ -55,7 +55,7 @@ struct LinkProbe final : HostLinkEvents {
   }
 };
 
-// Runs the loop until the condition holds; false when it does not within the limit.
+// Runs the loop until the condition holds; returns false if it does not within the limit.
 inline bool run_until(boost::asio::io_context& loop, const std::function<bool()>& condition,
                       std::chrono::seconds limit = std::chrono::seconds(20)) {
   const auto deadline = std::chrono::steady_clock::now() + test::scaled_time(limit);

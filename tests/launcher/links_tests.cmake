@@ -16,7 +16,7 @@ if(TARGET ivy_bundle)
 endif()
 gtest_discover_tests(ivy_links_test PROPERTIES LABELS loopback TIMEOUT 60)
 
-# ivy_agent_link_test: the transport by agents, against a scripted agent in the same process; the tunnel under it.
+# ivy_agent_link_test: the agent transport and its tunnel, against a scripted agent in the same process.
 add_executable(ivy_agent_link_test
   agent_link_test.cc agent_tunnel_test.cc)
 target_link_libraries(ivy_agent_link_test PRIVATE ivy_test_certificates ivy_agent_links GTest::gtest_main)

@@ -23,11 +23,11 @@
 namespace ivy {
 namespace {
 
-// A warden of this test: a shell script in a directory that goes away with the test.
+// The warden is a shell script of the test, in a directory that is removed afterwards.
 class LocalLinkTest : public testing::Test {
  protected:
   void SetUp() override {
-    // As ivyrun does: a relay may be gone when it is written to.
+    // As ivyrun does: a relay may have exited when it is written to.
     std::signal(SIGPIPE, SIG_IGN);
     std::string name = testing::TempDir() + "local-link-XXXXXX";
     ASSERT_NE(mkdtemp(name.data()), nullptr);
@@ -85,11 +85,11 @@ TEST_F(LocalLinkTest, PassesTheWardenItsOrderAndACleanEnvironment) {
   EXPECT_NE(probe_.bytes.find("SigBlk:\t0000000000000000"), std::string::npos) << probe_.bytes;
   const std::size_t ignored = probe_.bytes.find("SigIgn:\t");
   ASSERT_NE(ignored, std::string::npos) << probe_.bytes;
-  // Signals 32 and 33 belong to the C library, which does not let anybody set them.
+  // Signals 32 and 33 belong to the C library, which does not let a program set them.
   EXPECT_EQ(std::stoull(probe_.bytes.substr(ignored + 8), nullptr, 16) & ~(3ull << 31), 0u);
 }
 
-// What the copy that goes on as the warden was told and holds, and which signals it heeds.
+// Reports the arguments, descriptors and signal state of the copy that continues as the warden.
 int tell_in_copy(int argc, char** argv) {
   std::string reported = std::to_string(getpid()) + "|";
   for (int i = 1; i < argc; ++i) reported += std::string(argv[i]) + (i + 1 < argc ? " " : "|");
@@ -117,7 +117,8 @@ TEST_F(LocalLinkTest, ForksAWardenOfThisProgram) {
   NodeProgram node((directory_ / "nothing").string());
   node.copy = WardenCopy::start({node.path, std::string(32, 'a'), 7}, tell_in_copy);
   ASSERT_NE(node.copy, nullptr);
-  EXPECT_FALSE(node.copy->take({node.path, std::string(32, 'a'), 8})) << "another host's";
+  EXPECT_FALSE(node.copy->take({node.path, std::string(32, 'a'), 8}))
+      << "the copy is for another host";
   LocalLink link(loop_, node, probe_);
   link.open(OpenRequest{std::string(32, 'a'), 7, false});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.event_text();
@@ -130,13 +131,13 @@ TEST_F(LocalLinkTest, ForksAWardenOfThisProgram) {
   ASSERT_EQ(reported.size(), 7u) << probe_.bytes;
   EXPECT_NE(reported[0], std::to_string(getpid()));
   EXPECT_EQ(reported[1], words);
-  // The process list shows the copy as the program, as far as there is space for its words.
+  // The process list shows the copy as the program, as far as there is room for its arguments.
   const std::string shown = (directory_ / "nothing").string() + " " + words;
   EXPECT_TRUE(!reported[2].empty() && shown.starts_with(reported[2])) << reported[2];
-  EXPECT_EQ(reported[3], "");  // No descriptor of ours.
+  EXPECT_EQ(reported[3], "");  // None of the launcher's descriptors.
   EXPECT_EQ(reported[4], "clean");
   EXPECT_EQ(reported[5], "own session");
-  EXPECT_EQ(reported[6], "/a/home");  // The environment outlives the title.
+  EXPECT_EQ(reported[6], "/a/home");  // The environment is still readable after the title was set.
 }
 
 int stays_until_hung_up(int, char**) {
@@ -157,8 +158,8 @@ TEST_F(LocalLinkTest, ReapsAnUnusedWardenCopy) {
   EXPECT_EQ(is_subreaper, 0);
 }
 
-TEST_F(LocalLinkTest, IsNoSubreaperWithoutAWardenCopy) {
-  // A child of this test, because it gives up the right to start processes.
+TEST_F(LocalLinkTest, IsNotASubreaperWithoutAWardenCopy) {
+  // In a child of this test, because it gives up the right to start processes.
   const pid_t child = fork();
   if (child == 0) {
     const rlimit none{};
@@ -174,13 +175,13 @@ TEST_F(LocalLinkTest, IsNoSubreaperWithoutAWardenCopy) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST_F(LocalLinkTest, EndOfFileIsBroken) {
+TEST_F(LocalLinkTest, ReportsEndOfFileAsBroken) {
   const auto link = open(script("exit 9"));
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
   EXPECT_EQ(probe_.down->failure, LinkFailure::kBroken);
 }
 
-TEST_F(LocalLinkTest, AMissingNodeBinaryIsNamed) {
+TEST_F(LocalLinkTest, NamesAMissingNodeBinary) {
   const auto link = open(directory_ / "nothing");
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
   EXPECT_EQ(probe_.down->failure, LinkFailure::kBootstrap);
@@ -189,14 +190,15 @@ TEST_F(LocalLinkTest, AMissingNodeBinaryIsNamed) {
   EXPECT_NE(probe_.down->fix, "");
 }
 
-TEST_F(LocalLinkTest, AFailureLineOfTheWardenIsTheMessage) {
+TEST_F(LocalLinkTest, ReportsTheFailureLineOfTheWarden) {
   const auto link = open(script("printf '\\001ivy:fail /tmp is full\\n' >&3"));
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
   EXPECT_EQ(probe_.down->failure, LinkFailure::kBootstrap);
   EXPECT_NE(probe_.down->message.find("/tmp is full"), std::string::npos);
 }
 
-// Another launcher takes over a job whose supervisor lives here: by a relay, as on any host.
+// Another launcher takes over a job whose supervisor runs on this host: through a relay, as on any
+// host.
 TEST_F(LocalLinkTest, ReattachesThroughARelay) {
   LocalLink link(loop_, script("echo \"$*\"; exec cat"), probe_);
   link.open(OpenRequest{std::string(32, 'a'), 7, true});
@@ -214,7 +216,7 @@ TEST_F(LocalLinkTest, ReportsAMissingJobWhenReattaching) {
   EXPECT_EQ(probe_.down->failure, LinkFailure::kNoSuchJob);
 }
 
-// Nothing is known then: the caller must not take the job for gone.
+// The state of the job is unknown: the caller must not treat it as finished.
 TEST_F(LocalLinkTest, TreatsARelayThatExitsSilentlyAsBroken) {
   LocalLink link(loop_, script("exit 0"), probe_);
   link.open(OpenRequest{std::string(32, 'a'), 0, true});
@@ -223,7 +225,7 @@ TEST_F(LocalLinkTest, TreatsARelayThatExitsSilentlyAsBroken) {
 }
 
 #ifdef IVY_TEST_NODE
-TEST_F(LocalLinkTest, TheRealRelayReportsAMissingJob) {
+TEST_F(LocalLinkTest, ReportsAMissingJobWithTheRealRelay) {
   LocalLink link(loop_, std::string(IVY_TEST_NODE), probe_);
   link.open(OpenRequest{std::string(32, 'a'), 0, true});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));

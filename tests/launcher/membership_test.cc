@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which hosts a job of --nnodes MIN:MAX has, as a table.
+// Selects the hosts of a job with --nnodes MIN:MAX, as a table.
 #include "launcher/job/membership.h"
 
 #include <gtest/gtest.h>
@@ -11,26 +11,26 @@ constexpr Member A = Member::kAwaited;
 constexpr Member H = Member::kPresent;
 constexpr Member G = Member::kExcluded;
 
-TEST(MembershipTest, Decisions) {
+TEST(MembershipTest, DecidesByThePresentAndAwaitedHosts) {
   using D = MemberDecision;
   const struct {
     std::vector<Member> members;
     std::size_t least;
     D in_time;    // While --start-timeout runs...
-    D timed_out;  // ...and when it is over.
+    D timed_out;  // ...and after it has expired.
     std::size_t spare;
   } rows[] = {
-      // All are here: nobody waits, whatever the range.
+      // All hosts are present or excluded, so there is nothing to wait for.
       {{H, H, H}, 2, D::kContinue, D::kContinue, 1},
       {{H, H, H}, 3, D::kContinue, D::kContinue, 0},
       {{H}, 1, D::kContinue, D::kContinue, 0},
-      // Enough are here, but another may still come.
+      // Enough hosts are present, but another may still come up.
       {{H, H, A}, 2, D::kWait, D::kContinue, 0},
       {{A, H, H}, 1, D::kWait, D::kContinue, 1},
-      // Nobody waits for those that are gone.
+      // Excluded hosts are not waited for.
       {{H, H, G}, 2, D::kContinue, D::kContinue, 0},
       {{G, H, H}, 1, D::kContinue, D::kContinue, 1},
-      // Not enough yet, and not enough any more.
+      // Not enough hosts yet, and too few even with the awaited ones.
       {{H, A, A}, 2, D::kWait, D::kTooFew, 0},
       {{H, A, G}, 2, D::kWait, D::kTooFew, 0},
       {{H, G, G}, 2, D::kTooFew, D::kTooFew, 0},
@@ -59,7 +59,7 @@ TEST(MembershipTest, NamesEveryMissingHost) {
             "n6 (logging in: no answer)");
 }
 
-TEST(MembershipTest, ALongListOfReasonsIsCut) {
+TEST(MembershipTest, TruncatesALongListOfReasons) {
   std::vector<ExcludedHost> gone;
   for (int i = 0; i < 12; ++i)
     gone.push_back({"h" + std::to_string(i) + "x", "", std::to_string(i)});
@@ -78,7 +78,7 @@ TEST(MembershipTest, IdentifiesPeersByUniqueAddresses) {
   EXPECT_EQ(peer_addresses({first, third, third}, 0), (Words{"10.0.0.3", "192.168.122.1"}))
       << "two names of one machine";
   EXPECT_EQ(peer_addresses({first, first}, 1), Words{});
-  EXPECT_EQ(peer_addresses({first, {}}, 0), Words{}) << "a host that takes no part";
+  EXPECT_EQ(peer_addresses({first, {}}, 0), Words{}) << "an excluded host";
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ TEST(NcclLines, CountEnteredOperationsWithoutDeviceData) {
                         position(3, 16, 31)}),
             Lines{"rank 3 did not enter all_reduce #17 of NCCL communicator 0x1a2b \"tp\" (last "
                   "entered all_reduce #16 31 s ago); ranks 0-2 wait in it (1024 f32) for 12 s"});
-  // They run ahead of the device.
+  // The hosts' calls run ahead of the device.
   EXPECT_EQ(nccl_lines({position(0, 40, 12), position(1, 40, 12),
                         position(2, 40, 13, Phase::kIssued), position(3, 16, 31)}),
             Lines{"rank 3 did not enter collective #17 of NCCL communicator 0x1a2b \"tp\" (last "
@@ -60,8 +60,8 @@ TEST(NcclLines, CountEnteredOperationsWithoutDeviceData) {
   EXPECT_EQ(
       nccl_lines({position(0, 17, 0), position(1, 17, 9), position(2, 17, 9), position(3, 16, 31)}),
       Lines{})
-      << "one has just come";
-  EXPECT_EQ(nccl_lines({position(0, 17, 40), position(1, 17, 40)}), Lines{}) << "nobody waits";
+      << "one has just arrived";
+  EXPECT_EQ(nccl_lines({position(0, 17, 40), position(1, 17, 40)}), Lines{}) << "no rank waits";
   EXPECT_EQ(nccl_lines({}), Lines{});
 }
 
@@ -90,8 +90,8 @@ TEST(NcclLines, ShowBothSidesOfAMismatch) {
             "in all_reduce (1024 f32); rank 3 is in broadcast (1024 f32, root 0)"});
 }
 
-// One rank with several processes, as an inference server has them.
-TEST(NcclLines, NumberTheMembersWhereARankHasSeveral) {
+// One rank with several processes, as in an inference server.
+TEST(NcclLines, NumberTheMembersIfARankHasSeveral) {
   NcclPosition second = position(0, 16, 30);
   second.set_member(1);
   NcclPosition first = position(0, 17, 12);
@@ -110,7 +110,7 @@ TEST(NcclLines, NameAMessageThatWaits) {
                   "8 s"});
 }
 
-// A host may say anything.
+// A host may send anything.
 TEST(NcclLines, IgnoresImplausibleRecords) {
   NcclPosition wild;
   wild.set_communicator("x");

@@ -31,11 +31,11 @@ struct ShellSession {
   std::string failure;
   bool sent_bundle = false;
   bool sent_rest = false;
-  std::vector<std::string> moves;  // What was said of the bundle on its way.
+  std::vector<std::string> moves;  // Progress of the upload.
 };
 
-// Plays a transport: runs `shell -c command` with the given home, answers what it asks, ends its
-// input when the relay has spoken, and returns what it said.
+// Acts as a transport: runs `shell -c command` with the given home, answers its requests, closes
+// its input once the relay has answered, and returns its output.
 ShellSession run_shell(const std::string& shell_name, const std::string& home, NodeUpload& upload,
                        const char* cache_home = nullptr, std::size_t breaks_after = SIZE_MAX) {
   int input[2], output[2];
@@ -54,7 +54,7 @@ ShellSession run_shell(const std::string& shell_name, const std::string& home, N
   }
   close(input[0]);
   close(output[1]);
-  // The script may have ended before it has read everything.
+  // The script may exit before it has read everything.
   std::signal(SIGPIPE, SIG_IGN);
   ShellSession result;
   RemoteEntry entry(OpenRequest{std::string(32, 'c'), 1, false}, "host");
@@ -78,7 +78,7 @@ ShellSession run_shell(const std::string& shell_name, const std::string& home, N
         close(std::exchange(input[1], -1));
         break;
       }
-      // In pieces, as a slow line takes them.
+      // In pieces, as on a slow connection.
       const std::size_t piece = std::min(step.send.size() - sent, step.send.size() / 4 + 1);
       const ssize_t n = write(input[1], step.send.data() + sent, piece);
       if (n <= 0) break;
@@ -128,12 +128,11 @@ INSTANTIATE_TEST_SUITE_P(All, LoginShells,
 
 class NodeUploadTest : public testing::Test {
  protected:
-  // Where a home will not do, the shared directories are tried: what is empty there goes away
-  // again.
+  // If a home cannot be used, the shared directories are tried; those left empty are removed here.
   void TearDown() override {
     shell("rmdir /tmp/ivyrun-cache-$(id -u) /dev/shm/ivyrun-cache-$(id -u) 2>/dev/null");
   }
-  // Where the home was passed over, the bundle went there.
+  // Removes the bundle that was installed there because the home could not be used.
   static void forget_shared_cache(const NodeUpload& upload) {
     const std::string& command = upload.remote_command();
     const std::string bundle = command.substr(command.find("h=") + 2, 24) + "-*";
@@ -143,7 +142,7 @@ class NodeUploadTest : public testing::Test {
   SshTestHost host_;
 };
 
-TEST_F(NodeUploadTest, TheCommandIsOneLineWithoutShellExpansions) {
+TEST_F(NodeUploadTest, KeepsTheCommandOnOneLineWithoutShellExpansions) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
@@ -151,11 +150,11 @@ TEST_F(NodeUploadTest, TheCommandIsOneLineWithoutShellExpansions) {
   EXPECT_EQ(command.find_first_of("!\n"), std::string::npos);
   EXPECT_EQ(std::count(command.begin(), command.end(), '\''), 2);
   EXPECT_EQ(command.find("\\\\"), std::string::npos);
-  // The C shells' limit of a word was 1,024 once.
+  // C shells once limited a word to 1,024 bytes.
   EXPECT_LT(command.size(), 1024u);
 }
 
-TEST_F(NodeUploadTest, AnArchitectureThatWeLackIsNamed) {
+TEST_F(NodeUploadTest, NamesAnArchitectureWithoutABundle) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
@@ -165,7 +164,7 @@ TEST_F(NodeUploadTest, AnArchitectureThatWeLackIsNamed) {
   EXPECT_NE(bundle.error().fix.find("bundle-riscv64.run"), std::string::npos);
 }
 
-TEST_F(NodeUploadTest, ABundleOfAnotherBuildIsNotSent) {
+TEST_F(NodeUploadTest, DoesNotSendABundleOfAnotherBuild) {
   host_.make_bundle(kEchoNode, "riscv64");
   ASSERT_TRUE(shell("cd " + host_.root().string() +
                     "/lib/ivyrun && echo \"$(cat bundle-riscv64.run.sha256) cafe\" > x && "
@@ -178,8 +177,8 @@ TEST_F(NodeUploadTest, ABundleOfAnotherBuildIsNotSent) {
       << bundle.error().message;
 }
 
-// A host's `uname` is a script in front of PATH.
-TEST_F(NodeUploadTest, EachHostGetsTheBundleOfItsArchitecture) {
+// A script named `uname`, first in PATH, sets the architecture of a host.
+TEST_F(NodeUploadTest, SendsEachHostTheBundleOfItsArchitecture) {
   for (const char* architecture : {"x86_64", "aarch64"})
     host_.make_bundle("#!/bin/sh\necho " + std::string(architecture) + "\n", architecture);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
@@ -201,7 +200,7 @@ TEST_F(NodeUploadTest, EachHostGetsTheBundleOfItsArchitecture) {
   EXPECT_EQ(host_.bundles_in_home(), 2);
 }
 
-TEST_F(NodeUploadTest, ACacheThatIsNoAbsolutePathIsNone) {
+TEST_F(NodeUploadTest, IgnoresARelativePathOfTheCache) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
@@ -215,7 +214,7 @@ TEST_F(NodeUploadTest, ACacheThatIsNoAbsolutePathIsNone) {
   EXPECT_TRUE(std::filesystem::is_directory(elsewhere + "/ivyrun"));
 }
 
-TEST_F(NodeUploadTest, ABundleThatIsCutOffByAnInstallationIsSentAsItWas) {
+TEST_F(NodeUploadTest, KeepsABundleThatAnInstallationTruncates) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
@@ -229,7 +228,7 @@ TEST_F(NodeUploadTest, ABundleThatIsCutOffByAnInstallationIsSentAsItWas) {
   EXPECT_FALSE(before.empty());
 }
 
-TEST_F(NodeUploadTest, NoBundleAtAllIsAnError) {
+TEST_F(NodeUploadTest, FailsWithoutAnyBundle) {
   EXPECT_EQ(NodeUpload::load(host_.root() / "nothing").error().code, Code::kNotFound);
 }
 
@@ -245,9 +244,9 @@ TEST_F(NodeUploadTest, DoesNotRunACorruptedBundle) {
   EXPECT_EQ(host_.bundles_in_home(), 0);
 }
 
-// As when the network goes away in the middle, and the user starts the job again.
+// As when the network breaks during the upload, and the user starts the job again.
 TEST_F(NodeUploadTest, ResumesAnInterruptedUpload) {
-  // What compresses to some 100 KB: more than one pipe holds.
+  // Compresses to about 100 KB, which is more than one pipe holds.
   ASSERT_TRUE(
       shell("head -c 300000 /dev/urandom | base64 -w 0 > " + host_.root().string() + "/noise"));
   std::ifstream noise(host_.root() / "noise");
@@ -257,11 +256,11 @@ TEST_F(NodeUploadTest, ResumesAnInterruptedUpload) {
   ASSERT_TRUE(upload.ok());
   const ShellSession broken = run_shell("sh", host_.home(), **upload, nullptr, 200'000);
   EXPECT_TRUE(broken.bytes.empty()) << broken.bytes;
-  EXPECT_EQ(host_.bundles_in_home(), 1) << "the part alone";
+  EXPECT_EQ(host_.bundles_in_home(), 1) << "only the part";
   const ShellSession again = run_shell("sh", host_.home(), **upload);
   EXPECT_TRUE(again.bytes.starts_with("opened:")) << again.bytes << again.failure;
   EXPECT_TRUE(again.sent_rest);
-  EXPECT_EQ(host_.bundles_in_home(), 1) << "the bundle alone";
+  EXPECT_EQ(host_.bundles_in_home(), 1) << "only the bundle";
 }
 
 TEST_F(NodeUploadTest, RetriesOnceAfterADamagedPart) {
@@ -276,7 +275,7 @@ TEST_F(NodeUploadTest, RetriesOnceAfterADamagedPart) {
   forget_shared_cache(**upload);
 }
 
-TEST_F(NodeUploadTest, ABundleThatWasHalfCopiedIsNotSent) {
+TEST_F(NodeUploadTest, DoesNotSendAHalfCopiedBundle) {
   host_.make_bundle(kEchoNode);
   shell("truncate -s 5000 " + host_.root().string() + "/lib/ivyrun/bundle-*.run");
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
@@ -285,7 +284,7 @@ TEST_F(NodeUploadTest, ABundleThatWasHalfCopiedIsNotSent) {
   EXPECT_NE(result.failure.find(" is incomplete: 5000 of "), std::string::npos) << result.failure;
 }
 
-TEST_F(NodeUploadTest, ADamagedBundleIsReplaced) {
+TEST_F(NodeUploadTest, ReplacesADamagedBundle) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
@@ -296,7 +295,7 @@ TEST_F(NodeUploadTest, ADamagedBundleIsReplaced) {
   EXPECT_TRUE(again.bytes.starts_with("opened:")) << again.bytes;
 }
 
-TEST_F(NodeUploadTest, ADirectoryThatIsALinkIsNotTrusted) {
+TEST_F(NodeUploadTest, DoesNotTrustADirectoryThatIsALink) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
@@ -309,8 +308,8 @@ TEST_F(NodeUploadTest, ADirectoryThatIsALinkIsNotTrusted) {
   forget_shared_cache(**upload);
 }
 
-// What was planted before this build was used here for the first time: the command itself must not
-// run it, and the script that it asks for must not leave it there.
+// Another user planted a link before this build was used here for the first time. The command must
+// not run the program behind it, and the script that it requests must remove the link.
 TEST_F(NodeUploadTest, DoesNotRunAProgramThroughALink) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
@@ -332,7 +331,7 @@ TEST_F(NodeUploadTest, DoesNotRunAProgramThroughALink) {
   forget_shared_cache(**upload);
 }
 
-TEST_F(NodeUploadTest, ACacheThatOthersMayWriteIsClosedFirst) {
+TEST_F(NodeUploadTest, MakesACachePrivateBeforeItUsesIt) {
   host_.make_bundle(kEchoNode);
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());

@@ -60,7 +60,7 @@ TEST(NodelistTest, ReadsEveryForm) {
       {"n[1-2][3-4]", "n13 n14 n23 n24"},
       {"c[1-2]r[1-2]", "c1r1 c1r2 c2r1 c2r2"},
       {"a[01-02]b[7]", "a01b7 a02b7"},
-      // The last varies fastest, then the first.
+      // The last bracket varies fastest, then the first.
       {"a[1-2]b[1-2]c[1-2]", "a1b1c1 a1b1c2 a2b1c1 a2b1c2 a1b2c1 a1b2c2 a2b2c1 a2b2c2"},
       {"a[1-2]b[1-3]c[1]", "a1b1c1 a2b1c1 a1b2c1 a2b2c1 a1b3c1 a2b3c1"},
       {"n.[1-2].x[1-2]", "n.1.x1 n.1.x2 n.2.x1 n.2.x2"},
@@ -161,7 +161,7 @@ std::string random_ranges(Random& random) {
   return text;
 }
 
-// Names as sites give them, with at most four brackets.
+// Names as sites use them, with at most four brackets.
 std::string random_list(Random& random) {
   constexpr const char* kTexts[] = {"n", "node", "gpu-", "rack.", "c1r", "a", "x-2-", "m_"};
   std::string text;
@@ -183,7 +183,7 @@ class ScontrolTest : public testing::Test {
     // 127 is the shell's "not found".
     if (WEXITSTATUS(std::system("scontrol --version >/dev/null 2>&1")) == 127)
       GTEST_SKIP() << "scontrol is not installed (scripts/setup bench)";
-    // scontrol reads names without a daemon, but not without a configuration.
+    // scontrol expands names without a daemon, but not without a configuration.
     directory_ =
         std::filesystem::temp_directory_path() / ("ivy-nodelist-test." + std::to_string(getpid()));
     std::filesystem::create_directory(directory_);
@@ -196,7 +196,7 @@ class ScontrolTest : public testing::Test {
     std::filesystem::remove_all(directory_);
   }
 
-  // None of these texts holds a quote. Every line with a blank behind it, without the last.
+  // Returns scontrol's lines joined by blanks. None of these texts contains a quote.
   static std::string hostnames(const std::string& text) {
     FILE* pipe = popen(("scontrol show hostnames '" + text + "' 2>&1").c_str(), "r");
     std::string printed;
@@ -216,7 +216,7 @@ TEST_F(ScontrolTest, MatchesScontrol) {
   for (int i = 0; i < 300; ++i) {
     const std::string text = random_list(random);
     const Result<std::vector<std::string>> names = parse_nodelist(text);
-    // Over 4096 hosts, which is our limit and not Slurm's.
+    // More than 4096 hosts, which is ivyrun's limit and not Slurm's.
     if (!names.ok()) {
       EXPECT_NE(names.error().message.find("more than 4096"), std::string::npos) << text;
       continue;
@@ -228,8 +228,8 @@ TEST_F(ScontrolTest, MatchesScontrol) {
   EXPECT_GE(compared, 200U);
 }
 
-// What we take of a damaged list Slurm takes as well, and reads as the same names.
-TEST_F(ScontrolTest, RejectsOtherFlags) {
+// Damaged lists that ivyrun accepts are accepted by Slurm too, with the same names.
+TEST_F(ScontrolTest, ReadsDamagedListsAsScontrolDoes) {
   Random random(7);
   constexpr std::string_view kDamage = "[],-0 9xn/";
   std::size_t taken = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks do, folded over those that do the same.
+// Operations of ranks, folded over ranks in the same operation.
 #include "launcher/hang/operation_lines.h"
 
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(OptionValuesTest, NumbersHaveBothBounds) {
+TEST(OptionValuesTest, ChecksBothBoundsOfNumbers) {
   EXPECT_EQ(parse_number("1", 1, 9).value(), 1);
   EXPECT_EQ(parse_number("9", 1, 9).value(), 9);
   for (const char* bad : {"", "0", "10", "x", "1x", " 1", "+1", "1.0", "99999999999999999999"})
@@ -19,7 +19,7 @@ TEST(OptionValuesTest, NumbersHaveBothBounds) {
   EXPECT_EQ(parse_number("x", 1, 9).error().message, "\"x\" is not a number from 1 to 9");
 }
 
-TEST(OptionValuesTest, DurationsHaveUnits) {
+TEST(OptionValuesTest, ParsesDurationsWithUnits) {
   const std::pair<const char*, std::int64_t> cases[] = {{"0", 0},
                                                         {"90", 90'000},
                                                         {"1.5", 1'500},
@@ -46,7 +46,7 @@ TEST(OptionValuesTest, DurationsHaveUnits) {
     EXPECT_FALSE(parse_duration(bad).ok()) << bad;
 }
 
-TEST(OptionValuesTest, WorkersPerHost) {
+TEST(OptionValuesTest, ParsesWorkersPerHost) {
   EXPECT_EQ(parse_per_host("8")->number, 8);
   EXPECT_TRUE(parse_per_host("8")->written);
   EXPECT_EQ(parse_per_host("auto")->kind, PerHost::Kind::kAuto);
@@ -57,7 +57,7 @@ TEST(OptionValuesTest, WorkersPerHost) {
     EXPECT_FALSE(parse_per_host(bad).ok()) << bad;
 }
 
-TEST(OptionValuesTest, RanksToShow) {
+TEST(OptionValuesTest, ParsesRanksToShow) {
   EXPECT_TRUE(parse_show_ranks("all")->all);
   EXPECT_TRUE(parse_show_ranks("first-per-host")->first_per_host);
   EXPECT_EQ(parse_show_ranks("0,8-10,9")->ranks, (std::vector<int>{0, 8, 9, 10}));
@@ -69,7 +69,7 @@ TEST(OptionValuesTest, RanksToShow) {
   EXPECT_FALSE(parse_show_ranks(endless).ok());
 }
 
-TEST(OptionValuesTest, Labels) {
+TEST(OptionValuesTest, ParsesLabels) {
   for (const char* good :
        {"auto", "none", "rank", "host", "%r", "%r %R %h %l %j %a %s %%", "100%%"})
     EXPECT_EQ(parse_label(good).value(), good);
@@ -86,7 +86,7 @@ TEST(OptionValuesTest, Labels) {
     EXPECT_NE(fix.find(std::string("%") + letter), std::string::npos) << letter;
 }
 
-TEST(OptionValuesTest, OutputPatterns) {
+TEST(OptionValuesTest, ParsesOutputPatterns) {
   for (const char* good : {"logs/%h-%r.log", "%4t.%s", "%j/%a/%n.%l", "out.txt", "tags"})
     EXPECT_EQ(parse_output_pattern(good).value(), good);
   const std::pair<const char*, const char*> cases[] = {
@@ -99,7 +99,7 @@ TEST(OptionValuesTest, OutputPatterns) {
     EXPECT_EQ(parse_output_pattern(text).error().message, message) << text;
 }
 
-TEST(OptionValuesTest, Streams) {
+TEST(OptionValuesTest, ParsesStreams) {
   for (const int bits : {0, 1, 2, 3}) EXPECT_EQ(parse_streams(std::to_string(bits))->of(7), bits);
   const StreamChoice map = parse_streams("0:1,12:2").value();
   EXPECT_EQ(map.of(0), 1);
@@ -110,20 +110,20 @@ TEST(OptionValuesTest, Streams) {
   for (const char* bad : {"", "4", "10", "a", "0:", ":1", "0:4", "0:1,", "1,x", "3,0:1", "0:1,0:2",
                           "10:00", "0:03", "03"})
     EXPECT_FALSE(parse_streams(bad).ok()) << bad;
-  // srun's -t.
+  // As with srun's -t.
   EXPECT_EQ(parse_streams("10:00").error().fix, "for a time limit use --timeout 10:00");
   EXPECT_EQ(parse_streams("30").error().fix, "for a time limit use --timeout 30m");
   EXPECT_EQ(parse_streams("a").error().fix, "");
 }
 
-TEST(OptionValuesTest, BackendsHaveOneName) {
+TEST(OptionValuesTest, NormalizesNamesOfBackends) {
   for (const char* name : {"torch", "jax", "tensorflow", "numpy", "cupy", "paddle", "mpi", "mlx",
                            "lightgbm", "horovod"})
     EXPECT_EQ(profile_name(parse_profile(name).value()), name);
   EXPECT_EQ(profile_name(parse_profile("tf").value()), "tensorflow");
 }
 
-TEST(OptionValuesTest, PortRanges) {
+TEST(OptionValuesTest, ParsesPortRanges) {
   EXPECT_EQ(parse_port_range("20000-20010").value(),
             std::pair(std::uint16_t{20000}, std::uint16_t{20010}));
   EXPECT_EQ(parse_port_range("29500").value(),

@@ -27,7 +27,7 @@ Result<ParsedCommandLine> parse(const Words& words, const Environment& environme
   return parse_command_line(words, environment);
 }
 
-// The options of a command line that must be right.
+// Parses a command line that must be valid.
 Options options_of(const Words& words, const Environment& environment = {}) {
   Result<ParsedCommandLine> parsed = parse(words, environment);
   EXPECT_TRUE(parsed.ok()) << (parsed.ok() ? "" : parsed.error().message);
@@ -63,7 +63,7 @@ class TemporaryFile {
 
 // ---- The five traps of the parser ---------------------------------------------------------------
 
-TEST(OptionsTest, SingleDashLongNames) {
+TEST(OptionsTest, AcceptsShortWordsWithOneDash) {
   EXPECT_EQ(options_of({"-np", "4", "x"}).num_proc, 4);
   EXPECT_EQ(options_of({"-np=4", "x"}).num_proc, 4);
   EXPECT_EQ(options_of({"-ppn", "2", "x"}).per_host.number, 2);
@@ -84,7 +84,7 @@ TEST(OptionsTest, AcceptsOneDashBeforeALongName) {
   EXPECT_EQ(error_of({"-nnodes"}).fix, "-nnodes N|MIN:MAX");
 }
 
-TEST(OptionsTest, AMistypedLongNameIsNoLetterWithItsValue) {
+TEST(OptionsTest, DoesNotTakeAMistypedLongNameForALetterWithAValue) {
   const std::pair<Words, const char*> cases[] = {
       {{"-nproc", "2", "x"}, "did you mean --nproc-per-node?"},
       {{"-nproc_per_nod", "2", "x"}, "did you mean --nproc-per-node?"},
@@ -104,12 +104,12 @@ TEST(OptionsTest, AMistypedLongNameIsNoLetterWithItsValue) {
         error.message.find("unknown flag " + words.front().substr(0, words.front().find('='))), 0u)
         << error.message;
   }
-  // A letter, or what is far from every name, is no slip of the fingers.
+  // A single letter, or a word unlike all names, is not a typo.
   for (const char* far : {"-Z", "-k", "--zzz", "-mzpkg"})
     EXPECT_TRUE(contains(error_of({far, "x"}).fix, "ivyrun --help")) << far;
 }
 
-TEST(OptionsTest, TypographicDashesAndGluedValuesAreNoPrograms) {
+TEST(OptionsTest, DoesNotTakeTypographicDashesAndGluedValuesForPrograms) {
   for (const char* flag : {"\u2013n", "\u2014nproc_per_node", "\u2212n", "\u2010\u2010help"})
     EXPECT_TRUE(contains(error_of({flag, "2", "x"}).message, "starts with a typographic dash"));
   EXPECT_EQ(options_of({"--", "\u2013n"}).command, Words{"\u2013n"});
@@ -120,7 +120,7 @@ TEST(OptionsTest, TypographicDashesAndGluedValuesAreNoPrograms) {
   }
 }
 
-TEST(OptionsTest, AMistypedFlagIsNeverTheProgram) {
+TEST(OptionsTest, NeverTakesAMistypedFlagForTheProgram) {
   const Error error = error_of({"--bogus", "1", "train.py"});
   EXPECT_EQ(error.message, "unknown flag --bogus");
   EXPECT_EQ(error_of({"--npoc-per-node", "2", "x"}).fix, "did you mean --nproc-per-node?");
@@ -131,35 +131,35 @@ TEST(OptionsTest, AMistypedFlagIsNeverTheProgram) {
   EXPECT_EQ(error_of({"-Z", "x"}).message, "unknown flag -Z");
 }
 
-TEST(OptionsTest, DashAndUnderscoreAreAlike) {
+TEST(OptionsTest, TreatsDashAndUnderscoreAlike) {
   EXPECT_EQ(options_of({"--nproc_per_node", "2", "x"}).per_host.number, 2);
   EXPECT_EQ(options_of({"--nproc-per-node=2", "x"}).per_host.number, 2);
   EXPECT_EQ(options_of({"--nproc_per-node=2", "x"}).per_host.number, 2);
-  // Only in names: values and the program's own flags keep their bytes.
+  // Only in names: values and the program's own flags are not changed.
   const Options options = options_of({"--log_dir=a_b", "x", "--batch_size", "2"});
   EXPECT_EQ(options.log_dir, "a_b");
   EXPECT_EQ(options.command, (Words{"x", "--batch_size", "2"}));
 }
 
-TEST(OptionsTest, FlagsEndAtTheProgram) {
+TEST(OptionsTest, StopsReadingFlagsAtTheProgram) {
   const Options options = options_of({"-n", "2", "train.py", "-n", "5", "--help", "--", "-x"});
   EXPECT_EQ(options.num_proc, 2);
   EXPECT_EQ(options.command, (Words{"train.py", "-n", "5", "--help", "--", "-x"}));
 }
 
-TEST(OptionsTest, TwoDashesEndTheFlagsAndVanish) {
+TEST(OptionsTest, EndsTheFlagsAtTwoDashesAndDropsThem) {
   EXPECT_EQ(options_of({"-n", "2", "--", "-prog", "a"}).command, (Words{"-prog", "a"}));
   EXPECT_EQ(options_of({"--", "prog", "--", "a"}).command, (Words{"prog", "--", "a"}));
 }
 
-TEST(OptionsTest, ArgumentsKeepTheirBytes) {
+TEST(OptionsTest, KeepsTheBytesOfArguments) {
   const Words command = {"prog", "", "a b", "\xff\xfe", "new\nline", "'\"$(x)", "[1,2]", "{}"};
   Words words = {"-n", "1"};
   words.insert(words.end(), command.begin(), command.end());
   EXPECT_EQ(options_of(words).command, command);
 }
 
-TEST(OptionsTest, ShortFlagsCluster) {
+TEST(OptionsTest, AcceptsClusteredShortFlags) {
   const Options options = options_of({"-qvvn4", "-lt3", "x"});
   EXPECT_TRUE(options.quiet);
   EXPECT_EQ(options.verbose, 2);
@@ -172,7 +172,7 @@ TEST(OptionsTest, ShortFlagsCluster) {
 // ---- Values
 // --------------------------------------------------------------------------------------
 
-TEST(OptionsTest, AForgottenValueIsNoticed) {
+TEST(OptionsTest, NoticesAForgottenValue) {
   EXPECT_EQ(error_of({"--log-dir"}).message, "--log-dir needs a value");
   const Error error = error_of({"--log-dir", "--quiet", "x"});
   EXPECT_EQ(error.message, "--log-dir needs a value, but --quiet follows");
@@ -182,7 +182,7 @@ TEST(OptionsTest, AForgottenValueIsNoticed) {
   EXPECT_EQ(options_of({"--ssh-args", "-oX=y", "x"}).ssh_args, Words{"-oX=y"});
 }
 
-TEST(OptionsTest, WrongValuesNameTheFlagAsTyped) {
+TEST(OptionsTest, NamesTheFlagOfAWrongValueAsTyped) {
   EXPECT_EQ(error_of({"-np", "x", "p"}).message, "-np: \"x\" is not a number from 1 to 262144");
   EXPECT_EQ(error_of({"-n", "0", "p"}).message, "-n: \"0\" is not a number from 1 to 262144");
   EXPECT_EQ(error_of({"-n", "0", "p"}).fix, "");
@@ -208,7 +208,7 @@ TEST(OptionsTest, WrongValuesNameTheFlagAsTyped) {
     EXPECT_EQ(error_of(words).code, Code::kInvalidArgument);
 }
 
-TEST(OptionsTest, EveryValueArrives) {
+TEST(OptionsTest, ParsesEveryValue) {
   const auto words = words_of(
       "-H a:2,b -n 3 --nnodes 2 --python /opt/py --wdir /data -x A --export B=c --env-file e1 "
       "--env_file e2 --stdin none --label %r: --color always --show-ranks 0-1 --log-dir logs "
@@ -257,12 +257,12 @@ TEST(OptionsTest, BracketsInValuesAreNotLists) {
   EXPECT_EQ(options_of({"--env-file", "[a,b]", "x"}).env_files, Words{"[a,b]"});
 }
 
-TEST(OptionsTest, TheLastValueCounts) {
+TEST(OptionsTest, UsesTheLastValue) {
   EXPECT_EQ(options_of({"-n", "1", "--num-proc", "2", "x"}).num_proc, 2);
   EXPECT_EQ(options_of({"-H", "a", "-H", "b", "x"}).hosts.size(), 2u);
 }
 
-TEST(OptionsTest, ModuleAndNoPython) {
+TEST(OptionsTest, ParsesModuleAndNoPython) {
   EXPECT_EQ(options_of({"-m", "pkg.train", "--lr", "1"}).program_kind, ProgramKind::kModule);
   EXPECT_EQ(options_of({"-m", "pkg.train", "--lr"}).command, (Words{"pkg.train", "--lr"}));
   EXPECT_EQ(options_of({"--no_python", "a.py"}).program_kind, ProgramKind::kExecutable);
@@ -270,7 +270,7 @@ TEST(OptionsTest, ModuleAndNoPython) {
   EXPECT_TRUE(contains(error_of({"-m", "--no-python", "x"}).message, "cannot be used together"));
 }
 
-TEST(OptionsTest, AFileIsNoModule) {
+TEST(OptionsTest, RejectsAFileAsAModule) {
   EXPECT_EQ(error_of({"-m", "train.py"}).message, "-m: train.py is a file, not a module");
   EXPECT_EQ(error_of({"-m", "./src/train.py"}).fix,
             "leave out -m, or write the module's name: src.train");
@@ -293,7 +293,7 @@ TEST(OptionsTest, NotesAmbiguousCommandLines) {
   EXPECT_TRUE(options_of({"uv", "pip", "list"}).notes.empty());
 }
 
-TEST(OptionsTest, SeveralProgramsAreRejected) {
+TEST(OptionsTest, RejectsSeveralPrograms) {
   for (const Words& words : {Words{"-np", "2", "a", ":", "-np", "1", "b"},
                              Words{"-np", "2", ":", "-np", "2", "b"}, Words{"a", ":", "b"}})
     EXPECT_TRUE(contains(error_of(words).message, "are not supported")) << words.front();
@@ -313,7 +313,7 @@ TEST(OptionsTest, TreatsANumberAfterAForeignSwitchAsItsValue) {
   EXPECT_TRUE(contains(error_of({"-q1", "x"}).message, "unknown flag -q1"));
 }
 
-TEST(OptionsTest, SrunsListOfVariablesIsNamedAsTyped) {
+TEST(OptionsTest, NamesSrunsListOfVariablesAsTyped) {
   for (const char* value : {"ALL", "NONE", "ALL,FOO=1", "A,B"}) {
     const Error error = error_of({std::string("--export=") + value, "x"});
     EXPECT_TRUE(error.message.starts_with("--export: ")) << error.message;
@@ -339,7 +339,7 @@ TEST(OptionsTest, NotesAnUnknownVariable) {
                   .empty());
 }
 
-TEST(OptionsTest, ARelativeDirectoryBecomesAbsolute) {
+TEST(OptionsTest, MakesARelativeDirectoryAbsolute) {
   const std::string directory = options_of({"--wdir", "sub/../other", "x"}).working_directory;
   EXPECT_EQ(directory, (std::filesystem::current_path() / "other").string());
 }
@@ -347,7 +347,7 @@ TEST(OptionsTest, ARelativeDirectoryBecomesAbsolute) {
 // ---- Other launchers' flags
 // -----------------------------------------------------------------------
 
-TEST(OptionsTest, AliasesOfOtherLaunchers) {
+TEST(OptionsTest, AcceptsAliasesOfOtherLaunchers) {
   for (const char* flag : {"-n", "-np", "--np", "--num-proc", "--num_processes", "--ntasks"})
     EXPECT_EQ(options_of({flag, "3", "x"}).num_proc, 3) << flag;
   for (const char* flag : {"--nproc_per_node", "--npernode", "-npernode", "--ppn", "-ppn",
@@ -361,7 +361,7 @@ TEST(OptionsTest, AliasesOfOtherLaunchers) {
     EXPECT_EQ(options_of({flag, "x"}).label, "rank") << flag;
 }
 
-TEST(OptionsTest, ATorchrunCommandLineWorksUnchanged) {
+TEST(OptionsTest, AcceptsATorchrunCommandLineUnchanged) {
   const Options options = options_of({"--standalone", "--nnodes=1:1", "--nproc_per_node=4",
                                       "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0",
                                       "--rdzv_id=5", "--max_restarts=0", "--monitor_interval", "5",
@@ -374,7 +374,7 @@ TEST(OptionsTest, ATorchrunCommandLineWorksUnchanged) {
   EXPECT_TRUE(contains(options.notes.front(), "--standalone is ignored"));
 }
 
-TEST(OptionsTest, OnFailureTakesTheRestartsForReplacements) {
+TEST(OptionsTest, UsesTheRestartsForReplacementsWithOnFailure) {
   EXPECT_EQ(options_of({"x"}).on_failure, OnFailure::kRestart);
   const Options shrink = options_of({"--on-failure", "shrink", "--max-restarts", "2", "x"});
   EXPECT_EQ(shrink.on_failure, OnFailure::kShrink);
@@ -390,7 +390,7 @@ TEST(OptionsTest, OnFailureTakesTheRestartsForReplacements) {
   EXPECT_TRUE(contains(error_of({"--min-workers", "2", "x"}).message, "--on-failure shrink"));
 }
 
-TEST(OptionsTest, RestartsAreCounted) {
+TEST(OptionsTest, ParsesRestartsAndStalls) {
   EXPECT_EQ(options_of({"x"}).max_restarts, 0);
   EXPECT_EQ(options_of({"--max_restarts=3", "x"}).max_restarts, 3);
   EXPECT_EQ(options_of({"x"}).stall_timeout, std::chrono::seconds(0));
@@ -402,7 +402,7 @@ TEST(OptionsTest, RestartsAreCounted) {
   EXPECT_EQ(options_of({"--rdzv-backend", "static", "x"}).notes.size(), 1u);
 }
 
-TEST(OptionsTest, TheEndOfASlurmJob) {
+TEST(OptionsTest, ParsesTheEndOfASlurmJob) {
   const Options none = options_of({"x"});
   EXPECT_FALSE(none.stop_before_end || none.preempt_signal || none.requeue);
   const Options all =
@@ -417,11 +417,11 @@ TEST(OptionsTest, TheEndOfASlurmJob) {
   EXPECT_TRUE(contains(error_of({"--stop-before-end", "soon", "x"}).message, "--stop-before-end"));
 }
 
-TEST(OptionsTest, ARangeOfHosts) {
+TEST(OptionsTest, ParsesARangeOfHosts) {
   const Options options = options_of({"-H", "a,b,c", "--nnodes", "2:3", "x"});
   EXPECT_EQ(options.min_nodes, 2);
   EXPECT_EQ(options.num_nodes, 3);
-  // MAX is only a bound; one number, and MIN as large as MAX, need every host.
+  // MAX is only an upper bound. A single number, or MIN equal to MAX, needs every host.
   EXPECT_EQ(options_of({"-H", "a,b", "--nnodes=1:8", "x"}).num_nodes, 8);
   EXPECT_EQ(options_of({"--nnodes=1:4", "x"}).min_nodes, 1);
   EXPECT_EQ(options_of({"-H", "a,b", "--nnodes", "2", "x"}).min_nodes, std::nullopt);
@@ -489,7 +489,7 @@ TEST(OptionsTest, RejectsUnsupportedFlagsByName) {
   EXPECT_TRUE(options_of({"--allow-run-as-root", "x"}).notes.empty());
 }
 
-TEST(OptionsTest, RedirectsAndTee) {
+TEST(OptionsTest, ParsesRedirectsAndTee) {
   EXPECT_TRUE(contains(error_of({"-r", "3", "x"}).message, "-r needs --log-dir"));
   const Options hidden = options_of({"-r", "3", "--log-dir", "d", "x"});
   EXPECT_EQ(hidden.redirects.of(5), 3);
@@ -503,7 +503,7 @@ TEST(OptionsTest, RedirectsAndTee) {
   EXPECT_TRUE(options_of({"-r", "0", "-t", "0", "x"}).notes.empty());
 }
 
-TEST(OptionsTest, LocalRanksFilter) {
+TEST(OptionsTest, ParsesTheLocalRanksFilter) {
   const Options options = options_of({"--local-ranks-filter", "0,1", "x"});
   EXPECT_TRUE(options.show_ranks.local);
   EXPECT_EQ(options.show_ranks.ranks, (std::vector<int>{0, 1}));
@@ -511,7 +511,7 @@ TEST(OptionsTest, LocalRanksFilter) {
                        "cannot be used together"));
 }
 
-TEST(OptionsTest, MasterPort) {
+TEST(OptionsTest, ParsesTheMasterPort) {
   const Options options = options_of({"--master-port", "29501", "x"});
   EXPECT_EQ(options.port_low, 29501);
   EXPECT_EQ(options.port_high, 29501);
@@ -522,7 +522,7 @@ TEST(OptionsTest, MasterPort) {
                        "cannot be used together"));
 }
 
-TEST(OptionsTest, RemovedStoreFlagsNameTheirReplacement) {
+TEST(OptionsTest, NamesTheReplacementOfRemovedStoreFlags) {
   for (const char* gone : {"--wal=/var/tmp/logs", "--store-wal=here"})
     EXPECT_TRUE(contains(error_of({gone, "x"}).fix, "--max-restarts")) << gone;
   EXPECT_TRUE(contains(error_of({"--store-proxy", "x"}).fix, "the store directly"));
@@ -531,7 +531,7 @@ TEST(OptionsTest, RemovedStoreFlagsNameTheirReplacement) {
 // ---- Hosts
 // -----------------------------------------------------------------------------------------
 
-TEST(OptionsTest, HostfileIsRead) {
+TEST(OptionsTest, ReadsTheHostfile) {
   const TemporaryFile file("a slots=2\nb slots=3\n");
   const Options options = options_of({"--hostfile", file.path(), "x"});
   ASSERT_EQ(options.hosts.size(), 2u);
@@ -546,7 +546,7 @@ TEST(OptionsTest, HostfileIsRead) {
   }
 }
 
-TEST(OptionsTest, ABrokenHostSourceNeverMeansLocalhost) {
+TEST(OptionsTest, NeverUsesLocalhostForABrokenHostSource) {
   EXPECT_TRUE(contains(error_of({"--hostfile", "/nowhere/f", "x"}).message,
                        "--hostfile: cannot read /nowhere/f: No such file or directory"));
   EXPECT_TRUE(contains(error_of({"--hostfile", "/tmp", "x"}).message, "is a directory"));
@@ -560,7 +560,7 @@ TEST(OptionsTest, ABrokenHostSourceNeverMeansLocalhost) {
             broken.path() + ":2:3: unknown key \"cores\"");
 }
 
-TEST(OptionsTest, HostsFromIsACommandThatRunsLater) {
+TEST(OptionsTest, DoesNotRunTheCommandOfHostsFromYet) {
   const Options options = options_of({"--hosts-from", "exit 1", "--nnodes", "2:4", "x"});
   EXPECT_EQ(options.hosts_from, "exit 1");
   EXPECT_TRUE(options.hosts.empty());
@@ -573,7 +573,7 @@ TEST(OptionsTest, HostsFromIsACommandThatRunsLater) {
                "started only once"));
 }
 
-TEST(OptionsTest, OnlyOneSourceOfHosts) {
+TEST(OptionsTest, AcceptsOnlyOneSourceOfHosts) {
   EXPECT_EQ(error_of({"-H", "a", "--fake-hosts", "2", "x"}).message,
             "-H and --fake-hosts both list hosts");
   EXPECT_EQ(options_of({"--fake-hosts", "2", "x"}).hosts[1].name, "fake1");
@@ -582,7 +582,7 @@ TEST(OptionsTest, OnlyOneSourceOfHosts) {
 // ---- Environment
 // -----------------------------------------------------------------------------------
 
-TEST(OptionsTest, DefaultsComeFromTheEnvironment) {
+TEST(OptionsTest, TakesDefaultsFromTheEnvironment) {
   const Environment environment = {{"IVY_HOSTS", "a,b"},        {"IVY_NPROC_PER_NODE", "2"},
                                    {"PET_NPROC_PER_NODE", "8"}, {"PET_NNODES", "2"},
                                    {"IVY_QUIET", "1"},          {"IVY_RAW", "0"},
@@ -596,7 +596,7 @@ TEST(OptionsTest, DefaultsComeFromTheEnvironment) {
   EXPECT_EQ(options.label, "auto");
 }
 
-TEST(OptionsTest, ATypedFlagBeatsTheEnvironment) {
+TEST(OptionsTest, PrefersATypedFlagToTheEnvironment) {
   const Environment environment = {
       {"IVY_HOSTS", "a,b"}, {"IVY_NUM_PROC", "9"}, {"PET_NNODES", "5"}};
   const Options options =
@@ -606,7 +606,7 @@ TEST(OptionsTest, ATypedFlagBeatsTheEnvironment) {
   EXPECT_EQ(options.num_nodes, 2);
 }
 
-TEST(OptionsTest, AWrongVariableIsNamed) {
+TEST(OptionsTest, NamesAWrongVariable) {
   EXPECT_EQ(error_of({"x"}, {{"IVY_NUM_PROC", "many"}}).message,
             "IVY_NUM_PROC: \"many\" is not a number from 1 to 262144");
   EXPECT_EQ(error_of({"x"}, {{"IVY_RAW", "maybe"}}).message,
@@ -626,7 +626,7 @@ TEST(OptionsTest, ShowsTheShortHelpWithoutArguments) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 11);
 }
 
-TEST(OptionsTest, FlagsWithoutAProgram) {
+TEST(OptionsTest, RejectsFlagsWithoutAProgram) {
   EXPECT_EQ(error_of({"-n", "2", "-q"}).message, "no program given");
   EXPECT_EQ(error_of({"-n", "2", "--"}).fix, "ivyrun -n 2 PROGRAM");
   EXPECT_EQ(error_of({"-H", "node[1-3]"}).fix, "ivyrun -H 'node[1-3]' PROGRAM");
@@ -637,7 +637,7 @@ TEST(OptionsTest, FlagsWithoutAProgram) {
   EXPECT_EQ(error_of({""}).message, "the program name is empty");
 }
 
-TEST(OptionsTest, HelpShowsEveryFlagWithinTheWidth) {
+TEST(OptionsTest, ShowsEveryFlagOfTheHelpWithinTheWidth) {
   for (const Words& words :
        {Words{"--help=all"}, Words{"--help", "all"}, Words{"-h", "all", "x"}}) {
     const Result<ParsedCommandLine> parsed = parse(words);
@@ -652,7 +652,7 @@ TEST(OptionsTest, HelpShowsEveryFlagWithinTheWidth) {
   }
 }
 
-TEST(OptionsTest, HelpIsShortUnlessMoreIsWanted) {
+TEST(OptionsTest, ShowsAShortHelpUnlessMoreIsRequested) {
   const std::string all = parse({"--help=all"})->text_to_print;
   for (const Words& words :
        {Words{"--help"}, Words{"-h"}, Words{"-help"}, Words{"--help", "x.py"}}) {
@@ -666,7 +666,7 @@ TEST(OptionsTest, HelpIsShortUnlessMoreIsWanted) {
   EXPECT_EQ(error_of({"--help=frobnicate"}).message, "no help for \"frobnicate\"");
 }
 
-TEST(OptionsTest, EveryTopicOfTheHelpIsNamedInIt) {
+TEST(OptionsTest, NamesEveryTopicOfTheHelpInIt) {
   const std::string text = parse({"--help", "help"})->text_to_print;
   for (const PageSection& section : ivyrun_page().sections)
     EXPECT_TRUE(contains(text, section.topic)) << section.topic;
@@ -697,7 +697,7 @@ TEST(OptionTableTest, HasUniqueSpellings) {
   }
 }
 
-TEST(OptionsTest, AcceleratorsAndCores) {
+TEST(OptionsTest, ParsesAcceleratorsAndCores) {
   const Options options = options_of({"--visible", "own", "--gpus_per_proc", "2", "-B", "jax",
                                       "--bind-to=core", "--report-bindings", "--oversubscribe",
                                       "--device-env", "A_B", "--device-env", "C", "x"});
@@ -726,7 +726,7 @@ TEST(OptionsTest, AcceleratorsAndCores) {
   EXPECT_TRUE(contains(error_of({"--device-env", "RANK", "x"}).message, "RANK is set by ivyrun"));
 }
 
-TEST(TransportKind, AHostThatDialsBackWaitsForHalfOfItsLease) {
+TEST(TransportKind, WaitsForHalfTheLeaseIfTheHostDialsBack) {
   using std::chrono::milliseconds;
   EXPECT_EQ(dial_back_silence(Transport::kSrun, std::nullopt), kLeaseAttended / 2);
   EXPECT_EQ(dial_back_silence(Transport::kJoined, milliseconds(4'000)), milliseconds(2'000));

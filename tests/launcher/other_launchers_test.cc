@@ -19,7 +19,7 @@ TEST(OtherLaunchers, KnowsEveryFlag) {
   }
 }
 
-TEST(OtherLaunchers, ThePageExplainsEachFlag) {
+TEST(OtherLaunchers, ExplainsEachFlagOnThePage) {
   const std::string page = coming_from_page();
   for (const std::string_view line :
        {"\n## accelerate\n", "- `--num-processes`: `--num-proc N`: ", "- `--nnodes`: the same: ",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output on real pipes, pseudo terminals and files. Each test lends its own descriptors to 1 and 2
-// and takes them back before it checks anything.
+// Output on real pipes, pseudo terminals and files. Each test redirects descriptors 1 and 2 and
+// restores them before it checks anything.
 #include "launcher/screen/output.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kTimeout{20};
 
-// The reading side of standard output or error.
+// The reading end of standard output or error.
 struct Reader {
   int fd = -1;
   std::string text;
@@ -101,7 +101,7 @@ class OutputTest : public ::testing::Test, public OutputEvents {
     dup2(file, fd);
     close(file);
   }
-  // Destroys the output and makes 1 and 2 the test program's own again.
+  // Destroys the output and restores 1 and 2 of the test program.
   void give_back() {
     output_.reset();
     if (saved_[0] < 0) return;
@@ -132,7 +132,7 @@ class OutputTest : public ::testing::Test, public OutputEvents {
     given_ += bytes.size();
     output_->worker_bytes(rank, stream, bytes, false);
   }
-  // Turns the loop and reads, until the condition holds or the time is over.
+  // Runs the loop and reads until the condition holds or the time has expired.
   bool run_until(const std::function<bool()>& condition) {
     const auto deadline = steady_clock::now() + test::scaled_time(kTimeout);
     while (!condition()) {
@@ -149,7 +149,7 @@ class OutputTest : public ::testing::Test, public OutputEvents {
     pollfd entries[2] = {{out_.fd, POLLIN, 0}, {err_.fd, POLLIN, 0}};
     ::poll(entries, 2, 1);
   }
-  // Runs what is ready now, without reading.
+  // Runs the handlers that are ready, without reading.
   void turn() {
     loop_.restart();
     loop_.poll();
@@ -456,7 +456,7 @@ TEST_F(OutputTest, GivesUpOnAStalledReaderOnlyOnRequest) {
   EXPECT_TRUE(gave_up);
 }
 
-// A hundred megabytes of numbered lines of two ranks in chunks that end anywhere.
+// A hundred megabytes of numbered lines from two ranks, in chunks of arbitrary length.
 TEST_F(OutputTest, LosesAndTearsNothingInAHundredMegabytes) {
   lend_pipes();
   (void)make_two_ranks();
@@ -521,9 +521,9 @@ TEST_F(OutputTest, LosesAndTearsNothingInAHundredMegabytes) {
   EXPECT_EQ(consumed_, given_);
 }
 
-// Another user's pipe cannot be opened again: poll and small writes must do.
+// Another user's pipe cannot be opened again, so poll() and small writes are used.
 TEST_F(OutputTest, WritesToAPipeThatItMayNotOpen) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become somebody else";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   lend_pipes();
   const std::string line = std::string(99, 'x') + "\n";
   const pid_t child = fork();
@@ -640,7 +640,7 @@ class OutputFilesTest : public OutputTest {
   std::string folder_;
 };
 
-TEST_F(OutputFilesTest, TakeRedirectedStreamsAloneUnlessTheyAreTeed) {
+TEST_F(OutputFilesTest, KeepRedirectedStreamsOffTheTerminalUnlessTheyAreTeed) {
   options_.redirects.by_local_rank = {{0, 3}, {1, 2}};
   options_.tee.by_local_rank = {{0, 2}};
   options_.label = "none";
@@ -705,7 +705,7 @@ TEST_F(OutputFilesTest, AreNotSharedByTwoRanks) {
 }
 
 TEST_F(OutputFilesTest, ReportAFullDiskOnceAndContinue) {
-  // A limit of the file's size is as good as a full disk.
+  // A limit of the file size has the same effect as a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit old{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
@@ -738,7 +738,7 @@ TEST_F(OutputFilesTest, NameThePathThatCannotBeMade) {
   EXPECT_NE(began.error().message.find(folder_ + "/logs/job1/0"), std::string::npos);
 }
 
-TEST_F(OutputFilesTest, StandardOutputMayBeAFile) {
+TEST_F(OutputFilesTest, AcceptAFileAsStandardOutput) {
   options_.log_dir.clear();
   lend_file(1, folder_ + "/out.txt");
   lend_pipe(2, err_);
@@ -751,7 +751,7 @@ TEST_F(OutputFilesTest, StandardOutputMayBeAFile) {
   EXPECT_EQ(consumed_, given_);
 }
 
-TEST_F(OutputFilesTest, ReportsAFullDiskUnderStandardOutput) {
+TEST_F(OutputFilesTest, ReportAFullDiskUnderStandardOutput) {
   options_.log_dir.clear();
   lend_file(1, "/dev/full");
   lend_pipe(2, err_);

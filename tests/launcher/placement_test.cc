@@ -79,7 +79,7 @@ TEST(PlacementTest, RejectsOtherHosts) {
             "error -H: localhost is not in Slurm job 1234 (n[1,3])");
 }
 
-TEST(PlacementTest, IsPassedOverWhereItIsNotMeant) {
+TEST(PlacementTest, IgnoresTheAllocationForOtherTransportsAndHosts) {
   struct Case {
     const char* hosts;
     TransportChoice transport;
@@ -139,7 +139,7 @@ Planned two_hosts(int workers, std::uint32_t devices) {
   return made;
 }
 
-// What is said of hosts that show so many of four devices.
+// Plans hosts that show `visible` of four devices.
 Planned checked(int workers, std::uint32_t visible, std::optional<int> allocated,
                 const std::string& bound_by, std::vector<Diagnostic>& rejections,
                 bool oversubscribe = false) {
@@ -169,7 +169,7 @@ TEST(DeviceChecksTest, NamesGpusPerTask) {
   EXPECT_NE(rejections[0].fix.find("without --gpu-bind=single"), std::string::npos);
 }
 
-// One worker for each device that is seen: three idle ones would go unnoticed.
+// With one worker for each visible device, three idle devices would not be noticed.
 TEST(DeviceChecksTest, WarnsOfIdleDevices) {
   for (const auto& [workers, oversubscribe] : {std::pair{1, false}, {4, true}}) {
     std::vector<Diagnostic> rejections;
@@ -195,7 +195,7 @@ TEST(DeviceChecksTest, AcceptsEverythingElse) {
   }
   std::vector<Diagnostic> rejections;
   checked(4, 1, {}, per_task, rejections);
-  EXPECT_TRUE(rejections.empty()) << "who knows whether any is hidden";
+  EXPECT_TRUE(rejections.empty()) << "it is unknown whether any is hidden";
   Planned outside = two_hosts(4, 1);
   outside.options.allocation.reset();
   PlanContext outside_context{outside.options, outside.answers, outside.plan, rejections};

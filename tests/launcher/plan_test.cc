@@ -11,7 +11,7 @@
 namespace ivy {
 namespace {
 
-// A job on paper: hosts with their facts, then the plan of them.
+// Input of a plan: hosts with their facts.
 struct PlanInput {
   PlanInput() { options.command = {"train.py", "--lr", "1"}; }
 
@@ -57,7 +57,7 @@ struct PlanInput {
     rejections.clear();
     return make_plan(options, "job", answers, rejections).value();
   }
-  // "a:2 b:1", the workers of each planned host.
+  // Returns the workers of each planned host, for instance "a:2 b:1".
   std::string placed() {
     const JobPlan made = plan();
     std::string text;
@@ -120,14 +120,14 @@ TEST(PlanTest, NamesAnotherInterpreterInTheFirstLine) {
   }
 }
 
-TEST(PlanTest, WrittenSlotsDecide) {
+TEST(PlanTest, UsesWrittenSlots) {
   PlanInput input;
   input.hosts("a:2,b:3,c");
   EXPECT_EQ(input.placed(), "a:2 b:3 c:1");
   EXPECT_EQ(input.plan().rule, "slots written for the hosts");
 }
 
-TEST(PlanTest, WorkersPerHostBeatSlots) {
+TEST(PlanTest, PrefersWorkersPerHostToSlots) {
   PlanInput input;
   input.hosts("a:2,b:3");
   input.per_host(4);
@@ -135,7 +135,7 @@ TEST(PlanTest, WorkersPerHostBeatSlots) {
   EXPECT_EQ(plan_line(input.plan()), "2 hosts x 4 = 8 ranks (--nproc-per-node 4), by ssh");
 }
 
-TEST(PlanTest, ThePlanLineNamesTheTransports) {
+TEST(PlanTest, NamesTheTransportsInThePlanLine) {
   PlanInput input;
   input.hosts("a,b,c,d");
   const auto end_of_line = [&](std::vector<std::string> transports) {
@@ -149,7 +149,7 @@ TEST(PlanTest, ThePlanLineNamesTheTransports) {
   EXPECT_EQ(end_of_line({"local", "local", "local", "local"}), "");
 }
 
-TEST(PlanTest, MoreWorkersThanAHostTakesAreRejected) {
+TEST(PlanTest, RejectsMoreWorkersThanAHostAllows) {
   PlanInput most;
   most.hosts("a:4096,b");
   EXPECT_EQ(most.placed(), "a:4096 b:1");
@@ -163,7 +163,7 @@ TEST(PlanTest, MoreWorkersThanAHostTakesAreRejected) {
   EXPECT_EQ(rejection.where, "a,c");
 }
 
-TEST(PlanTest, WorkersPerHostByFacts) {
+TEST(PlanTest, DerivesWorkersPerHostFromTheFacts) {
   PlanInput input;
   input.hosts("a,b");
   input.answers[0].facts.set_accelerators(4);
@@ -218,7 +218,7 @@ TEST(PlanTest, ExplainsTheArithmeticOfTooManyWorkers) {
   EXPECT_EQ(rejection.exit_code, kExitUsage);
 }
 
-TEST(PlanTest, NnodesTakesTheFirstHosts) {
+TEST(PlanTest, TakesTheFirstHostsForNnodes) {
   PlanInput input;
   input.hosts("a,b,c");
   input.options.num_nodes = 2;
@@ -230,9 +230,9 @@ TEST(PlanTest, NnodesTakesTheFirstHosts) {
   EXPECT_EQ(input.rejection().what, "--nnodes 4 needs 4 hosts, but only 3 are available (a,b,c)");
 }
 
-// --nnodes MIN:MAX: ranks are numbered over the hosts that are here, in their order, and each has
-// as many workers as it would have beside the others.
-TEST(PlanTest, HostsThatTakeNoPartHaveNoRanks) {
+// --nnodes MIN:MAX: ranks are numbered over the hosts that have joined, in their order. Each has as
+// many workers as it would have with all hosts.
+TEST(PlanTest, GivesNoRanksToHostsThatTakeNoPart) {
   PlanInput input;
   input.hosts("a,b,c,d");
   input.options.num_nodes = 8;
@@ -261,10 +261,10 @@ TEST(PlanTest, HostsThatTakeNoPartHaveNoRanks) {
   fakes.options.num_nodes = 3;
   fakes.options.min_nodes = 1;
   fakes.leave_out(1);
-  EXPECT_EQ(fakes.placed(), "fake0:2 fake2:2") << "no accelerator is given to two hosts";
+  EXPECT_EQ(fakes.placed(), "fake0:2 fake2:2") << "no accelerator is assigned to two hosts";
 }
 
-TEST(PlanTest, PretendedHostsDivideTheAccelerators) {
+TEST(PlanTest, DividesTheAcceleratorsBetweenPretendedHosts) {
   const std::pair<unsigned, const char*> cases[] = {{0, "fake0:1 fake1:1 fake2:1"},
                                                     {1, "fake0:1 fake1:1 fake2:1"},
                                                     {3, "fake0:1 fake1:1 fake2:1"},
@@ -278,7 +278,7 @@ TEST(PlanTest, PretendedHostsDivideTheAccelerators) {
   }
 }
 
-TEST(PlanTest, RanksFollowTheOrderOfHosts) {
+TEST(PlanTest, NumbersRanksInTheOrderOfHosts) {
   PlanInput input;
   input.hosts("b:2,a:1,c:3");
   const JobPlan plan = input.plan();
@@ -299,7 +299,7 @@ TEST(PlanTest, RanksFollowTheOrderOfHosts) {
 
 // ---- What runs ---------------------------------------------------------------------------------
 
-TEST(PlanTest, ArgumentsOfAScriptAModuleAndAProgram) {
+TEST(PlanTest, BuildsTheArgumentsOfAScriptAModuleAndAProgram) {
   PlanInput input;
   HostFacts& facts = input.host("a");
   using Words = std::vector<std::string>;
@@ -336,7 +336,7 @@ TEST(PlanTest, WarnsOfDifferentVersions) {
   EXPECT_EQ(plan.warnings[0].cause, "3.11.2 on a,c\n3.9.2 on b");
 }
 
-TEST(PlanTest, AMissingDirectoryIsFoldedOverHosts) {
+TEST(PlanTest, FoldsAMissingDirectoryOverHosts) {
   PlanInput input;
   for (const char* name : {"n1", "n2", "n3"})
     input.host(name).set_working_directory_error("/data: No such file or directory");
@@ -358,7 +358,7 @@ TEST(PlanTest, DistinguishesAnInaccessibleDirectoryFromAMissingOne) {
   EXPECT_EQ(input.rejection().fix, "create it there, or choose another one: --wdir DIR");
 }
 
-TEST(PlanTest, TheFixOfAProgramThatCannotRun) {
+TEST(PlanTest, SuggestsAFixForAProgramThatCannotRun) {
   const struct {
     int error;
     bool is_script;
@@ -464,7 +464,7 @@ TEST(PlanTest, ChoosesTheServersOfMpi) {
     if (asks.starts_with("IVY")) {
       EXPECT_EQ(input.rejection().id, asks) << one.on_a;
       input.options.allow_singletons = true;
-      EXPECT_FALSE(input.plan().mpi.served) << "each is meant to be alone";
+      EXPECT_FALSE(input.plan().mpi.served) << "each rank is a separate world";
       continue;
     }
     const MpiChoice choice = input.plan().mpi;
@@ -475,7 +475,7 @@ TEST(PlanTest, ChoosesTheServersOfMpi) {
   }
 }
 
-TEST(PlanTest, MpiAcrossHostsNeedsTheStore) {
+TEST(PlanTest, NeedsTheStoreForMpiAcrossHosts) {
   PlanInput input;
   input.options.no_store = true;
   input.host("a").set_program_library("libmpi.so.40");
@@ -496,11 +496,11 @@ TEST(PlanTest, AppliesMaxSlotsToEveryRequest) {
   EXPECT_EQ(input.rejection().id, "IVY-P001");
 }
 
-TEST(PlanTest, RanksToShowMustExist) {
+TEST(PlanTest, RejectsRanksToShowThatDoNotExist) {
   const struct {
     std::vector<int> ranks;
     bool local;
-    const char* rejected;  // What is rejected, or empty.
+    const char* rejected;  // What is rejected; empty: nothing.
     const char* warned;
   } cases[] = {
       {{9}, false, "--show-ranks: there is no rank 9", ""},
@@ -527,7 +527,7 @@ TEST(PlanTest, RanksToShowMustExist) {
   }
 }
 
-TEST(PlanTest, ExitCodesOfAProgramThatCannotRun) {
+TEST(PlanTest, SelectsTheExitCodeOfAProgramThatCannotRun) {
   const struct {
     int error;
     int exit_code;
@@ -548,25 +548,25 @@ TEST(PlanTest, ExitCodesOfAProgramThatCannotRun) {
   }
 }
 
-TEST(PlanTest, AMissingInterpreterIs127) {
+TEST(PlanTest, ExitsWith127WithoutAnInterpreter) {
   PlanInput input;
   input.host("a").set_interpreter_error("python3: not found");
   EXPECT_EQ(input.rejection().exit_code, kExitNotFound);
 }
 
-TEST(PlanTest, ADifferentScriptStopsTheLaunchByName) {
+TEST(PlanTest, NamesTheHostOfADifferentScript) {
   PlanInput input;
   input.options.command = {"src/train.py"};
   input.host("node01");
   input.host("node02").set_program_sha256("bb");
   EXPECT_EQ(input.rejection().what, "train.py differs on node02");
   EXPECT_EQ(input.rejection().exit_code, kExitRejected);
-  // Most hosts are right, even when the first is not among them.
+  // Most hosts have the same script, but the first host differs.
   input.host("node03").set_program_sha256("bb");
   EXPECT_EQ(input.rejection().what, "train.py differs on node01");
 }
 
-TEST(PlanTest, OnlyHostsWithWorkersAreChecked) {
+TEST(PlanTest, ChecksOnlyHostsWithWorkers) {
   PlanInput input;
   input.host("a");
   input.host("b").set_program_sha256("bb");
@@ -587,7 +587,7 @@ TEST(PlanTest, ReportsAllProblemsTogether) {
   EXPECT_EQ(input.rejections.size(), 4u);
 }
 
-TEST(PlanTest, AMissingDirectoryIsNotAMissingProgramToo) {
+TEST(PlanTest, DoesNotReportAMissingProgramInAMissingDirectory) {
   PlanInput input;
   HostFacts& facts = input.host("a");
   facts.set_working_directory_error("gone");
@@ -596,7 +596,7 @@ TEST(PlanTest, AMissingDirectoryIsNotAMissingProgramToo) {
   EXPECT_EQ(input.rejection().id, "IVY-P003");
 }
 
-TEST(PlanTest, AnArgumentThatLinuxRejectsIsRejectedBefore) {
+TEST(PlanTest, RejectsAnArgumentThatLinuxWouldReject) {
   PlanInput input;
   input.host("a");
   input.options.command = {"train.py", std::string((128u << 10) - 1, 'x')};
@@ -630,14 +630,14 @@ TEST(PlanMasterTest, UsesLoopbackOnOneMachine) {
   EXPECT_EQ(input.master(), "127.0.0.1:30000");
 }
 
-TEST(PlanMasterTest, TheAddressByWhichHost0WasReached) {
+TEST(PlanMasterTest, UsesTheAddressByWhichHost0WasReached) {
   PlanInput input;
   input.host("a");
   input.host("b");
   EXPECT_EQ(input.master(), "10.0.0.1:30000");
 }
 
-TEST(PlanMasterTest, Host0IsThisMachine) {
+TEST(PlanMasterTest, UsesAnAddressOfThisMachineIfItIsHost0) {
   PlanInput input;
   input.host("here", "local");
   input.host("b");
@@ -658,7 +658,7 @@ TEST(PlanMasterTest, ChoosesAnAddressFromTheFacts) {
   EXPECT_EQ(input.rejection().id, "IVY-P014");
 }
 
-TEST(PlanMasterTest, AnInterfaceByName) {
+TEST(PlanMasterTest, UsesAnInterfaceByName) {
   PlanInput input;
   HostFacts& facts = input.host("a");
   add_address(facts, "eth0", "10.1.0.1");
@@ -687,14 +687,14 @@ struct TwoMachines : PlanInput {
     add_address(b, "lo", "127.0.0.1", true);
     add_address(b, "eth0", "10.0.0.2");
   }
-  // --master-addr NAME, which the resolver says is these.
+  // Sets --master-addr and the addresses that the resolver returns for it.
   void named(const std::string& name, std::vector<std::string> addresses = {}) {
     options.master_addr = name;
     options.master_addresses = std::move(addresses);
   }
 };
 
-TEST(PlanMasterTest, AWrittenAddressOfTheFirstHostIsTakenBeforeAnInterface) {
+TEST(PlanMasterTest, PrefersAWrittenAddressOfTheFirstHostToAnInterface) {
   TwoMachines input;
   input.options.interface = "none";
   for (const char* address : {"10.9.0.1", "FD00::1"}) {
@@ -704,13 +704,13 @@ TEST(PlanMasterTest, AWrittenAddressOfTheFirstHostIsTakenBeforeAnInterface) {
   }
 }
 
-TEST(PlanMasterTest, ANameBecomesTheFirstHostsAddress) {
+TEST(PlanMasterTest, ResolvesANameToTheFirstHostsAddress) {
   TwoMachines input;
   input.named("a-ib", {"fd00::1", "10.9.0.1"});
   EXPECT_EQ(input.master(), "10.9.0.1:30000") << "every framework can use IPv4";
   input.named("a-ib", {"10.200.0.1", "fd00::1"});
   EXPECT_EQ(input.master(), "fd00::1:30000");
-  // Names of the host itself, whatever the launcher's resolver makes of them.
+  // Names of the host itself, whatever the launcher's resolver returns for them.
   for (const char* name : {"a", "A.Cluster"}) {
     input.named(name, {"127.0.1.1"});
     EXPECT_EQ(input.master(), "10.0.0.1:30000") << name;
@@ -732,7 +732,7 @@ TEST(PlanMasterTest, AcceptsLocalhostOnOneMachine) {
   EXPECT_EQ(input.master(), "127.0.1.1:30000");
 }
 
-TEST(PlanMasterTest, ANameOfAnotherHostIsRejected) {
+TEST(PlanMasterTest, RejectsANameOfAnotherHost) {
   TwoMachines input;
   for (const auto& [name, addresses] :
        std::vector<std::pair<std::string, std::vector<std::string>>>{
@@ -749,7 +749,7 @@ TEST(PlanMasterTest, ANameOfAnotherHostIsRejected) {
   }
 }
 
-TEST(PlanMasterTest, AnAddressThatNoHostHasIsRejectedUnlessRank0Serves) {
+TEST(PlanMasterTest, RejectsAnAddressThatNoHostHasUnlessRank0Serves) {
   TwoMachines input;
   input.named("service", {"10.96.0.7"});
   EXPECT_EQ(input.rejection().what, "--master-addr service is not an address of the first host, a");
@@ -764,7 +764,7 @@ TEST(PlanMasterTest, AnAddressThatNoHostHasIsRejectedUnlessRank0Serves) {
   EXPECT_EQ(input.rejection().cause, "the name nobody has no address: Host not found");
 }
 
-TEST(PlanMasterTest, ALoopbackAddressIsRejectedAcrossMachines) {
+TEST(PlanMasterTest, RejectsALoopbackAddressAcrossMachines) {
   TwoMachines input;
   input.options.interface = "lo";
   EXPECT_EQ(input.rejection().id, "IVY-P023");
@@ -778,7 +778,7 @@ TEST(PlanMasterTest, ALoopbackAddressIsRejectedAcrossMachines) {
   }
 }
 
-// The other host would reach itself there, and the check between hosts would not notice.
+// The other host would reach itself at that address, and the check between hosts would not notice.
 TEST(PlanMasterTest, RejectsAnAddressThatAnotherHostHasToo) {
   TwoMachines input;
   add_address(input.answers[0].facts, "docker0", "172.17.0.1");
@@ -826,34 +826,34 @@ TEST(PlanTest, RejectsOneMachineUnderTwoNames) {
   input.answers[1].facts.clear_user();
   add_address(input.answers[1].facts, "eth1", "10.0.0.7");
   input.plan();
-  EXPECT_TRUE(input.rejections.empty()) << "a container with a network of its own";
+  EXPECT_TRUE(input.rejections.empty()) << "a container with a separate network";
 }
 
-// ssh to a forwarded port of our own machine, as virtual machines are reached.
+// ssh to a forwarded port of this machine, as with virtual machines.
 TEST(PlanMasterTest, UsesTheOwnAddressOfAHostWithAForwardedPort) {
   TwoMachines input;
   input.answers[0].peer_address = "127.0.0.1";
   EXPECT_EQ(input.master(), "10.0.0.1:30000");
   EXPECT_TRUE(input.rejections.empty());
-  // A gateway's address, whose ports lead to the hosts.
+  // The address of a gateway whose ports lead to the hosts.
   input.answers[0].peer_address = "192.0.2.1";
   EXPECT_EQ(input.master(), "10.0.0.1:30000");
   EXPECT_TRUE(input.rejections.empty());
   input.answers[0].peer_address = "127.0.0.1";
-  // The same machine by two names: its loopback would do, but not its devices.
+  // One machine with two names: its loopback could be used, but its devices would be used twice.
   input.answers[1].facts = input.answers[0].facts;
   EXPECT_EQ(input.master(), "127.0.0.1:30000");
   EXPECT_EQ(input.rejection().id, "IVY-P038");
 }
 
-TEST(PlanMasterTest, NoPortIsARejection) {
+TEST(PlanMasterTest, RejectsAHostWithoutAReservedPort) {
   PlanInput input;
   input.host("a").set_reserved_port(0);
   input.answers[0].facts.set_reserved_port_error("bind 29500: Address already in use");
   EXPECT_EQ(input.rejection().cause, "bind 29500: Address already in use");
 }
 
-TEST(PlanTextTest, TheTableNamesHostsRanksAddressesAndTheCommand) {
+TEST(PlanTextTest, NamesHostsRanksAddressesAndTheCommandInTheTable) {
   PlanInput input;
   input.hosts("node01:2,node02:1");
   input.options.host_source = "-H";

@@ -32,12 +32,12 @@ TEST(Pod, KnowsItsPlaceInAnIndexedJob) {
   EXPECT_EQ(found.index, 2);
   EXPECT_EQ(found.own_name, "train-2.train.default.svc.cluster.local");
   EXPECT_EQ(found.first_name, "train-0.train.default.svc.cluster.local");
-  // A JobSet's job; setHostnameAsFQDN.
+  // The job of a JobSet, with setHostnameAsFQDN.
   EXPECT_EQ(indexed("set-workers-0-2.set.ns.svc.cluster.local").first_name,
             "set-workers-0-0.set.ns.svc.cluster.local");
 }
 
-TEST(Pod, SaysWhyTheNameOfTheFirstOneIsUnknown) {
+TEST(Pod, ReportsWhyTheNameOfTheFirstPodIsUnknown) {
   EXPECT_EQ(indexed("gpu-node-7").why_unknown, "its host name gpu-node-7 does not end with -2");
   EXPECT_EQ(indexed("-2").why_unknown, "its host name -2 does not end with -2");
   EXPECT_EQ(indexed("train-2", "10.1.0.12 train-2\n").why_unknown,
@@ -73,7 +73,7 @@ Result<ParsedCommandLine> parse(const Words& words, const std::string& host_name
                             pod_facts(environment, {host_name, kHosts, 1, 0}));
 }
 
-TEST(PodOptions, APodIsANodeOfTorchrunMode) {
+TEST(PodOptions, MakeAPodANodeOfTorchrunMode) {
   for (const auto& parsed : {parse({"--nnodes", "4", "train.py"}),
                              parse({"train.py"}, "train-2", {{"IVY_NNODES", "4"}})}) {
     ASSERT_TRUE(parsed.ok()) << parsed.error().message;
@@ -84,7 +84,7 @@ TEST(PodOptions, APodIsANodeOfTorchrunMode) {
   }
 }
 
-TEST(PodOptions, FlagsPrecedeThePod) {
+TEST(PodOptions, PreferFlagsToThePod) {
   const auto typed =
       parse({"--nnodes", "4", "--node-rank", "3", "--master-addr", "h0", "train.py"});
   EXPECT_EQ(typed->options.node_rank, 3);
@@ -100,7 +100,7 @@ TEST(PodOptions, FlagsPrecedeThePod) {
   }
 }
 
-TEST(PodOptions, PodsWithNamesNeedTheirNumber) {
+TEST(PodOptions, RequireTheNumberOfPodsWithNames) {
   const auto unknown = parse({"train.py"});
   ASSERT_FALSE(unknown.ok());
   EXPECT_NE(unknown.error().message.find("this is pod 2 of an Indexed Job"), std::string::npos);
@@ -108,7 +108,7 @@ TEST(PodOptions, PodsWithNamesNeedTheirNumber) {
   EXPECT_TRUE(parse({"train.py"}, "node7").ok()) << "pods that cannot find each other work alone";
 }
 
-TEST(PodOptions, RejectsAPodWithoutAWayToNode0) {
+TEST(PodOptions, RejectAPodWithoutAWayToNode0) {
   const auto nameless = parse({"--nnodes", "4", "train.py"}, "node7");
   ASSERT_FALSE(nameless.ok());
   EXPECT_NE(nameless.error().message.find("node7 does not end with -2"), std::string::npos);
@@ -120,7 +120,7 @@ TEST(PodOptions, RejectsAPodWithoutAWayToNode0) {
       << too_few.error().message;
 }
 
-TEST(PodOptions, StopBeforeEndIsThePodsGracePeriod) {
+TEST(PodOptions, TakeTheGracePeriodFromStopBeforeEnd) {
   EXPECT_TRUE(parse({"--nnodes", "4", "--stop-before-end", "60s", "x"}).ok());
   EXPECT_FALSE(parse({"--nnodes", "4", "--requeue", "x"}).ok());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which host is told what of the others' ranks.
+// The events of remote ranks that each host receives.
 #include "launcher/job/rank_event_log.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class RankEventLogTest : public testing::Test {
   // Host 0 has ranks 0, 1, 3 and 5, host 1 has rank 2, host 2 rank 4.
   RankEventLogTest() { log_.begin(3, kHostOfRank); }
   static inline const std::vector<std::size_t> kHostOfRank = {0, 0, 1, 0, 2, 0};
-  // "1=3/9 4=2/0": rank, state, code.
+  // Returns rank=state/code for each, for instance "1=3/9 4=2/0".
   std::string next_for(std::size_t host) {
     std::string text;
     const auto updates = log_.next_for(host);
@@ -55,7 +55,7 @@ TEST_F(RankEventLogTest, SendsANewListenerAllEventsOnce) {
   log_.worker_ended(1, rank_update(2, RankState::kExited, 1));
   EXPECT_TRUE(log_.receive(1, updates_of(3, {}, true)));
   EXPECT_TRUE(log_.is_urgent());
-  EXPECT_EQ(next_for(1), "0=3/9") << "its own it knows";
+  EXPECT_EQ(next_for(1), "0=3/9") << "a host knows its own ranks";
   EXPECT_EQ(next_for(1), "");
   log_.worker_ended(0, rank_update(1, RankState::kExited, 7));
   EXPECT_EQ(next_for(1), "1=2/7");
@@ -68,13 +68,13 @@ TEST_F(RankEventLogTest, TreatsAnExitAfterLeavingAsNotUrgent) {
   EXPECT_FALSE(log_.worker_ended(0, rank_update(0, RankState::kExited)));
   EXPECT_FALSE(log_.rank_lost(0, 0, RankState::kHostLost));
   EXPECT_EQ(next_for(1), "0=1/0");
-  // Another process of it has attached.
+  // Another process of the rank has attached.
   EXPECT_TRUE(log_.receive(0, updates_of(3, {rank_update(0, RankState::kAlive)})));
   EXPECT_TRUE(log_.receive(0, updates_of(3, {rank_update(0, RankState::kSignalled, 9)})));
   EXPECT_EQ(next_for(1), "0=0/0 0=3/9");
 }
 
-TEST_F(RankEventLogTest, AShellsEndIsNotTheEndOfTheProcessBelowIt) {
+TEST_F(RankEventLogTest, DoesNotTakeAShellsExitForThatOfTheProcessBelowIt) {
   log_.receive(1, updates_of(3, {}, true));
   log_.receive(0, updates_of(3, {rank_update(0, RankState::kAlive)}, true));
   EXPECT_FALSE(log_.worker_ended(0, rank_update(0, RankState::kExited)));

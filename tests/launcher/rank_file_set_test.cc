@@ -45,7 +45,7 @@ class RankFileSetTest : public ::testing::Test {
     }
     return count;
   }
-  // Opens them and waits for the answer.
+  // Opens the files and waits for the result.
   static Result<void> open_all(RankFileSet& files, const std::string& directory,
                                std::uint32_t generation, const std::vector<int>& ranks) {
     std::optional<Result<void>> opened;
@@ -61,7 +61,7 @@ class RankFileSetTest : public ::testing::Test {
     EXPECT_TRUE(is_known);
     return opened.value_or(Error{Code::kDeadlineExceeded, "no answer"});
   }
-  // Everything has been written.
+  // Waits until everything has been written.
   static void settle(RankFileSet& files) {
     const bool is_idle = eventually([&] { return files.is_idle(); });
     EXPECT_TRUE(is_idle);
@@ -157,7 +157,7 @@ TEST_F(RankFileSetTest, ReleasesDescriptors) {
   EXPECT_TRUE(eventually([&] { return open_descriptors() == before; }));
 }
 
-TEST_F(RankFileSetTest, AFolderThatCannotBeMadeIsNamed) {
+TEST_F(RankFileSetTest, NamesAFolderThatCannotBeMade) {
   std::ofstream(root_ + "/file") << "x";
   RankFileSet files(owner_);
   const Result<void> opened = open_all(files, root_ + "/file", 0, {0});
@@ -185,7 +185,7 @@ TEST_F(RankFileSetTest, ReportsTooFewDescriptorsOnceAndClosesAll) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-// A limit of the file's size is as good as a full disk.
+// A limit of the file size has the same effect as a full disk.
 TEST_F(RankFileSetTest, ReportsAFullDiskOnceAndClosesOnlyThatFile) {
   std::signal(SIGXFSZ, SIG_IGN);
   RankFileSet files(owner_);
@@ -205,7 +205,7 @@ TEST_F(RankFileSetTest, ReportsAFullDiskOnceAndClosesOnlyThatFile) {
   EXPECT_EQ(content(files.path(0, 2)), "y");
 }
 
-// Nobody reads from the pipe: it stands for a file system whose server is away.
+// The pipe is not read: it stands for a file system whose server is unreachable.
 TEST_F(RankFileSetTest, KeepsRunningIfTheFileSystemStalls) {
   std::filesystem::create_directories(root_ + "/job/0");
   const std::string path = root_ + "/job/0/rank00000.out";
@@ -234,7 +234,7 @@ TEST_F(RankFileSetTest, KeepsRunningIfTheFileSystemStalls) {
   close(reader);
 }
 
-TEST_F(RankFileSetTest, APlantedLinkIsNotFollowed) {
+TEST_F(RankFileSetTest, DoesNotFollowAPlantedLink) {
   std::filesystem::create_directories(root_ + "/job/0");
   std::ofstream(root_ + "/victim") << "precious";
   std::filesystem::create_symlink(root_ + "/victim", root_ + "/job/0/rank00000.out");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the store's words to ranks.
+// Ranks, found from the store's text.
 #include "launcher/hang/rank_names.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ ctl::StoreDescription job_of(const std::vector<HostRow>& rows) {
 }
 
 ctl::StoreDescription two_hosts() {
-  // Process 71 is there on both.
+  // Pid 71 exists on both.
   return job_of({{"node1", {"10.0.0.1", "fd00::1"}, true, {{0, 70}, {1, 71}}},
                  {"node2", {"10.0.0.2"}, false, {{2, 71}, {3, 72}}}});
 }
@@ -45,7 +45,7 @@ void expect_rows(const ctl::StoreDescription& store, const std::vector<Row>& row
   for (const Row& row : rows) EXPECT_EQ(explain_ranks(row.printed, store), row.shown);
 }
 
-TEST(RankNames, AProcessIsTheRankThatItIsOnItsHost) {
+TEST(RankNames, FindsTheRankOfAProcessOnItsHost) {
   expect_rows(
       two_hosts(),
       {{"key 'k': pid 71 at 10.0.0.2 has waited for 1.0 s; not waiting for it: pid 71 at 10.0.0.1 "
@@ -64,10 +64,10 @@ TEST(RankNames, OmitsUncertainNames) {
               {// Another process of a host, perhaps started by one of its ranks.
                {"key 'k': pid 99 at 10.0.0.2 has",
                 "key 'k': pid 99 at 10.0.0.2 (host node2, ranks 2-3) has"},
-               // A torch that does not tell its process.
+               // A version of torch that does not send its pid.
                {"key 'k': a client at 10.0.0.1:512 has",
                 "key 'k': a client at 10.0.0.1:512 (host node1, ranks 0-1) has"},
-               // Nobody's address; a process of the other host; a key that looks like a client.
+               // An unknown address; a process of the other host; a key that looks like a client.
                {"key 'k': pid 70 at 10.0.0.9 has", "key 'k': pid 70 at 10.0.0.9 has"},
                {"key 'k': pid 72 at 127.0.0.1 has",
                 "key 'k': pid 72 at 127.0.0.1 (host node1, ranks 0-1) has"},
@@ -77,12 +77,12 @@ TEST(RankNames, OmitsUncertainNames) {
                {"key 'k': pid ", "key 'k': pid "},
                {"", ""},
                {"store: no blocked requests", "store: no blocked requests"}});
-  // Two machines that share an address, as behind one gateway: either may be meant.
+  // Two machines with the same address, as behind a gateway: it could be either.
   expect_rows(job_of({{"a", {"10.0.0.1"}, true, {{0, 5}}}, {"b", {"10.0.0.1"}, true, {{1, 5}}}}),
               {{"key 'k': pid 5 at 10.0.0.1 has", "key 'k': pid 5 at 10.0.0.1 has"}});
 }
 
-TEST(RankNames, PretendedHostsShareAnAddressAndNoProcess) {
+TEST(RankNames, DistinguishesPretendedHostsByTheirProcesses) {
   expect_rows(job_of({{"h0", {"10.0.0.1"}, true, {{0, 5}}}, {"h1", {"10.0.0.1"}, true, {{1, 6}}}}),
               {{"key 'k': pid 6 at 127.0.0.1, a client at 127.0.0.1:7 have",
                 "key 'k': rank 1 (host h1, pid 6), a client at 127.0.0.1:7 have"}});
@@ -104,7 +104,8 @@ TEST(RankNames, NamesUnconnectedRanksIfAllOthersAreKnown) {
       explain_ranks("key 'k': rank 1; not waiting for it: rank 0 (silent), rank 3 (silent)", store),
       "key 'k': rank 1; not waiting for it: rank 0 (silent), rank 3 (silent); not "
       "connected: rank 2");
-  // Somebody may be any rank; somebody is not named; a barrier names its members itself.
+  // An unknown client could be any rank; some clients are not named; a barrier names its members
+  // itself.
   for (const std::string& line :
        {"key 'k': rank 1, pid 99 at 10.0.0.9" + everybody,
         "key 'k': rank 1, a client at 10.0.0.9:1" + everybody,

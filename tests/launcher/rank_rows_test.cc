@@ -9,7 +9,7 @@
 namespace ivy {
 namespace {
 
-// Two ranks of one host; rank 0 has printed a second ago, rank 1 has ended.
+// Two ranks on one host: rank 0 printed a second ago, and rank 1 has exited.
 struct Scene {
   explicit Scene(std::uint32_t devices = 0) {
     JobPlan plan;
@@ -115,7 +115,7 @@ TEST(RankRows, ShowPythonStacks) {
   add(9, "/x/train.py", "");
   add_places(evidence, scene.ranks);
   EXPECT_EQ(scene.ranks.ranks(0).operation(), "all_reduce #812 for 3.2 s")
-      << "ivycomm knows better";
+      << "ivycomm's own report is preferred";
   EXPECT_EQ(scene.ranks.ranks(1).operation(), "torch's all_reduce at train.py:12");
   scene.ranks.mutable_ranks(1)->clear_operation();
   evidence.mutable_ranks()->erase(evidence.ranks().begin() + 1);

@@ -8,7 +8,7 @@ namespace {
 
 using Kind = GreetingEvent::Kind;
 
-// "ready,bytes(abc)" for what came out.
+// Returns the events in short, for instance "ready,bytes(abc)".
 std::string describe_events(const std::vector<GreetingEvent>& events) {
   std::string text;
   for (const GreetingEvent& event : events) {
@@ -37,7 +37,7 @@ std::string describe_events(const std::vector<GreetingEvent>& events) {
   return text;
 }
 
-// Feeds byte by byte and joins the pieces of the relay's bytes.
+// Feeds single bytes, and joins the pieces of the relay's bytes.
 std::string feed_slowly(RemoteGreeting& greeting, std::string_view text) {
   std::vector<GreetingEvent> all;
   for (const char& byte : text) {
@@ -99,7 +99,7 @@ TEST(RemoteGreeting, KeepsTheLastNoiseOnly) {
   EXPECT_TRUE(greeting.noise().ends_with("the end\n"));
 }
 
-TEST(RemoteGreeting, EndlessNoiseIsAFailure) {
+TEST(RemoteGreeting, FailsOnEndlessNoise) {
   RemoteGreeting greeting(kShell);
   std::string events;
   for (int i = 0; i < 40 && events.empty(); ++i) {

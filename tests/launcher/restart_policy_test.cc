@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which failures are followed by a restart, and after how long.
+// Failures that lead to a restart, and the pause before it.
 #include "launcher/plan/restart_policy.h"
 
 #include <gtest/gtest.h>
@@ -28,11 +28,11 @@ TEST(RestartPolicyTest, RestartsAsOftenAsAllowed) {
     EXPECT_TRUE(three.decide(failure(restarts)).restarts) << restarts;
   const RestartDecision last = three.decide(failure(3));
   EXPECT_FALSE(last.restarts);
-  EXPECT_EQ(last.why_not, "") << "that all are used up is said by the attempts' numbers";
+  EXPECT_EQ(last.why_not, "") << "the numbers of the attempts show that none is left";
   EXPECT_FALSE(policy(0).decide(failure(0)).restarts);
 }
 
-TEST(RestartPolicyTest, OnlyAWorkersOwnFailureIsTriedAgain) {
+TEST(RestartPolicyTest, RestartsOnlyAfterAWorkersOwnFailure) {
   AttemptFacts succeeded = failure(0);
   succeeded.worker_failed = false;
   EXPECT_FALSE(policy(3).decide(succeeded).restarts);
@@ -82,7 +82,7 @@ TEST(RestartPolicyTest, ResetsTheCountAfterALongAttempt) {
         << restarts;
 }
 
-TEST(RestartPolicyTest, ASmallNumberOfRestartsIsMadeInFull) {
+TEST(RestartPolicyTest, MakesASmallNumberOfRestartsInFull) {
   RestartPolicy four = policy(4);
   for (int restarts = 0; restarts < 4; ++restarts)
     EXPECT_TRUE(four.decide(failure(restarts, seconds(0))).restarts) << restarts;
@@ -97,7 +97,7 @@ AttemptFacts loss(int restarts, milliseconds run_time = seconds(60)) {
   return facts;
 }
 
-TEST(RestartPolicyTest, ALostHostUsesUpNoRestart) {
+TEST(RestartPolicyTest, DoesNotCountALostHostAsARestart) {
   EXPECT_TRUE(policy(0).decide(loss(0)).restarts);
   EXPECT_TRUE(policy(2).decide(loss(2)).restarts);
   EXPECT_EQ(policy(0).decide(loss(0, seconds(1))).pause, seconds(1));
@@ -113,23 +113,24 @@ TEST(RestartPolicyTest, ALostHostUsesUpNoRestart) {
   EXPECT_NE(policy(0).decide(leftovers).why_not, "");
 }
 
-// It says nothing about the script: neither for it nor against it.
-TEST(RestartPolicyTest, ALostHostIsNoQuickFailure) {
+// The loss of a host is no evidence for or against the script.
+TEST(RestartPolicyTest, DoesNotCountALostHostAsAQuickFailure) {
   RestartPolicy many = policy(100);
   int restarts = 0;
   for (; restarts < 4; ++restarts) {
     EXPECT_TRUE(many.decide(failure(restarts, seconds(1))).restarts);
     EXPECT_TRUE(many.decide(loss(restarts + 1, seconds(1))).restarts);
   }
-  EXPECT_FALSE(many.decide(failure(restarts, seconds(1))).restarts) << "five quick ones in a row";
+  EXPECT_FALSE(many.decide(failure(restarts, seconds(1))).restarts)
+      << "five quick failures in a row";
   RestartPolicy alive = policy(100);
   for (restarts = 0; restarts < 4; ++restarts)
     EXPECT_TRUE(alive.decide(failure(restarts, seconds(1))).restarts);
   EXPECT_EQ(alive.decide(loss(restarts, seconds(10))).pause, seconds(1));
-  EXPECT_TRUE(alive.decide(failure(restarts, seconds(1))).restarts) << "the row was ended";
+  EXPECT_TRUE(alive.decide(failure(restarts, seconds(1))).restarts) << "the series was interrupted";
 }
 
-// A clock that relates badly may say that a worker failed before it was started.
+// With an inaccurate clock relation a worker can seem to fail before its start.
 TEST(RestartPolicyTest, CountsAFailureBeforeTheStartAsQuick) {
   EXPECT_EQ(policy(3).decide(failure(0, milliseconds(-5))).pause, seconds(1));
 }

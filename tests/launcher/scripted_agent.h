@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An agent of a test: the real service, played by a script. Its calls run on gRPC's own threads.
+// An agent for tests: the real service, driven by a script. Its calls run on gRPC's own threads.
 #pragma once
 
 #include <grpcpp/security/server_credentials.h>
@@ -22,13 +22,13 @@ namespace ivy::test {
 class ScriptedAgent : public agent::v1::Agent::Service {
  public:
   using Stream = grpc::ServerReaderWriter<agent::v1::OpenReply, agent::v1::OpenRequest>;
-  // Plays one Open behind its first message.
+  // Handles one Open call after its first message.
   using Script = std::function<grpc::Status(grpc::ServerContext&, Stream&)>;
 
   explicit ScriptedAgent(Script script) : script_(std::move(script)) {}
   ~ScriptedAgent() override { stop(); }
 
-  // On a free port of 127.0.0.1; clients must show a certificate of the authority.
+  // Serves on a free port of 127.0.0.1. Clients must present a certificate of the authority.
   void serve(const TestAuthority& authority, const KeyAndCertificate& host) {
     grpc::SslServerCredentialsOptions options(
         GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
@@ -46,7 +46,7 @@ class ScriptedAgent : public agent::v1::Agent::Service {
   }
   std::uint16_t port() const { return static_cast<std::uint16_t>(port_); }
 
-  // What has come so far.
+  // The Open messages received so far.
   std::vector<agent::v1::OpenJob> opened() {
     const std::lock_guard lock(mutex_);
     return opened_;
@@ -74,7 +74,7 @@ class ScriptedAgent : public agent::v1::Agent::Service {
     reply.set_data(bytes);
     stream.Write(reply);
   }
-  // The next data; false: the requests have ended.
+  // Receives the next data; returns false at the end of the requests.
   bool hear(Stream& stream, std::string& bytes) {
     agent::v1::OpenRequest request;
     if (!stream.Read(&request)) {
@@ -85,7 +85,7 @@ class ScriptedAgent : public agent::v1::Agent::Service {
     largest_data_ = std::max<std::size_t>(largest_data_, bytes.size());
     return true;
   }
-  // Sends everything back until the requests end.
+  // Echoes all data until the requests end.
   grpc::Status echo(Stream& stream) {
     send_opened(stream);
     std::string bytes;

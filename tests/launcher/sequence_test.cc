@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A coroutine that an owner runs and ends: nothing of it runs after the owner has gone.
+// A coroutine that an owner runs and stops: none of it runs after the owner was destroyed.
 #include "launcher/streams/sequence.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Writes down how far its coroutine has come.
+// Records how far its coroutine has run.
 class Walker {
  public:
   Walker(boost::asio::io_context& loop, std::string& event_text)
@@ -58,7 +58,7 @@ TEST(Sequence, RunsStepByStepAndEndsWhereItIsStopped) {
   std::string event_text;
   Walker walker(loop, event_text);
   walker.start();
-  EXPECT_EQ(event_text, "") << "it must not begin inside start()";
+  EXPECT_EQ(event_text, "") << "it must not run inside start()";
   run_for(loop, milliseconds(20));
   EXPECT_EQ(event_text, "abc");
   walker.arrive(3);
@@ -105,7 +105,7 @@ TEST(Sequence, EndsAWaitAtItsLimit) {
   EXPECT_EQ(in_time, 5);
 }
 
-// Its destructor shows when a frame is destroyed.
+// Its destructor shows that a coroutine frame was destroyed.
 struct Guest {
   explicit Guest(int& count) : present(count) { ++present; }
   ~Guest() { --present; }
@@ -114,7 +114,7 @@ struct Guest {
   int& present;
 };
 
-TEST(Sequence, NothingRunsAfterItsEnd) {
+TEST(Sequence, RunsNothingAfterItsEnd) {
   for (int turns = 0; turns < 8; ++turns) {
     boost::asio::io_context loop;
     std::string event_text;
@@ -138,11 +138,11 @@ TEST(Sequence, NothingRunsAfterItsEnd) {
     loop.restart();
     loop.poll();
     EXPECT_EQ(event_text, before) << turns;
-    EXPECT_EQ(guests, 0) << "its frames are still there";
+    EXPECT_EQ(guests, 0) << "its frames still exist";
   }
 }
 
-TEST(Sequence, ItsFramesGoWithTheLoop) {
+TEST(Sequence, DestroysItsFramesWithTheLoop) {
   int guests = 0;
   {
     boost::asio::io_context loop;

@@ -41,7 +41,7 @@ struct NoteProbe final : TransportEvents {
 class SshLinkTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (access("/usr/sbin/sshd", X_OK) != 0) GTEST_SKIP() << "there is no sshd";
+    if (access("/usr/sbin/sshd", X_OK) != 0) GTEST_SKIP() << "sshd is not installed";
     options_.transport = TransportChoice::kSsh;
     host_.name = "127.0.0.1";
     remote_.make_bundle(kEchoNode);
@@ -96,8 +96,8 @@ class SshLinkTest : public testing::Test {
     EXPECT_EQ(probe.drained, before + 1);
   }
 
-  // Tells the real supervisor behind link_ to forget its job and waits until it is gone. Without a
-  // word from a launcher it would wait for one long after this test.
+  // Makes the real supervisor behind link_ finish its job and waits until it has exited. Otherwise
+  // it would wait for a launcher long after this test.
   void finish_real_job(const LinkProbe& probe) {
     session::Session session(64u << 10);
     session.transport_up();
@@ -112,7 +112,7 @@ class SshLinkTest : public testing::Test {
     EXPECT_TRUE(run_until(loop_, [&] { return probe.down && !job_runs(); })) << probe.event_text();
     link_.reset();
   }
-  // Warden or supervisor of kJob, wherever it has gone to.
+  // Returns true if a warden or supervisor of kJob runs.
   static bool job_runs() {
     for (const auto& entry : std::filesystem::directory_iterator("/proc"))
       if (read_file(entry.path() / "cmdline").find(std::string("--job\0", 6) + kJob) !=
@@ -173,7 +173,7 @@ TEST_F(SshLinkTest, ServesMoreHostsThanSlots) {
   }
 }
 
-TEST_F(SshLinkTest, NoiseOfTheLoginShellIsSkipped) {
+TEST_F(SshLinkTest, SkipsNoiseOfTheLoginShell) {
   std::ofstream(remote_.home() / ".bashrc")
       << "echo Welcome to $HOME; echo trouble >&2; printf half\n";
   ASSERT_TRUE(remote_.start());
@@ -191,7 +191,7 @@ TEST_F(SshLinkTest, QuotesTheOutputOfAShellThatExits) {
   expect_down(probe, LinkFailure::kBootstrap, "This account is closed.", "ssh");
 }
 
-TEST_F(SshLinkTest, AHomeWithoutProgramsIsPassedOver) {
+TEST_F(SshLinkTest, SkipsAHomeThatForbidsPrograms) {
   if (geteuid() != 0) GTEST_SKIP() << "mounting needs root";
   if (!remote_.covers_tmp())
     GTEST_SKIP() << "the files of this test lie below /tmp, where others would find the program";
@@ -205,7 +205,7 @@ TEST_F(SshLinkTest, AHomeWithoutProgramsIsPassedOver) {
   EXPECT_FALSE(again.printed("sending ivy-node")) << again.event_text();
 }
 
-TEST_F(SshLinkTest, AFullHomeIsPassedOver) {
+TEST_F(SshLinkTest, SkipsAFullHome) {
   if (geteuid() != 0) GTEST_SKIP() << "mounting needs root";
   if (!remote_.covers_tmp())
     GTEST_SKIP() << "the files of this test lie below /tmp, where others would find the program";
@@ -228,7 +228,7 @@ TEST_F(SshLinkTest, ReportsThatNoDirectoryHasRoom) {
   expect_down(probe, LinkFailure::kBootstrap, "programs may not run there", "127.0.0.1");
 }
 
-TEST_F(SshLinkTest, AnUnknownHostKeyStopsWithTheCommandThatHelps) {
+TEST_F(SshLinkTest, StopsAtAnUnknownHostKeyWithTheCommandThatHelps) {
   remote_.write_known_hosts("");
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
@@ -236,7 +236,7 @@ TEST_F(SshLinkTest, AnUnknownHostKeyStopsWithTheCommandThatHelps) {
   expect_down(probe, LinkFailure::kHostKey, "unknown host key: ED25519 SHA256:", "127.0.0.1 true");
 }
 
-TEST_F(SshLinkTest, AChangedHostKeyShowsBothFingerprints) {
+TEST_F(SshLinkTest, ShowsBothFingerprintsOfAChangedHostKey) {
   shell("ssh-keygen -q -t ed25519 -N '' -f " + (remote_.root() / "other_key").string());
   remote_.write_known_hosts("[127.0.0.1]:" + std::to_string(remote_.port()) + " " +
                             read_file(remote_.root() / "other_key.pub"));
@@ -248,7 +248,7 @@ TEST_F(SshLinkTest, AChangedHostKeyShowsBothFingerprints) {
   expect_down(probe, LinkFailure::kHostKey, "presented ED25519 SHA256:", "");
 }
 
-TEST_F(SshLinkTest, AHostKeyOfAnotherTypeIsRejected) {
+TEST_F(SshLinkTest, RejectsAHostKeyOfAnotherType) {
   shell("ssh-keygen -q -t ecdsa -N '' -f " + (remote_.root() / "other_key").string());
   remote_.write_known_hosts("[127.0.0.1]:" + std::to_string(remote_.port()) + " " +
                             read_file(remote_.root() / "other_key.pub"));
@@ -271,7 +271,7 @@ TEST_F(SshLinkTest, FallsBackToTheClientAfterAWrongKey) {
 }
 
 TEST_F(SshLinkTest, UsesTheClientForItsSpecialOptions) {
-  // A certificate beside the key: the server trusts the authority, not the key.
+  // A certificate for the key: the server trusts the authority, but not the key.
   ASSERT_TRUE(
       shell("cd " + remote_.root().string() +
             " && ssh-keygen -q -t ed25519 -N '' -f ca && ssh-keygen -q -s ca -I test -n root,"
@@ -279,14 +279,14 @@ TEST_F(SshLinkTest, UsesTheClientForItsSpecialOptions) {
   ASSERT_TRUE(remote_.start(
       {"", "",
        "TrustedUserCAKeys " + (remote_.root() / "ca.pub").string() + "\nAuthorizedKeysFile none"}));
-  // The first value of an option wins in sshd_config, so the file is emptied instead.
+  // sshd_config uses the first value of an option, so the file is emptied instead.
   std::ofstream(remote_.root() / "user_key.pub.kept") << read_file(remote_.root() / "user_key.pub");
   std::ofstream(remote_.root() / "user_key.pub") << "";
   LinkProbe probe;
   open(probe);
   expect_up(probe, "OpenSSH client");
   EXPECT_TRUE(probe.printed("no key was accepted")) << probe.event_text();
-  // The next one does not try libssh again.
+  // The next link does not try libssh again.
   LinkProbe again;
   open(again);
   expect_up(again, "OpenSSH client");
@@ -318,7 +318,7 @@ TEST_F(SshLinkTest, HandsOverToTheClientIfTheServerTakesNoMoreKeys) {
   SshTestAgent agent(remote_.root());
   ASSERT_TRUE(agent.add_foreign_keys(7));
   ASSERT_TRUE(agent.add(remote_.root() / "user_key"));
-  // Only the public half is left: the client asks the agent for this key first.
+  // Only the public half is left: the client offers the agent's copy of this key first.
   std::filesystem::remove(remote_.root() / "user_key");
   ASSERT_TRUE(remote_.start());
   const std::clock_t begin = std::clock();
@@ -354,7 +354,7 @@ TEST_F(SshLinkTest, RunsItsOwnCommandInSpiteOfRemoteCommand) {
   }
 }
 
-TEST_F(SshLinkTest, AnSshCommandRunsOurCommandInSpiteOfRemoteCommand) {
+TEST_F(SshLinkTest, RunsItsOwnCommandByAnSshCommandInSpiteOfRemoteCommand) {
   remote_.write_config("RemoteCommand tmux\n");
   options_.ssh_command = {"ssh", "-F", (remote_.root() / "ssh_config").string()};
   unsetenv("IVY_SSH_CONFIG");
@@ -364,7 +364,8 @@ TEST_F(SshLinkTest, AnSshCommandRunsOurCommandInSpiteOfRemoteCommand) {
   expect_up(probe, "OpenSSH client");
 }
 
-// As with conda or a vendor's image: the system's ssh cannot start with the libraries named there.
+// As with conda or a vendor's image: the system's ssh cannot start with the libraries in these
+// variables.
 TEST_F(SshLinkTest, StartsSshWithoutTheUsersLibraries) {
   ASSERT_TRUE(remote_.start());
   std::filesystem::create_directory(remote_.root() / "bad");
@@ -380,8 +381,8 @@ TEST_F(SshLinkTest, StartsSshWithoutTheUsersLibraries) {
   }
 }
 
-// libssh does not know these lines, and would believe a key that the site has revoked.
-TEST_F(SshLinkTest, ARevokedKeyNeedsTheClient) {
+// libssh does not support these lines and would accept a key that the site has revoked.
+TEST_F(SshLinkTest, UsesTheClientForARevokedKey) {
   remote_.write_known_hosts(
       remote_.known_hosts_line() + "\n  @revoked * " +
       remote_.known_hosts_line().substr(remote_.known_hosts_line().find(' ') + 1));
@@ -403,7 +404,7 @@ TEST_F(SshLinkTest, ReportsTooFewDescriptors) {
   ASSERT_TRUE(remote_.start());
   rlimit saved{};
   getrlimit(RLIMIT_NOFILE, &saved);
-  // The loop's own descriptors are there.
+  // The loop has its own descriptors open.
   LinkProbe first;
   open(first);
   link_.reset();
@@ -428,7 +429,7 @@ TEST_F(SshLinkTest, ReportsTooFewDescriptors) {
   EXPECT_GT(failures, 0);
 }
 
-TEST_F(SshLinkTest, AnSshCommandIsUsedAsGiven) {
+TEST_F(SshLinkTest, UsesAnSshCommandAsGiven) {
   options_.ssh_command = {"ssh", "-F", (remote_.root() / "ssh_config").string()};
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
@@ -436,7 +437,7 @@ TEST_F(SshLinkTest, AnSshCommandIsUsedAsGiven) {
   expect_up(probe, "OpenSSH client");
 }
 
-TEST_F(SshLinkTest, AMissingSshCommandIsNamed) {
+TEST_F(SshLinkTest, NamesAMissingSshCommand) {
   options_.ssh_command = {"no-such-ssh-program"};
   LinkProbe probe;
   open(probe);
@@ -444,7 +445,7 @@ TEST_F(SshLinkTest, AMissingSshCommandIsNamed) {
               "--ssh-command");
 }
 
-TEST_F(SshLinkTest, TheClientNamesAChangedHostKey) {
+TEST_F(SshLinkTest, NamesAChangedHostKeyWithTheClient) {
   remote_.write_config("IdentitiesOnly yes\nStrictHostKeyChecking yes");
   remote_.write_known_hosts("");
   ASSERT_TRUE(remote_.start());
@@ -453,7 +454,7 @@ TEST_F(SshLinkTest, TheClientNamesAChangedHostKey) {
   expect_down(probe, LinkFailure::kHostKey, "Host key verification failed", "ssh");
 }
 
-TEST_F(SshLinkTest, ARejectedConnectionIsNamed) {
+TEST_F(SshLinkTest, NamesARejectedConnection) {
   LinkProbe probe;
   open(probe);
   expect_down(probe, LinkFailure::kRefused,
@@ -468,7 +469,7 @@ TEST_F(SshLinkTest, DoesNotRetryARedial) {
   EXPECT_FALSE(probe.printed("trying again")) << probe.event_text();
 }
 
-TEST_F(SshLinkTest, AnUnknownNameIsNamed) {
+TEST_F(SshLinkTest, NamesAnUnknownHost) {
   host_.name = "no-such-host.invalid";
   LinkProbe probe;
   open(probe);
@@ -499,13 +500,14 @@ TEST_F(SshLinkTest, ReportsAMissingJobWhenReattaching) {
 }
 
 #ifdef IVY_TEST_NODE
-// The real ivy-node and its real bundle: it arrives, runs, and knows no such job.
-TEST_F(SshLinkTest, TheRealRelayKnowsNoSuchJob) {
+// The real ivy-node and its real bundle: the bundle is installed, and the relay does not know this
+// job.
+TEST_F(SshLinkTest, ReportsAMissingJobWithTheRealRelay) {
   ASSERT_TRUE(remote_.start());
   for (const bool installed : {false, true}) {
     context_ = std::make_shared<TransportContext>(loop_, options_, NodeProgram{IVY_TEST_NODE});
     if (!installed) {
-      // Installing is the business of a new job.
+      // Only a new job installs the bundle.
       LinkProbe installer;
       open(installer);
       ASSERT_TRUE(installer.up.has_value()) << installer.event_text();
@@ -523,7 +525,7 @@ TEST_F(SshLinkTest, TheRealRelayKnowsNoSuchJob) {
 }
 #endif
 
-TEST_F(SshLinkTest, TheEndOfTheRelayIsBroken) {
+TEST_F(SshLinkTest, ReportsTheEndOfTheRelayAsBroken) {
   remote_.make_bundle("#!/bin/sh\ncase $1 in relay) read -r line; echo oops >&2; exit 4;; esac\n");
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
@@ -532,7 +534,7 @@ TEST_F(SshLinkTest, TheEndOfTheRelayIsBroken) {
   expect_down(probe, LinkFailure::kBroken, "oops (exit status 4)", "");
 }
 
-TEST_F(SshLinkTest, ClosingEndsTheRelay) {
+TEST_F(SshLinkTest, EndsTheRelayWhenItCloses) {
   const std::string mark = remote_.home() / "ended";
   remote_.make_bundle("#!/bin/sh\ncase $1 in relay) read -r line; cat >/dev/null; : > " + mark +
                       ";; esac\n");
@@ -545,8 +547,8 @@ TEST_F(SshLinkTest, ClosingEndsTheRelay) {
   EXPECT_FALSE(probe.down.has_value());
 }
 
-// An sshd that turns everybody away before its banner, as above MaxStartups.
-TEST_F(SshLinkTest, AServerThatHangsUpIsTriedFiveTimes) {
+// An sshd that hangs up on every client before its banner, as above MaxStartups.
+TEST_F(SshLinkTest, TriesAServerThatHangsUpFiveTimes) {
   using tcp = boost::asio::ip::tcp;
   tcp::acceptor listener(loop_,
                          tcp::endpoint(boost::asio::ip::address_v4::loopback(), remote_.port()));
@@ -563,12 +565,12 @@ TEST_F(SshLinkTest, AServerThatHangsUpIsTriedFiveTimes) {
   LinkProbe probe;
   open(probe);
   expect_down(probe, LinkFailure::kRefused, "closed the connection before", "MaxStartups");
-  // What is wrong more often stands first.
+  // The more frequent cause comes first.
   EXPECT_TRUE(probe.down->fix.starts_with("is it an SSH server")) << probe.event_text();
   EXPECT_EQ(visitors, 5);
 }
 
-// Accepts connections and says nothing, as an agent that was forwarded from a laptop that sleeps.
+// Accepts connections and sends nothing, like an agent forwarded from a sleeping laptop.
 class SilentAgent {
  public:
   explicit SilentAgent(const std::string& path) {
@@ -589,7 +591,7 @@ class SilentAgent {
   int fd_ = -1;
 };
 
-// The longest time between two turns of the loop.
+// Measures the longest time between two iterations of the loop.
 class LoopWatch {
  public:
   explicit LoopWatch(boost::asio::io_context& loop) : timer_(loop) { tick(); }
@@ -612,9 +614,9 @@ class LoopWatch {
   std::chrono::milliseconds longest_{0};
 };
 
-TEST_F(SshLinkTest, ASilentAgentStopsNeitherTheLoopNorTheLogin) {
+TEST_F(SshLinkTest, BlocksNeitherTheLoopNorTheLoginOnASilentAgent) {
   const SilentAgent agent(remote_.root() / "agent");
-  // The wrong key comes first, then the agent; the client has the right key.
+  // The wrong key is first, then the agent; the client has the right key.
   shell("cd " + remote_.root().string() + " && ssh-keygen -q -t ed25519 -N '' -f wrong_key");
   std::ofstream(remote_.root() / "ssh_config", std::ios::app)
       << "  IdentityFile " << (remote_.root() / "wrong_key").string() << "\n";
@@ -624,13 +626,13 @@ TEST_F(SshLinkTest, ASilentAgentStopsNeitherTheLoopNorTheLogin) {
       std::make_shared<TransportContext>(loop_, options_, NodeProgram{remote_.node_binary()});
   context_->set_events(noted);
   LoopWatch watch(loop_);
-  // The right key is tried first: the agent is not needed.
+  // The right key is tried first, so the agent is not needed.
   LinkProbe by_key;
   open(by_key);
   expect_up(by_key, "ssh");
   EXPECT_FALSE(by_key.printed("SSH agent")) << by_key.event_text();
   link_.reset();
-  // The server takes no key of a file, so only the agent's are left.
+  // The server accepts no key from a file, so only the agent's keys are left.
   std::filesystem::rename(remote_.root() / "user_key.pub", remote_.root() / "hidden.pub");
   LinkProbe by_agent;
   link_ = make(by_agent, 0);
@@ -647,8 +649,8 @@ TEST_F(SshLinkTest, ASilentAgentStopsNeitherTheLoopNorTheLogin) {
   EXPECT_LT(watch.longest(), test::scaled_time(std::chrono::seconds(2)));
 }
 
-TEST_F(SshLinkTest, AControlMasterThatHangsIsNamed) {
-  // A stopped master's socket accepts and says nothing, just as this.
+TEST_F(SshLinkTest, NamesAControlMasterThatHangs) {
+  // The socket of a stopped master accepts and sends nothing, like this one.
   const std::string path = remote_.root() / "master";
   const SilentAgent master(path);
   unsetenv("SSH_AUTH_SOCK");
@@ -681,7 +683,7 @@ TEST_F(SshLinkTest, InvokesNoCallbackAfterCloseDuringASilentAgent) {
 }
 
 // The home may be on a file system that stalls together with the network.
-TEST_F(SshLinkTest, ARedialReadsNoFiles) {
+TEST_F(SshLinkTest, ReadsNoFilesOnARedial) {
   ASSERT_TRUE(remote_.start());
   LinkProbe first;
   open(first);
@@ -696,7 +698,7 @@ TEST_F(SshLinkTest, ARedialReadsNoFiles) {
   expect_up(again, "ssh");
 }
 
-TEST_F(SshLinkTest, ARedialRejectsAnotherHostKey) {
+TEST_F(SshLinkTest, RejectsAnotherHostKeyOnARedial) {
   ASSERT_TRUE(remote_.start());
   LinkProbe first;
   open(first);
@@ -715,7 +717,7 @@ TEST_F(SshLinkTest, ResendsADamagedBundle) {
   open(first);
   expect_up(first, "ssh");
   link_.reset();
-  // Cut off, as by a full disk.
+  // Truncated, as after a full disk.
   shell("for f in " + remote_.home().string() +
         "/.cache/ivyrun/*/ivy-node; do truncate -s 20 $f; done");
   LinkProbe cut;
@@ -724,7 +726,7 @@ TEST_F(SshLinkTest, ResendsADamagedBundle) {
   EXPECT_TRUE(cut.printed("ivy-node is damaged on the host")) << cut.event_text();
   EXPECT_TRUE(cut.printed("sending ivy-node")) << cut.event_text();
   link_.reset();
-  // The right length and wrong content, as after a power cut: only a start shows it.
+  // The right size but wrong content, as after a power failure: only running it shows the damage.
   shell("for f in " + remote_.home().string() +
         "/.cache/ivyrun/*/ivy-node; do n=$(wc -c < $f); { printf '#!/bin/sh\nexit 9\n'; "
         "head -c $n /dev/zero; } | head -c $n > $f.new; chmod 700 $f.new; mv $f.new $f; done");
@@ -738,7 +740,7 @@ TEST_F(SshLinkTest, ResendsADamagedBundle) {
   EXPECT_TRUE(repaired.printed("sending ivy-node")) << repaired.event_text();
 }
 
-TEST_F(SshLinkTest, AShellThatStartsSomethingElseIsNamed) {
+TEST_F(SshLinkTest, NamesAShellThatStartsSomethingElse) {
   std::ofstream(remote_.home() / ".bashrc") << "exec sleep 20\n";
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
@@ -752,8 +754,8 @@ TEST_F(SshLinkTest, AShellThatStartsSomethingElseIsNamed) {
       << probe.event_text();
 }
 
-// OpenSSH 9.8 and later turns an address away for a while after failed logins.
-TEST_F(SshLinkTest, APenaltyIsNamed) {
+// OpenSSH 9.8 and later rejects an address for a while after failed logins.
+TEST_F(SshLinkTest, ReportsAPenalty) {
   using tcp = boost::asio::ip::tcp;
   tcp::acceptor listener(loop_,
                          tcp::endpoint(boost::asio::ip::address_v4::loopback(), remote_.port()));
@@ -790,8 +792,8 @@ TEST(SshClientCommand, DisablesForwardings) {
     EXPECT_NE(std::find(words.begin(), words.end(), word), words.end()) << word;
 }
 
-// A listening socket whose queue is full drops what knocks: the silence of a firewall.
-TEST(TcpDial, SilenceIsUnreachable) {
+// A listening socket whose queue is full drops new connections silently, like a firewall.
+TEST(TcpDial, ReportsSilenceAsUnreachable) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;

@@ -8,7 +8,7 @@ namespace {
 
 const SshUser kAda{"/home/ada", "ada"};
 
-// What OpenSSH 9.2 prints without a configuration, in short.
+// The output of OpenSSH 9.2 without a configuration, shortened.
 const SshSettings kDefaults = parse_ssh_settings(
     "host localhost\nuser ada\nhostname localhost\nport 22\n"
     "stricthostkeychecking ask\npubkeyauthentication true\n"
@@ -16,7 +16,7 @@ const SshSettings kDefaults = parse_ssh_settings(
     "identityfile ~/.ssh/id_rsa\nidentityfile ~/.ssh/id_ed25519\n"
     "userknownhostsfile /home/ada/.ssh/known_hosts /home/ada/.ssh/known_hosts2\n");
 
-// The defaults, where these lines do not say otherwise.
+// The defaults, overridden by these lines.
 SshTarget target(const std::string& lines, const std::string& typed = "node1") {
   SshSettings settings = kDefaults;
   settings["host"] = settings["hostname"] = {typed};
@@ -102,13 +102,13 @@ TEST(MayConfigure, IsFalseForConfigurationsOfDistributions) {
       "    HashKnownHosts yes\n    GSSAPIAuthentication yes\n#   Port 22\n";
   EXPECT_FALSE(may_configure("", nothing));
   EXPECT_FALSE(may_configure(debian, nothing));
-  EXPECT_TRUE(may_configure(debian, something)) << "an included file may say anything";
+  EXPECT_TRUE(may_configure(debian, something)) << "an included file may contain any option";
   EXPECT_TRUE(may_configure("Host node1\n", nothing));
   EXPECT_TRUE(may_configure("Port=2222\n", nothing));
   EXPECT_TRUE(may_configure("Include /a /b\n", nothing));
 }
 
-TEST(KnownHosts, AuthoritiesNeedTheClient) {
+TEST(KnownHosts, NeedTheClientForAuthorities) {
   EXPECT_TRUE(known_hosts_needs_client("a ssh-rsa x\n@cert-authority * ssh-rsa y\n"));
   EXPECT_TRUE(known_hosts_needs_client("a ssh-rsa x\n \t@revoked * ssh-rsa y"));
   EXPECT_FALSE(known_hosts_needs_client("a ssh-rsa x\n# user@host\n\n  a ssh-rsa @x\n"));

@@ -90,8 +90,8 @@ SshTestHost::~SshTestHost() {
 
 void SshTestHost::stop() {
   if (sshd_ <= 0) return;
-  // Its sessions are in its process group, too, except those that made one of their own; they end
-  // with their connections.
+  // Its sessions are in its process group too, except those that made another one; these end with
+  // their connections.
   kill(-sshd_, SIGKILL);
   waitpid(sshd_, nullptr, 0);
   sshd_ = -1;
@@ -119,7 +119,7 @@ bool SshTestHost::start(const Choices& choices) {
     mkdir("/run/sshd", 0755);
     const std::string room = choices.shm_mount.empty() ? "size=64m" : choices.shm_mount;
     std::string mounts = "mount -t tmpfs -o mode=1777," + room + " tmpfs /dev/shm && ";
-    // The test's own files may lie below /tmp: it is covered only where they do not.
+    // /tmp is only covered if the test's own files are not below it.
     if (covers_tmp()) {
       mounts += "mount -t tmpfs -o mode=1777," + room + " tmpfs /tmp && ";
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stacks as the three tools write them, and how ranks at the same place become one paragraph.
+// Stacks as three tools write them, and one paragraph for ranks at the same position.
 #include "launcher/hang/stack_lines.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ constexpr const char* kInAllReduce =
     "  File \"/home/me/train.py\", line 12 in step\n"
     "  File \"/home/me/train.py\", line 40 in <module>\n";
 
-TEST(StackText, FaulthandlerMainFirstAndOnce) {
+TEST(StackText, ParsesFaulthandlersTextWithTheMainThreadFirst) {
   const std::vector<StackThread> threads = parse_stack(
       "faulthandler", std::string(kInAllReduce) +
                           "Thread 0x00007f01 [pin memory] (most recent call first):\n"
@@ -44,7 +44,7 @@ TEST(StackText, FaulthandlerMainFirstAndOnce) {
   EXPECT_EQ(threads[1], (StackThread{"thread pin memory", {"wait (threading.py:320)"}}));
 }
 
-TEST(StackText, PySpy) {
+TEST(StackText, ParsesPySpysText) {
   const std::vector<StackThread> threads =
       parse_stack("py-spy",
                   "Process 77: python train.py\nPython v3.11.2 (/usr/bin/python3.11)\n\n"
@@ -58,7 +58,7 @@ TEST(StackText, PySpy) {
   EXPECT_EQ(threads[1], (StackThread{"thread pin_memory", {"wait (threading.py:320)"}}));
 }
 
-TEST(StackText, GdbWithoutAddressesAndArguments) {
+TEST(StackText, ParsesGdbsTextWithoutAddressesAndArguments) {
   const std::vector<StackThread> threads =
       parse_stack("gdb",
                   "[Thread debugging using libthread_db enabled]\n"
@@ -74,7 +74,7 @@ TEST(StackText, GdbWithoutAddressesAndArguments) {
   EXPECT_EQ(threads[1], (StackThread{"thread", {"?? (libc.so.6)"}}));
 }
 
-TEST(StackText, AnyTextIsHarmless) {
+TEST(StackText, SurvivesAnyText) {
   for (const char* tool : {"faulthandler", "py-spy", "gdb", "other"})
     for (const char* text : {"", "\n", "Thread ", "Thread 1 (\"", "Thread 1:\n#", "#0", "#0  0x1",
                              "  File \"", "  File \"x\", line 3", "Thread 0x [", "    ("})
@@ -85,7 +85,7 @@ TEST(CollectiveOf, NamesTheLibraryAndItsCaller) {
   EXPECT_EQ(collective_of(parse_stack("faulthandler", kInAllReduce).front()),
             "torch's all_reduce at train.py:12");
   EXPECT_EQ(collective_of({"main thread", {"wait (threading.py:3)", "step (train.py:12)"}}), "");
-  // What the library calls itself stands before it.
+  // The library's name for the operation precedes the caller.
   EXPECT_EQ(collective_of({"main thread",
                            {"wait (threading.py:3)", "barrier (ivycomm/communicator.py:9)",
                             "main (/x/run.py:1)"}}),
@@ -122,7 +122,7 @@ HostStacks host(const std::string& name, const std::vector<RankEvidence>& ranks)
   return stacks;
 }
 
-TEST(StackLines, FoldsEqualStacksOverRanksAndHosts) {
+TEST(StackLines, FoldEqualStacksOverRanksAndHosts) {
   const std::string user =
       "Stack (most recent call first):\n  File \"/home/me/train.py\", line 9 in load\n";
   const std::vector<HostStacks> hosts = {
@@ -152,7 +152,7 @@ TEST(StackLines, CountEqualThreads) {
   EXPECT_NE(shown.find("\n  99 threads: work (/x/pool.py:3)"), std::string::npos) << shown;
 }
 
-TEST(StackLines, StatesWithoutAStack) {
+TEST(StackLines, ShowStatesWithoutAStack) {
   const std::vector<HostStacks> hosts = {host(
       "a", {bare(0, "T", "do_signal_stop", "gdb is not on its host's PATH"),
             bare(1, "D", "nfs_wait", "no debugger can attach"), bare(2, "", "", "it has exited")})};
@@ -165,12 +165,12 @@ TEST(StackLines, StatesWithoutAStack) {
       "rank 2 (host a, pid 72): it has exited");
 }
 
-TEST(StackLines, CollectiveLineOnlyWhereRanksDiffer) {
+TEST(StackLines, ShowTheCollectiveOnlyIfRanksDiffer) {
   EXPECT_EQ(collective_line({host("a", {python(0, kInAllReduce), python(1, kInAllReduce)})}), "");
   EXPECT_EQ(collective_line({host("a", {bare(0, "S", "", "")})}), "");
 }
 
-TEST(HasMoved, Table) {
+TEST(HasMoved, ComparesStacksAndProcessorTime) {
   const std::string user = "Stack (most recent call first):\n  File \"/x.py\", line 9 in load\n";
   RankEvidence idle = bare(0, "S", "futex", "");
   RankEvidence busy = idle;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which links of a srun step are told what.
+// Notifications of the links of a srun step.
 #include "launcher/links/srun/step_hosts.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 namespace ivy {
 namespace {
 
-// A link that writes down what it is told.
+// A link that records its notifications.
 struct FakeLink final : StepClient {
   void host_connected(std::shared_ptr<DialBackStream>) override { reported += "came "; }
   void host_reconnected() override { reported += "again "; }

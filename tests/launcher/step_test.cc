@@ -115,7 +115,7 @@ TEST(SrunEnvironment, OmitsDeviceMasksOfThisHost) {
   EXPECT_EQ(srun_environment(caller, true), caller);
 }
 
-// srun itself may not start with a vendor's libraries; ivy-node gets them back.
+// srun may not start with a vendor's libraries; ivy-node gets them back.
 TEST(SrunEnvironment, HidesTheUsersLibrariesFromSrun) {
   const Environment caller = {{"LD_LIBRARY_PATH", "/opt/x"}, {"LD_PRELOAD", "/opt/y.so"}};
   EXPECT_EQ(srun_environment(caller, true),
@@ -129,7 +129,7 @@ TEST(StepScript, QuotesArguments) {
       "p='/opt/it'\\''s here/ivy-node' m='x86_64' v='ivy-node 1 build x' h='abc' "));
 }
 
-// What the script prints when it is asked nothing.
+// Returns the output of the step script if its input is empty.
 std::string run_step_script(const std::filesystem::path& home,
                             const std::string& own_binary = "/nowhere/ivy-node",
                             const std::string& own_architecture = "x86_64") {
@@ -159,7 +159,7 @@ TEST(StepShell, RunsOnlyOwnedFilesAndNoLinks) {
     std::ofstream(build / "sizes") << "ivy-node\n" << bytes << " ivy-node\n";
   };
   write_size(std::filesystem::file_size(build / "ivy-node") + 1);
-  EXPECT_NE(run_step_script(home).find("ivy:need"), std::string::npos) << "it was cut off";
+  EXPECT_NE(run_step_script(home).find("ivy:need"), std::string::npos) << "it is truncated";
   write_size(std::filesystem::file_size(build / "ivy-node"));
   EXPECT_EQ(run_step_script(home), "ran dial");
   std::filesystem::permissions(cache, std::filesystem::perms{0770});
@@ -190,7 +190,7 @@ TEST(StepShell, RunsTheLaunchersProgramOnlyOnItsArchitecture) {
   std::filesystem::remove_all(home);
 }
 
-TEST(StepScript, TheHeaderCountsTheBytesAfterIt) {
+TEST(StepScript, CountsTheBytesAfterTheHeader) {
   const std::string header = bundle_header("x86_64", "cafe", 123, 45);
   const std::size_t newline = header.find('\n');
   EXPECT_EQ(header.substr(0, newline),
@@ -213,7 +213,7 @@ TEST(StepAnswer, IsFoundInTheOutputOfHosts) {
     EXPECT_FALSE(parse_step_answer(line)) << line;
 }
 
-TEST(SrunWords, TasksThatHaveEnded) {
+TEST(SrunWords, ParsesTasksThatHaveExited) {
   const struct {
     const char* line;
     std::vector<std::string> nodes;
@@ -281,7 +281,7 @@ TEST(SrunWords, ExplainsFailuresOfSrun) {
   }
 }
 
-TEST(SrunWords, WaitingAndNoise) {
+TEST(SrunWords, RecognizesWaitingAndNoise) {
   EXPECT_TRUE(is_waiting_for_resources(
       "srun: Job 5 step creation temporarily disabled, retrying (Requested nodes are busy)"));
   EXPECT_TRUE(is_waiting_for_resources("srun: Job 5 step creation still disabled, retrying (x)"));

@@ -57,7 +57,7 @@ class SummaryTest : public ::testing::Test {
   std::vector<std::string> output_errors;
   std::vector<std::string> unclean;
   std::vector<std::string> notes;
-  std::string head;  // headline() of the last text().
+  std::string head;  // headline() for the last text().
   std::vector<FailedAttempt> attempts;
   int attempt = 1;
 };
@@ -110,7 +110,7 @@ TEST_F(SummaryTest, PrintsTheHostOfAFailedRanksFile) {
   EXPECT_NE(text().find("  log:   /data/runs/j/0/rank00000.err on node03\nivyrun: exit code 1"),
             std::string::npos)
       << text();
-  // Where the head has it, that is nearer.
+  // A file on the launcher's host is nearer, so it is printed instead.
   head_logs = "runs/j/0";
   log_path = [](int) { return "runs/j/0/rank00000.err"; };
   EXPECT_NE(text().find("  log:   runs/j/0/rank00000.err\nivyrun: exit"), std::string::npos);
@@ -125,7 +125,7 @@ TEST_F(SummaryTest, PrintsTheLogPathIfNoRankIsToBlame) {
   EXPECT_NE(text().find("  logs:  runs/j/0\nivyrun: exit code 130"), std::string::npos) << text();
 }
 
-TEST_F(SummaryTest, TheHeadlineIsTheCauseAndNoNote) {
+TEST_F(SummaryTest, UsesTheCauseAsTheHeadlineAndNoNote) {
   add(0, 3);
   notes = {"a note"};
   output_errors = {"/full: No space left on device"};
@@ -284,7 +284,7 @@ TEST_F(SummaryTest, ReportsAProgramThatCouldNotBeStarted) {
       << text();
 }
 
-TEST_F(SummaryTest, ThePartForProgramsNamesARankThatCouldNotBeStarted) {
+TEST_F(SummaryTest, DescribesARankThatCouldNotBeStartedToPrograms) {
   add(0, 127).exec_failure = "exec: No such file or directory: /x";
   const Outcome outcome = judge(ends, launcher_end);
   SummaryInputs inputs;
@@ -293,7 +293,7 @@ TEST_F(SummaryTest, ThePartForProgramsNamesARankThatCouldNotBeStarted) {
   inputs.outcome = &outcome;
   const boost::json::object verdict = verdict_object(inputs);
   EXPECT_EQ(verdict.at("reason"), "worker");
-  // The exit code is ivyrun's, as in the text of the summary.
+  // The exit code is that of ivyrun, as in the text of the summary.
   EXPECT_EQ(verdict.at("origin"), "launcher");
   EXPECT_EQ(verdict.at("exit_code"), 127);
 }
@@ -312,7 +312,7 @@ TEST_F(SummaryTest, PutsTheLaunchersReasonFirst) {
             "ivyrun: exit code 121 (from ivyrun)\n");
 }
 
-TEST_F(SummaryTest, ARankThatFailedByItselfAMomentLaterWasNotStopped) {
+TEST_F(SummaryTest, DoesNotCallARankStoppedThatFailedByItselfAMomentLater) {
   add(0, 17);
   add(1, 17, true);
   add(2, 4, true);

@@ -14,7 +14,7 @@
 namespace ivy {
 namespace {
 
-// Variables of this process, given back at the end.
+// Changes variables of this process and restores them at the end.
 class TerminalTest : public ::testing::Test {
  protected:
   void TearDown() override {
@@ -48,7 +48,7 @@ class TerminalTest : public ::testing::Test {
   int slave_ = -1;
 };
 
-TEST_F(TerminalTest, ColourIsDecidedInOrder) {
+TEST_F(TerminalTest, DecidesOnColourInOrder) {
   const ColourVariables usual{"", "", "", "xterm"};
   const struct {
     ColorChoice choice;
@@ -77,7 +77,7 @@ TEST_F(TerminalTest, ColourIsDecidedInOrder) {
         << i;
 }
 
-TEST_F(TerminalTest, ColourVariablesAreReadWhenAsked) {
+TEST_F(TerminalTest, ReadsColourVariablesFromTheEnvironment) {
   set("NO_COLOR", "1");
   set("CLICOLOR_FORCE", nullptr);
   set("CLICOLOR", "0");
@@ -89,7 +89,7 @@ TEST_F(TerminalTest, ColourVariablesAreReadWhenAsked) {
   EXPECT_EQ(variables.term, "vt100");
 }
 
-TEST_F(TerminalTest, ACapableTerminalIsOneThatIsNotDumb) {
+TEST_F(TerminalTest, TreatsATerminalThatIsNotDumbAsCapable) {
   open_terminal(80);
   set("TERM", "xterm");
   EXPECT_TRUE(is_capable_terminal(slave_));
@@ -106,20 +106,20 @@ TEST_F(TerminalTest, ACapableTerminalIsOneThatIsNotDumb) {
   close(ends[1]);
 }
 
-TEST_F(TerminalTest, ColumnsFollowTheWindow) {
+TEST_F(TerminalTest, FollowsTheColumnsOfTheWindow) {
   open_terminal(61);
   EXPECT_EQ(terminal_columns(slave_), 61);
   winsize size{};
   size.ws_col = 132;
   ASSERT_EQ(ioctl(master_, TIOCSWINSZ, &size), 0);
   EXPECT_EQ(terminal_columns(slave_), 132);
-  // A terminal that does not know its size, as over some serial lines.
+  // A terminal that does not know its size, as on some serial lines.
   size.ws_col = 0;
   ASSERT_EQ(ioctl(master_, TIOCSWINSZ, &size), 0);
   EXPECT_EQ(terminal_columns(slave_), 80);
 }
 
-TEST_F(TerminalTest, TheLocaleThatCounts) {
+TEST_F(TerminalTest, FindsTheEffectiveLocale) {
   const struct {
     const char* all;
     const char* ctype;
@@ -152,9 +152,9 @@ TEST_F(TerminalTest, ClipsToColumns) {
       {"abc", 0, ""},
       {"a\tb\rc\x07", 9, "abc"},
       {"\u2026\u00e4x", 2, "\u2026\u00e4"},           // Characters, not bytes.
-      {"\x1b[31mred\x1b[0m", 2, "\x1b[31mre"},        // Colours take no room,
-      {"\x1b[31mre\x1b[0m", 2, "\x1b[31mre\x1b[0m"},  // and are kept where text is.
-      {"a\x1b[2Jb\x1b[Hc", 9, "abc"},                 // Other sequences are not.
+      {"\x1b[31mred\x1b[0m", 2, "\x1b[31mre"},        // Colours take no columns
+      {"\x1b[31mre\x1b[0m", 2, "\x1b[31mre\x1b[0m"},  // and are kept together with text.
+      {"a\x1b[2Jb\x1b[Hc", 9, "abc"},                 // Other sequences are removed.
       {"a\x1b", 9, "a"},
       {"a\x1b[", 9, "a"},
       {"a\x1b[31", 9, "a"},

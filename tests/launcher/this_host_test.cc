@@ -30,7 +30,7 @@ TEST(ThisHost, FindsItsNamesInAHostsFile) {
   EXPECT_EQ(asked["10.0.0.1"], 1);
 }
 
-TEST(AgentSocket, InADirectoryOfOthersIsNotUsed) {
+TEST(AgentSocket, IsNotUsedInADirectoryOfOthers) {
   char made[] = "/tmp/ivy-agent-XXXXXX";
   ASSERT_NE(mkdtemp(made), nullptr);
   const std::filesystem::path before = std::filesystem::current_path();
@@ -38,7 +38,7 @@ TEST(AgentSocket, InADirectoryOfOthersIsNotUsed) {
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{AF_UNIX, "agent"};
   ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  // Its own mode says nothing about who could have put it there.
+  // The mode of the socket does not show who could have placed it there.
   chmod("agent", 0700);
   for (const std::string& path : {std::string("agent"), std::string(made) + "/agent"}) {
     const Environment environment{{"IVY_AGENT_SOCKET", path}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --map-by: hosts and accelerators that are near to each other get ranks that follow each other.
+// --map-by: hosts and accelerators that are near each other get consecutive ranks.
 #include "launcher/plan/topology_order.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Network {
       answers.push_back(std::move(answer));
     }
   }
-  // "n0 n2 n1", in rank order.
+  // Returns the hosts in the order of ranks, for instance "n0 n2 n1".
   std::string hosts() {
     plan = make_plan(options, "job", answers, rejections).value();
     std::string text;
@@ -52,7 +52,7 @@ struct Network {
   JobPlan plan;
 };
 
-TEST(TopologyOrderTest, HostsOfADomainFollowEachOther) {
+TEST(TopologyOrderTest, KeepsHostsOfADomainTogether) {
   Network nvlink({"a/1", "b/0", "a/1", "b/0"}, MapChoice::kNvlink);
   EXPECT_EQ(nvlink.hosts(), "n0 n2 n1 n3");
   EXPECT_TRUE(nvlink.plan.warnings.empty());

@@ -23,7 +23,7 @@ WorkerEnd code(int rank, int value, std::int64_t at_ms) {
   WorkerEnd end;
   end.rank = rank;
   end.host =
-      "node" + std::to_string(rank);  // A host for each rank, unless on_one_host() says otherwise.
+      "node" + std::to_string(rank);  // A host for each rank, unless on_one_host() changes it.
   end.status.code = value;
   end.at_ns = at_ms * kMs;
   end.clock_error_ns = kMs;
@@ -44,7 +44,7 @@ WorkerEnd watchdog(int rank, std::int64_t at_ms) {
   end.stderr_tail = kWatchdog;
   return end;
 }
-// A shell stood between: it exits with 128 + SIGABRT.
+// Below a shell, which exits with 128 + SIGABRT.
 WorkerEnd watchdog_behind_shell(int rank, std::int64_t at_ms) {
   WorkerEnd end = code(rank, 134, at_ms);
   end.stderr_tail = kWatchdog;
@@ -96,7 +96,7 @@ TEST(VerdictTest, SucceedsWithoutRanks) {
   EXPECT_EQ(outcome.lost, (std::vector<std::size_t>{1}));
 }
 
-TEST(VerdictTest, TheFirstFailureCountsAlsoIfTheJobCouldDoWithoutThatRank) {
+TEST(VerdictTest, CountsTheFirstFailureEvenOfATolerableRank) {
   const Outcome outcome =
       judge({code(0, 5, 90), tolerated(killed(1, SIGKILL, 10)), code(2, 0, 91)}, {});
   EXPECT_EQ(outcome.exit_code, 128 + SIGKILL);
@@ -104,7 +104,7 @@ TEST(VerdictTest, TheFirstFailureCountsAlsoIfTheJobCouldDoWithoutThatRank) {
   EXPECT_EQ(outcome.candidates, (std::vector<std::size_t>{0}));
 }
 
-TEST(VerdictTest, ALostRankIsNoReasonForAnInterrupt) {
+TEST(VerdictTest, DoesNotBlameATolerableFailureForAnInterrupt) {
   LauncherEnd interrupted;
   interrupted.reason = LauncherReason::kInterrupted;
   interrupted.signal = SIGINT;
@@ -167,7 +167,7 @@ TEST(VerdictTest, NamesTheFirstCauseAmongWorkers) {
   }
 }
 
-TEST(VerdictTest, CountsEveryEndOnce) {
+TEST(VerdictTest, CountsEveryExitOnce) {
   const std::vector<WorkerEnd> ends = {code(0, 0, 1),
                                        code(1, 3, 30),
                                        code(2, 4, 20),
@@ -188,7 +188,7 @@ TEST(VerdictTest, PassesEveryExitCodeOn) {
     EXPECT_EQ(judge({killed(0, signal, 1)}, LauncherEnd{}).exit_code, 128 + signal);
 }
 
-TEST(VerdictTest, AProgramThatNeverRanHasAnExitCodeOfIvyrun) {
+TEST(VerdictTest, GivesAProgramThatNeverRanAnExitCodeOfIvyrun) {
   for (const int exit_code : {kExitNotFound, kExitNotExecutable}) {
     const Outcome outcome = judge({never_ran(0, exit_code)}, LauncherEnd{});
     EXPECT_EQ(outcome.exit_code, exit_code);
@@ -249,7 +249,7 @@ TEST(VerdictTest, TreatsAWorkerEndedByTheNoticeAsPreempted) {
   EXPECT_EQ(judge({killed(0, SIGUSR1, 990)}, preempted).exit_code, 75);
   EXPECT_EQ(judge({killed(0, SIGSEGV, 990)}, preempted).exit_code, 139);
   EXPECT_EQ(judge({code(0, 4, 990)}, preempted).exit_code, 4);
-  // What other ranks make of it afterwards is no cause.
+  // Later failures of other ranks are not the cause.
   EXPECT_EQ(judge({victim(killed(1, SIGUSR1, 1000)), code(0, 1, 1010)}, preempted).exit_code, 75);
 }
 
@@ -260,7 +260,7 @@ TEST(VerdictTest, AttributesBrokenConnectionsToALostHost) {
   EXPECT_EQ(consequence.candidates.size(), 1u);
   EXPECT_EQ(judge({out_of_memory(0, 19'000)}, lost).exit_code, 137);
   EXPECT_EQ(judge({watchdog(0, 19'000)}, lost).exit_code, 121);
-  // Long before the host fell silent: a failure of its own.
+  // Long before the host was silent: an independent failure.
   EXPECT_EQ(judge({code(0, 1, 12'000)}, lost).exit_code, 1);
 }
 

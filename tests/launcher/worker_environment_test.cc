@@ -61,7 +61,8 @@ struct Job {
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     return made.ok() ? made.value() : HostPlan{};
   }
-  // What a worker gets from the plan; the supervisor's own environment is not in it.
+  // Returns the variables that a worker gets from the plan, without the supervisor's own
+  // environment.
   Environment worker(std::size_t host = 0, int local_rank = 0) {
     const HostPlan made = host_plan(host);
     Environment environment;
@@ -128,7 +129,7 @@ TEST(WorkerEnvironmentTest, SetsPwdToTheWorkingDirectoryAndNoOldpwd) {
   }
 }
 
-TEST(WorkerEnvironmentTest, TorchrunsWholeBlock) {
+TEST(WorkerEnvironmentTest, SetsTorchrunsWholeBlock) {
   Job job;
   job.generation = 3;
   const Environment worker = job.worker(1, 1);
@@ -169,7 +170,7 @@ TEST(WorkerEnvironmentTest, TorchrunsWholeBlock) {
   for (const auto& [name, text] : expected) EXPECT_EQ(value(worker, name), text) << name;
 }
 
-TEST(WorkerEnvironmentTest, EverythingThatThePlanSetsIsInTheTable) {
+TEST(WorkerEnvironmentTest, SetsOnlyVariablesOfTheTable) {
   Job job;
   job.caller.clear();
   job.answers[0].facts.set_accelerators(2);
@@ -179,7 +180,7 @@ TEST(WorkerEnvironmentTest, EverythingThatThePlanSetsIsInTheTable) {
         << variable.name;
 }
 
-TEST(WorkerEnvironmentTest, OtherHostsGetTheAllowedVariablesOnly) {
+TEST(WorkerEnvironmentTest, SendsOnlyAllowedVariablesToOtherHosts) {
   Job job;
   const Environment worker = job.worker();
   EXPECT_EQ(value(worker, "PATH"), "/bin");
@@ -188,7 +189,7 @@ TEST(WorkerEnvironmentTest, OtherHostsGetTheAllowedVariablesOnly) {
     EXPECT_EQ(value(worker, name), "(unset)") << name;
 }
 
-TEST(WorkerEnvironmentTest, OnThisHostOnlyDifferencesTravel) {
+TEST(WorkerEnvironmentTest, SendsOnlyDifferencesOnThisHost) {
   Job job("local", 1);
   const Environment worker = job.worker();
   EXPECT_EQ(value(worker, "PATH"), "(unset)");
@@ -207,7 +208,7 @@ TEST(WorkerEnvironmentTest, PassesAllowedNamesWithinADeniedPrefix) {
   EXPECT_EQ(value(worker, "IVY_RANK"), "0");
 }
 
-TEST(WorkerEnvironmentTest, TheSessionThatCarriesUsIsNotTheWorkers) {
+TEST(WorkerEnvironmentTest, UnsetsTheVariablesOfTheTransportsSession) {
   for (const char* name : {"SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION"}) {
     EXPECT_TRUE(is_unset(Job("ssh", 1).host_plan(), name)) << name;
     EXPECT_TRUE(is_unset(Job("agent", 1).host_plan(), name)) << name;
@@ -216,10 +217,10 @@ TEST(WorkerEnvironmentTest, TheSessionThatCarriesUsIsNotTheWorkers) {
   }
   Job job("ssh", 1);
   job.options.exports = {"SSH_AUTH_SOCK=/mine"};
-  EXPECT_EQ(value(job.worker(), "SSH_AUTH_SOCK"), "/mine") << "who asks for it by name gets it";
+  EXPECT_EQ(value(job.worker(), "SSH_AUTH_SOCK"), "/mine") << "a request by name is honoured";
 }
 
-TEST(WorkerEnvironmentTest, TheCallersThreadsCount) {
+TEST(WorkerEnvironmentTest, KeepsTheCallersNumberOfThreads) {
   Job job;
   job.caller.push_back({"OMP_NUM_THREADS", "3"});
   EXPECT_EQ(value(job.worker(), "OMP_NUM_THREADS"), "3");
@@ -231,13 +232,13 @@ TEST(WorkerEnvironmentTest, TheCallersThreadsCount) {
   EXPECT_EQ(value(small.worker(), "OMP_NUM_THREADS"), "1");
 }
 
-TEST(WorkerEnvironmentTest, AnEmptyNumberOfThreadsIsReplaced) {
+TEST(WorkerEnvironmentTest, ReplacesAnEmptyNumberOfThreads) {
   Job job;
   job.caller.push_back({"OMP_NUM_THREADS", ""});
   EXPECT_EQ(value(job.worker(), "OMP_NUM_THREADS"), "4");
 }
 
-TEST(WorkerEnvironmentTest, ThreadsFitTheQuotaOfTheHost) {
+TEST(WorkerEnvironmentTest, FitsThreadsIntoTheQuotaOfTheHost) {
   const std::pair<double, const char*> cases[] = {
       {0, "4"}, {0.5, "1"}, {4.9, "2"}, {7.65, "3"}, {96, "4"}};
   for (const auto& [quota, threads] : cases) {
@@ -257,7 +258,7 @@ TEST(WorkerEnvironmentTest, NamesPinnedThreadsOfRanksThatShareCores) {
             std::string::npos);
 }
 
-TEST(WorkerEnvironmentTest, ExportsBeatFilesAndFilesBeatDefaults) {
+TEST(WorkerEnvironmentTest, PrefersExportsToFilesAndFilesToDefaults) {
   Job job;
   job.from_files = {{"OMP_NUM_THREADS", "5"}, {"A", "file"}, {"B", "file"}};
   job.options.exports = {"A=export", "PATH=/opt", "AWS_SECRET", "CUDA_VISIBLE_DEVICES=1"};
@@ -270,7 +271,7 @@ TEST(WorkerEnvironmentTest, ExportsBeatFilesAndFilesBeatDefaults) {
   EXPECT_EQ(value(worker, "CUDA_VISIBLE_DEVICES"), "1");
 }
 
-TEST(WorkerEnvironmentTest, InterfacesOnlyOnSeveralHostsAndOnlyWhenUnset) {
+TEST(WorkerEnvironmentTest, SetsUnsetInterfacesOnSeveralHostsOnly) {
   Job job;
   job.interfaces = {"lo", "eth1"};
   Address* address = job.answers[0].facts.add_addresses();
@@ -289,7 +290,7 @@ TEST(WorkerEnvironmentTest, InterfacesOnlyOnSeveralHostsAndOnlyWhenUnset) {
   EXPECT_EQ(value(alone.worker(), "GLOO_SOCKET_IFNAME"), "(unset)");
 }
 
-TEST(WorkerEnvironmentTest, EveryJobHasALoopbackAddressForNcclsHealth) {
+TEST(WorkerEnvironmentTest, GivesEveryJobALoopbackAddressForNcclsRas) {
   Job job;
   job.plan.job_id = "00fffe00000000000000000000000000";
   EXPECT_EQ(value(job.worker(), "NCCL_RAS_ADDR"), "127.1.2.1:28028");
@@ -345,7 +346,7 @@ TEST(WorkerEnvironmentTest, EnablesNcclShrinkIfTheJobContinues) {
   EXPECT_EQ(value(job.worker(), "IVY_NCCL_SHRINK"), "0");
 }
 
-TEST(WorkerEnvironmentTest, PretendedHostsShareCoresAndDevices) {
+TEST(WorkerEnvironmentTest, DividesCoresAndDevicesBetweenPretendedHosts) {
   Job job("local", 2);
   job.options.hosts = fake_hosts(2);
   job.interfaces = {"lo", "lo"};
@@ -378,7 +379,7 @@ void give_devices(HostFacts& facts, int count, const std::string& source = "nvid
   facts.set_allowed_cores("0-63");
 }
 
-TEST(WorkerEnvironmentTest, EachSeesAllOrItsOwn) {
+TEST(WorkerEnvironmentTest, ShowsEachWorkerAllDevicesOrItsOwn) {
   Job job("local", 1);
   give_devices(job.answers[0].facts, 4);
   Environment worker = job.worker(0, 1);
@@ -402,7 +403,7 @@ TEST(WorkerEnvironmentTest, EachSeesAllOrItsOwn) {
   job.caller.push_back({"CUDA_DEVICE_ORDER", "FASTEST_FIRST"});
   worker = job.worker(0, 1);
   EXPECT_EQ(value(worker, "CUDA_VISIBLE_DEVICES"), "GPU-2,GPU-3");
-  EXPECT_EQ(value(worker, "CUDA_DEVICE_ORDER"), "(unset)") << "the caller's travels by itself";
+  EXPECT_EQ(value(worker, "CUDA_DEVICE_ORDER"), "(unset)") << "the caller's value is sent anyway";
 }
 
 TEST(WorkerEnvironmentTest, PrefersTheUsersValues) {
@@ -418,7 +419,7 @@ TEST(WorkerEnvironmentTest, PrefersTheUsersValues) {
   EXPECT_EQ(value(worker, "IVY_DEVICE_ORDINAL"), "(unset)");
 }
 
-TEST(WorkerEnvironmentTest, AmdHasAVariableOfItsOwn) {
+TEST(WorkerEnvironmentTest, SetsTheVariableOfAmd) {
   Job job("ssh", 1);
   give_devices(job.answers[0].facts, 2, "amd");
   job.options.visible = VisibleChoice::kOwn;
@@ -428,7 +429,7 @@ TEST(WorkerEnvironmentTest, AmdHasAVariableOfItsOwn) {
   EXPECT_EQ(value(worker, "CUDA_DEVICE_ORDER"), "(unset)");
 }
 
-TEST(WorkerEnvironmentTest, TheHostPlanBindsItsWorkers) {
+TEST(WorkerEnvironmentTest, BindsTheWorkersOfAHostPlan) {
   Job job("local", 1);
   give_devices(job.answers[0].facts, 2);
   job.answers[0].facts.mutable_devices(1)->set_numa_node(1);
@@ -468,7 +469,8 @@ TEST(ExplainEnvTest, NamesTheReaderAndTheReason) {
   EXPECT_NE(text->find("removed from every worker: OMPI_COMM_WORLD_RANK"), std::string::npos);
   EXPECT_NE(text->find("rank 1 on n0: "), std::string::npos);
   EXPECT_NE(text->find("AWS_SECRET (send one with -x"), std::string::npos);
-  EXPECT_EQ(text->find("CUDA_VISIBLE_DEVICES=3"), std::string::npos) << "the head's stays here";
+  EXPECT_EQ(text->find("CUDA_VISIBLE_DEVICES=3"), std::string::npos)
+      << "the launcher's value is not sent";
   job.options.exports = {"NCCL_DEBUG=INFO"};
   job.host_plan();
   const Result<std::string> other = explain_environment(job.inputs());
@@ -547,7 +549,7 @@ TEST(HostPlanTest, ContainsTheSupervisorsInputs) {
   EXPECT_EQ(job.host_plan(1).log_directory(), "/logs");
 }
 
-TEST(HostPlanTest, StandardInputIsRankZeros) {
+TEST(HostPlanTest, GivesStandardInputToRankZero) {
   Job job;
   EXPECT_TRUE(job.host_plan(0).workers(0).standard_input());
   EXPECT_FALSE(job.host_plan(0).workers(1).standard_input());
@@ -556,7 +558,7 @@ TEST(HostPlanTest, StandardInputIsRankZeros) {
   EXPECT_FALSE(job.host_plan(0).workers(0).standard_input());
 }
 
-TEST(ExportTest, ValuesKeepEveryByte) {
+TEST(ExportTest, KeepsEveryByteOfValues) {
   const std::string bytes = "\x01\xff=\n\"' $(x)";
   Job job;
   job.options.exports = {"A=" + bytes, "EMPTY="};
@@ -565,7 +567,7 @@ TEST(ExportTest, ValuesKeepEveryByte) {
   EXPECT_EQ(value(worker, "EMPTY"), "");
 }
 
-TEST(ExportTest, PatternsTakeTheCallersVariables) {
+TEST(ExportTest, ExportsTheCallersVariablesByPattern) {
   const Environment caller = {{"MY_A", "1"},
                               {"MY_B", "2"},
                               {"OTHER", "3"},
@@ -576,7 +578,7 @@ TEST(ExportTest, PatternsTakeTheCallersVariables) {
   EXPECT_TRUE(parse_exports({"NONE*"}, caller)->empty());
 }
 
-TEST(ExportTest, RejectionsNameTheVariable) {
+TEST(ExportTest, NamesTheRejectedVariable) {
   const std::pair<std::string, const char*> cases[] = {
       {"RANK=1", "-x: RANK is set by ivyrun for every worker"},
       {"MASTER_ADDR=x", "-x: MASTER_ADDR is set by ivyrun for every worker"},
@@ -610,7 +612,7 @@ TEST(NotPassedTest, NamesVariablesThatAreNotPassed) {
   EXPECT_EQ(not_passed_line(job.inputs()), "");
 }
 
-TEST(WorkerEnvironmentTest, AProxyOfTheNetworkIsPassedOnAndAPasswordIsNot) {
+TEST(WorkerEnvironmentTest, PassesAProxyOfTheNetworkButNoPassword) {
   Job job;
   job.caller = {{"http_proxy", "http://proxy.example:3128"},
                 {"HTTPS_PROXY", "http://user:secret@proxy.example:3128"},
@@ -620,19 +622,20 @@ TEST(WorkerEnvironmentTest, AProxyOfTheNetworkIsPassedOnAndAPasswordIsNot) {
   EXPECT_EQ(value(worker, "http_proxy"), "http://proxy.example:3128");
   EXPECT_EQ(find_variable(worker, "HTTPS_PROXY"), nullptr) << "a password";
   EXPECT_EQ(find_variable(worker, "all_proxy"), nullptr) << "true on this host only";
-  // gRPC would look for rank 0 behind the proxy.
+  // gRPC would try to reach rank 0 through the proxy.
   EXPECT_EQ(value(worker, "no_proxy"), ".example,10.0.0.1");
   EXPECT_EQ(value(worker, "NO_PROXY"), ".example,10.0.0.1") << "some libraries read this one";
   EXPECT_EQ(not_passed_line(job.inputs()),
             "not sent to other hosts: HTTPS_PROXY, all_proxy (send one with -x NAME)");
   job.caller[3] = {"NO_PROXY", "*"};
-  EXPECT_EQ(value(job.worker(), "no_proxy"), "*") << "urllib takes it for all alone only";
+  EXPECT_EQ(value(job.worker(), "no_proxy"), "*") << "urllib accepts * only as the whole value";
   EXPECT_EQ(value(job.worker(), "NO_PROXY"), "*");
   job.options.exports = {"HTTPS_PROXY"};
   EXPECT_EQ(value(job.worker(), "HTTPS_PROXY"), "http://user:secret@proxy.example:3128");
   job.options.exports.clear();
   job.caller = {{"no_proxy", ".example"}};
-  EXPECT_EQ(value(job.worker(), "no_proxy"), ".example") << "no proxy, nothing to go around";
+  EXPECT_EQ(value(job.worker(), "no_proxy"), ".example")
+      << "without a proxy there is nothing to bypass";
 }
 
 TEST(NotPassedTest, IsEmptyOnOneHost) {
@@ -640,7 +643,7 @@ TEST(NotPassedTest, IsEmptyOnOneHost) {
   EXPECT_EQ(not_passed_line(job.inputs()), "");
 }
 
-TEST(NotPassedTest, ALongListIsCut) {
+TEST(NotPassedTest, TruncatesALongList) {
   Job job;
   job.caller.clear();
   for (int i = 0; i < 20; ++i) job.caller.push_back({"V" + std::to_string(10 + i), "x"});
