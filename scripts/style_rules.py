@@ -417,9 +417,17 @@ def check_pure_files(files, findings):
             findings.add("scripts/style_rules.py", 1, f"PURE names {module}, which is not there")
 
 
+# The pages other than READMEs whose names of files and functions are checked.
+NAMING_PAGES = {"docs/internals/structure.md", "docs/internals/changes.md"}
+
+
+def naming_pages(files):
+    return sorted(path for path in files if path.endswith("/README.md") or path in NAMING_PAGES)
+
+
 def check_named_files(files, findings):
-    """Requires that the files named in READMEs and in docs/internals/structure.md exist."""
-    for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/internals/structure.md"):
+    """Requires that the files named in READMEs and in NAMING_PAGES exist."""
+    for path in naming_pages(files):
         folder = os.path.dirname(path)
         for number, line in enumerate(read(path).splitlines(), 1):
             for name in re.findall(r"`([\w/.]+/\w+\.(?:h|cc|py|cmake|proto|def))`|`(\w+\.(?:h|cc|proto|def))`", line):
@@ -433,7 +441,7 @@ NAMED_FUNCTION = re.compile(r"`(\w+)\(\)`")
 def check_named_functions(files, findings):
     """Requires that the functions named in a row of those tables occur in a file of the same row, unless the row has none
     or names the class, as in `Job::act()`."""
-    for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/internals/structure.md"):
+    for path in naming_pages(files):
         for number, line in enumerate(read(path).splitlines(), 1):
             sources = sources_named(line, os.path.dirname(path), files) if line.startswith("|") else []
             text = "\n".join(read(source) for source in sources)
