@@ -379,9 +379,16 @@ def check_text(path, text, findings):
         findings.add(path, text.count("\n") + 1, "no newline at the end of the file")
 
 
+# Files that have the licence line, by the ends of their names. JSON has no comments.
+LICENSED = (*CXX, ".py", ".proto", ".cmake", "CMakeLists.txt", ".toml", ".yml", ".yaml", ".map", ".service", "Dockerfile",
+            ".clang-format", ".clang-tidy")
+
+
 def check_licence(path, text, findings):
-    """Requires the licence line, except in workers and examples: tests and docs quote output that contains their line
-    numbers."""
+    """Requires the licence line in scripts and in LICENSED files, except in workers and examples: tests and docs quote
+    output that contains their line numbers."""
+    if not path.endswith(LICENSED) and not text.startswith("#!"):
+        return
     if path.startswith("tests/") and "/workers/" in path or path.startswith(("scripts/examples/", "scripts/slurm/")):
         return
     if not any(LICENCE in line for line in text.split("\n", 2)[:2]):
@@ -503,12 +510,11 @@ def is_script(path):
 
 def check_file(path, findings):
     check_name(path, findings)
-    if not path.endswith(TEXT) and not is_script(path):
+    if not path.endswith((*TEXT, *LICENSED)) and not is_script(path):
         return
     text = read(path)
     check_text(path, text, findings)
-    if path.endswith((*CXX, ".py", ".proto", ".cmake")) or is_script(path):
-        check_licence(path, text, findings)
+    check_licence(path, text, findings)
     if path.endswith(CXX):
         check_cxx(path, text, findings)
     elif path.endswith(".py") or (text.startswith("#!") and "python" in text.split("\n", 1)[0]):
