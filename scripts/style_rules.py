@@ -379,9 +379,16 @@ def check_text(path, text, findings):
         findings.add(path, text.count("\n") + 1, "no newline at the end of the file")
 
 
+# Files that have the licence line, by the ends of their names. JSON has no comments.
+LICENSED = (*CXX, ".py", ".proto", ".cmake", "CMakeLists.txt", ".toml", ".yml", ".yaml", ".map", ".service", "Dockerfile",
+            ".clang-format", ".clang-tidy")
+
+
 def check_licence(path, text, findings):
-    """Requires the licence line, except in workers and examples: tests and docs quote output that contains their line
-    numbers."""
+    """Requires the licence line in scripts and in LICENSED files, except in workers and examples: tests and docs quote
+    output that contains their line numbers."""
+    if not path.endswith(LICENSED) and not text.startswith("#!"):
+        return
     if path.startswith("tests/") and "/workers/" in path or path.startswith(("scripts/examples/", "scripts/slurm/")):
         return
     if not any(LICENCE in line for line in text.split("\n", 2)[:2]):
@@ -417,9 +424,17 @@ def check_pure_files(files, findings):
             findings.add("scripts/style_rules.py", 1, f"PURE names {module}, which is not there")
 
 
+# The pages other than READMEs whose names of files and functions are checked.
+NAMING_PAGES = {"docs/internals/structure.md", "docs/internals/changes.md"}
+
+
+def naming_pages(files):
+    return sorted(path for path in files if path.endswith("/README.md") or path in NAMING_PAGES)
+
+
 def check_named_files(files, findings):
-    """Requires that the files named in READMEs and in docs/internals/structure.md exist."""
-    for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/internals/structure.md"):
+    """Requires that the files named in READMEs and in NAMING_PAGES exist."""
+    for path in naming_pages(files):
         folder = os.path.dirname(path)
         for number, line in enumerate(read(path).splitlines(), 1):
             for name in re.findall(r"`([\w/.]+/\w+\.(?:h|cc|py|cmake|proto|def))`|`(\w+\.(?:h|cc|proto|def))`", line):
@@ -433,7 +448,7 @@ NAMED_FUNCTION = re.compile(r"`(\w+)\(\)`")
 def check_named_functions(files, findings):
     """Requires that the functions named in a row of those tables occur in a file of the same row, unless the row has none
     or names the class, as in `Job::act()`."""
-    for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/internals/structure.md"):
+    for path in naming_pages(files):
         for number, line in enumerate(read(path).splitlines(), 1):
             sources = sources_named(line, os.path.dirname(path), files) if line.startswith("|") else []
             text = "\n".join(read(source) for source in sources)
@@ -495,12 +510,11 @@ def is_script(path):
 
 def check_file(path, findings):
     check_name(path, findings)
-    if not path.endswith(TEXT) and not is_script(path):
+    if not path.endswith((*TEXT, *LICENSED)) and not is_script(path):
         return
     text = read(path)
     check_text(path, text, findings)
-    if path.endswith((*CXX, ".py", ".proto", ".cmake")) or is_script(path):
-        check_licence(path, text, findings)
+    check_licence(path, text, findings)
     if path.endswith(CXX):
         check_cxx(path, text, findings)
     elif path.endswith(".py") or (text.startswith("#!") and "python" in text.split("\n", 1)[0]):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds supervisors and processes on this host, of jobs from any launcher, through the supervisors'
-// directories (JOBID-HOST; "Job directory" in agent/node/README.md). ivyctl uses it if a job has no
-// launcher here. Blocks for milliseconds. Not thread-safe.
+// directories (JOBID-HOST; "Job directory" in agent/node/spawn/README.md). ivyctl uses it if a job
+// has no launcher here. Blocks for milliseconds. Not thread-safe.
 #pragma once
 
 #include <sys/types.h>

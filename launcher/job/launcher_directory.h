@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The launcher's directory (0700) on this host, where ivyctl finds the job.
 // It is named JOBID, and the directories of supervisors next to it JOBID-HOST
-// (agent/node/README.md), so neither side removes stale directories of the other. Thread: any.
+// (agent/node/spawn/README.md), so neither side removes stale directories of the other. Thread: any.
 //
 //   /tmp/ivyrun-UID/JOBID    locked (flock) as long as the launcher runs
 //     launcher.sock          the job's socket

@@ -20,7 +20,7 @@ struct UnitCgroup {
 };
 
 // Makes both cgroups and moves this process into the first. Never fails: without a cgroup,
-// supervisors choose another containment (agent/node/README.md, "Containment").
+// supervisors choose another containment (agent/node/spawn/README.md, "Containment").
 UnitCgroup enter_unit_cgroup();
 
 }  // namespace ivy

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starts the process of a worker. Between clone and exec only async-signal-safe functions are
-// called. Thread: any. The order of the steps is explained in "Spawning" in agent/node/README.md.
+// called. Thread: any. The order of the steps is explained in "Spawning" in README.md here.
 #pragma once
 
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The code that a new process runs between its creation and exec. It makes system calls directly
 // rather than through the C library, because the process may share its parent's memory and thereby
-// errno. See "Spawning" in agent/node/README.md. Thread: the only thread of the new process.
+// errno. See "Spawning" in README.md here. Thread: the only thread of the new process.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The supervisor's side of the session with the launcher: accepts transports on the command socket,
 // attaches one that authenticates with Attach, and moves frames over the newest. See "Transports"
-// in agent/node/README.md.
+// in agent/node/roles/README.md.
 //
 //   accepted --preamble, Attach within 5 s--> attached --newer transport, or end of file--> closed
 //

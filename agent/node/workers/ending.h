@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps with which this host's part of a job ends: TERM, grace period, KILL, proof, report. See
-// "Ending" in agent/node/README.md. Pure: takes times and facts, and returns the next action. Not
+// "Ending" in README.md here. Pure: takes times and facts, and returns the next action. Not
 // thread-safe.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides how long the workers of this host keep running without a sign of life from the launcher.
-// See "Lease" in agent/node/README.md. Pure: the owner reports the transport's state and the
+// See "Lease" in README.md here. Pure: the owner reports the transport's state and the
 // elapsed time. Not thread-safe.
 #pragma once
 
