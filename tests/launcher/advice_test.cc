@@ -58,7 +58,7 @@ std::vector<std::string> output_errors(const std::string& host, const std::strin
 }
 
 // Where the script of rank 0 alone has set MASTER_PORT, it serves there and waits.
-TEST(HintsTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
+TEST(AdviceTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
   MasterAddress with_store = kMaster;
   with_store.has_store = true;
   const std::string note =
@@ -78,7 +78,7 @@ TEST(HintsTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
 }
 
 // Rank 0 is a client of the job's store like everybody else.
-TEST(HintsTest, SuspectsTheScriptIfRankZeroDialsAnotherPort) {
+TEST(AdviceTest, SuspectsTheScriptIfRankZeroDialsAnotherPort) {
   MasterAddress with_store = kMaster;
   with_store.has_store = true;
   for (const std::string& text : output_errors("localhost", "12355")) {
@@ -99,7 +99,7 @@ TEST(HintsTest, SuspectsTheScriptIfRankZeroDialsAnotherPort) {
   EXPECT_FALSE(overwritten_master_address({failed(0, "a", own)}, with_store).has_value());
 }
 
-TEST(HintsTest, SuspectsTheScriptIfAPeerDialsLocalhost) {
+TEST(AdviceTest, SuspectsTheScriptIfAPeerDialsLocalhost) {
   for (const std::string host : {"localhost", "127.0.0.1", "::1"}) {
     for (const std::string& text : output_errors(host, "29500")) {
       const auto hint =
@@ -114,7 +114,7 @@ TEST(HintsTest, SuspectsTheScriptIfAPeerDialsLocalhost) {
   }
 }
 
-TEST(HintsTest, APortOfTheScriptsOwnIsNoDisguise) {
+TEST(AdviceTest, APortOfTheScriptsOwnIsNoDisguise) {
   // Most tutorials overwrite both; the last complaint does not say what it was about.
   for (const std::string& text : output_errors("localhost", "12355")) {
     const bool is_rendezvous = text.find("socket") != std::string::npos;
@@ -124,13 +124,13 @@ TEST(HintsTest, APortOfTheScriptsOwnIsNoDisguise) {
   }
 }
 
-TEST(HintsTest, PeersThatWereStoppedMeanwhileCountToo) {
+TEST(AdviceTest, PeersThatWereStoppedMeanwhileCountToo) {
   // Rank 0 gives up first; the peer has only said what it tried.
   const std::string tried = output_errors("localhost", "29500")[2];
   EXPECT_TRUE(overwritten_master_address({failed(0, "a", ""), stopped(1, "b", tried)}, kMaster));
 }
 
-TEST(HintsTest, ReportsAMissingServerWhileRank0Runs) {
+TEST(AdviceTest, ReportsAMissingServerWhileRank0Runs) {
   for (const std::string& text : output_errors("10.0.0.1", "29500")) {
     const auto hint = overwritten_master_address({stopped(0, "a"), failed(2, "b", text)}, kMaster);
     ASSERT_TRUE(hint.has_value()) << text;
@@ -143,7 +143,7 @@ TEST(HintsTest, ReportsAMissingServerWhileRank0Runs) {
       {stopped(0, "a"), failed(2, "b", output_errors("a.cluster", "29500")[2])}, kMaster));
 }
 
-TEST(HintsTest, Rank0ThatDiedFirstIsTheCauseItself) {
+TEST(AdviceTest, Rank0ThatDiedFirstIsTheCauseItself) {
   const WorkerEnd peer = failed(2, "b", output_errors("10.0.0.1", "29500")[2]);
   EXPECT_FALSE(overwritten_master_address({at_second(failed(0, "a", "boom"), 9), peer}, kMaster));
   EXPECT_FALSE(overwritten_master_address({at_second(failed(0, "a", "boom"), 10), peer}, kMaster))
@@ -155,7 +155,7 @@ TEST(HintsTest, Rank0ThatDiedFirstIsTheCauseItself) {
   EXPECT_TRUE(overwritten_master_address({at_second(failed(0, "a", "boom"), 11), peer}, kMaster));
 }
 
-TEST(HintsTest, Rank0ThatGaveUpWaitingIsNoCause) {
+TEST(AdviceTest, Rank0ThatGaveUpWaitingIsNoCause) {
   const WorkerEnd rank_0 = at_second(
       failed(0, "a", "DistStoreError: Timed out after 5 seconds waiting for clients. 1/2 clients"),
       9);
@@ -163,13 +163,13 @@ TEST(HintsTest, Rank0ThatGaveUpWaitingIsNoCause) {
       {rank_0, stopped(1, "b", output_errors("10.0.0.1", "29500")[2])}, kMaster));
 }
 
-TEST(HintsTest, AccusesNoRankAfterARequestedStop) {
+TEST(AdviceTest, AccusesNoRankAfterARequestedStop) {
   // Ctrl-C while rank 0 is still importing: its peers have tried and were refused so far.
   EXPECT_FALSE(overwritten_master_address(
       {stopped(0, "a"), stopped(2, "b", output_errors("10.0.0.1", "29500")[2])}, kMaster));
 }
 
-TEST(HintsTest, IgnoresOtherFailures) {
+TEST(AdviceTest, IgnoresOtherFailures) {
   for (const std::string text : {
            "ValueError: no data at localhost",
            // Services of the worker's own on its host.
@@ -190,26 +190,26 @@ TEST(HintsTest, IgnoresOtherFailures) {
         << text;
 }
 
-TEST(HintsTest, Host0MayTalkToItself) {
+TEST(AdviceTest, Host0MayTalkToItself) {
   EXPECT_FALSE(overwritten_master_address({failed(0, "a", output_errors("localhost", "29500")[0]),
                                            failed(1, "a", output_errors("localhost", "29500")[0])},
                                           kMaster));
 }
 
-TEST(HintsTest, AcceptsLocalhostIfAllHostsAreOneMachine) {
+TEST(AdviceTest, AcceptsLocalhostIfAllHostsAreOneMachine) {
   const MasterAddress here{"fake0", "127.0.0.1", 29500};
   EXPECT_FALSE(overwritten_master_address(
       {stopped(0, "fake0"), failed(2, "fake1", output_errors("127.0.0.1", "29500")[0])}, here));
 }
 
-TEST(HintsTest, IgnoresRanksThatSucceeded) {
+TEST(AdviceTest, IgnoresRanksThatSucceeded) {
   WorkerEnd end = failed(2, "b", output_errors("localhost", "29500")[2]);
   end.status.code = 0;
   EXPECT_FALSE(overwritten_master_address({end}, kMaster));
 }
 
 // What servers say whose port is the store's.
-TEST(HintsTest, ExplainsThatTheStoreUsesMasterPort) {
+TEST(AdviceTest, ExplainsThatTheStoreUsesMasterPort) {
   MasterAddress with_store = kMaster;
   with_store.has_store = true;
   const std::string bound = "    server.bind((\"0.0.0.0\", 29500))\n";

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .errors import StillRunning, check
 from .library import load
-from .waiting import Bell
+from .waiting import Event
 
 if TYPE_CHECKING:
     import asyncio
@@ -206,7 +206,7 @@ def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
     if not works:
         raise ValueError("wait_any needs at least one work")
     ended: list[int] = []
-    has_ended = Bell()
+    has_ended = Event()
     for index, work in enumerate(works):
         if work.test():
             return index
@@ -214,7 +214,7 @@ def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
 
     def tell(index: int) -> None:
         ended.append(index)
-        has_ended.ring()
+        has_ended.set()
 
     try:
         for index, work in enumerate(works):
