@@ -187,13 +187,17 @@ class Future(Generic[T]):
             yield from ended
         return self.wait()
 
-    # told() is called once when the operation is done, on the watcher's thread or immediately. Returns a function that
-    # cancels this.
     def _tell_end(self, told: Callable[[], object]) -> Callable[[], None]:
         if self._operation is None:  # It had nothing to do.
             told()
             return lambda: None
         return _the_watcher().watch(self, self._operation.handle, told)
+
+
+def call_when_done(work: Future[Any], told: Callable[[], object]) -> Callable[[], None]:
+    """Calls told() once when the work is done, on the watcher's thread or immediately. Returns a function that cancels
+    this."""
+    return work._tell_end(told)
 
 
 def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
@@ -218,7 +222,7 @@ def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
 
     try:
         for index, work in enumerate(works):
-            undo.append(work._tell_end(functools.partial(tell, index)))
+            undo.append(call_when_done(work, functools.partial(tell, index)))
         if not has_ended.wait(timeout):
             raise StillRunning(f"none of {len(works)} operations has finished after {timeout:g} s; wait again, or abort")
     finally:

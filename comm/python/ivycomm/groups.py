@@ -122,12 +122,9 @@ class Group:
     @property
     def handle(self) -> Handle:
         """The C interface's communicator. Raises NotInitialized after the group has ended."""
-        if not self._is_open():
+        if not is_open(self):
             raise NotInitialized(f"group {self.name!r} is freed, or its world is finalized or repaired")
         return cast(Handle, self._handle)
-
-    def _is_open(self) -> bool:
-        return self._handle is not None and self._worlds_ended == _worlds_ended
 
     def world_rank(self, rank: int) -> int:
         """Returns the world rank of a rank of this group. Raises IndexError if there is no such rank."""
@@ -152,7 +149,7 @@ class Group:
         that it interrupted), and Mismatch if this rank's last operation differs from another rank's. Wait for asynchronous
         collectives first: an unfinished one breaks the group on every rank.
         """
-        if not self._is_open() or self is _world:
+        if not is_open(self) or self is _world:
             return
         for tell in on_free:
             tell(self)
@@ -176,7 +173,7 @@ class Group:
                  _trace: TracebackType | None) -> None:
         try:
             # Other ranks may wait for operations that this rank no longer performs.
-            if error is not None and self._is_open() and self is not _world:
+            if error is not None and is_open(self) and self is not _world:
                 self.abort(f"its with block raised {type(error).__name__}: {error}")
         finally:
             self.free()
@@ -446,6 +443,11 @@ def _finalize_at_exit() -> None:
 
 
 atexit.register(_finalize_at_exit)
+
+
+def is_open(group: Group) -> bool:
+    """Returns whether this process is a member of the group, which is not freed, and the group's world still exists."""
+    return group._handle is not None and group._worlds_ended == _worlds_ended
 
 
 def worlds_ended() -> int:
