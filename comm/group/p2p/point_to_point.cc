@@ -86,9 +86,9 @@ Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout, nanosec
     for (const std::shared_ptr<MessageRequest>& request : requests) {
       traffic_.enter(request, timeout);
     }
-    WaitLimits until_end;
-    if (wait_limit < kEver) until_end.until = steady_now() + wait_limit;
-    return run_until_done(lock, requests, until_end);
+    RunLimits limits;
+    if (wait_limit < kEver) limits.until = steady_now() + wait_limit;
+    return run_until_done(lock, requests, limits);
   } catch (const std::exception& problem) {
     return fail_with_exception(lock, problem);
   }
@@ -101,9 +101,9 @@ Outcome PointToPoint::finish_sends() {
     requests.insert(requests.end(), peer->sends.begin(), peer->sends.end());
   }
   try {
-    WaitLimits wait_limit;
-    wait_limit.idle = kDrainTime;
-    return run_until_done(lock, requests, wait_limit);
+    RunLimits limits;
+    limits.idle = kDrainTime;
+    return run_until_done(lock, requests, limits);
   } catch (const std::exception& problem) {
     return fail_with_exception(lock, problem);
   }
@@ -112,7 +112,7 @@ Outcome PointToPoint::finish_sends() {
 // Breaks the communicator if no byte of the requests moves for `limits.idle`. Cancels receives
 // that no message has matched at `limits.until`.
 Outcome PointToPoint::run_until_done(Lock& lock, const Requests& requests,
-                                     const WaitLimits& limits) {
+                                     const RunLimits& limits) {
   constexpr auto kMoving = steady_clock::time_point::max();
   auto idle_since = kMoving;
   PollingScope polling(mail_);

@@ -67,11 +67,12 @@ class PointToPoint {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  struct WaitLimits {
+  // Limits of run_until_done().
+  struct RunLimits {
     std::chrono::nanoseconds idle = std::chrono::nanoseconds::max();
     std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
   };
-  Outcome run_until_done(Lock& lock, const Requests& requests, const WaitLimits& wait_limit);
+  Outcome run_until_done(Lock& lock, const Requests& requests, const RunLimits& limits);
   void sleep_until_event(Lock& lock, PollingScope& polling, MessageRequest& open,
                          std::chrono::steady_clock::time_point until);
   static void spin(Lock& lock, std::chrono::nanoseconds idle);

@@ -36,7 +36,7 @@ class StoreRecords {
   void set_notifier(EventNotifier* notifier) { notifier_ = notifier; }
   std::string key(const std::string& name) const { return prefix_ + name; }
   std::string key_of_event(std::uint64_t number) const {
-    return key("bell/" + std::to_string(number));
+    return key("events/" + std::to_string(number));
   }
   FailFastStore& store() { return store_; }
   // Ends this rank's wait for that event, or for the next one if that wait has already started. The

@@ -49,14 +49,15 @@ PyMethodDef module_methods[] = {
     {"load_torch", load_torch, METH_VARARGS,
      "load_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream): torch is "
      "imported"},
-    {"seat", make_handle, METH_VARARGS, "seat(communicator, rank, size): the state of a Group"},
-    {"begin_world", begin_world, METH_VARARGS, "begin_world(seat, main_thread)"},
+    {"group_handle", make_handle, METH_VARARGS,
+     "group_handle(communicator, rank, size): the state of a Group"},
+    {"begin_world", begin_world, METH_VARARGS, "begin_world(handle, main_thread)"},
     {"end_world", end_world, METH_NOARGS,
-     "end_world(): closes every seat unless calls are in progress; returns their number"},
+     "end_world(): closes every handle unless calls are in progress; returns their number"},
     {"close", close_handle, METH_O,
-     "close(seat): later calls cannot enter it; False if it was already closed"},
+     "close(handle): later calls cannot enter it; False if it was already closed"},
     {"inside", count_inside, METH_O,
-     "inside(seat): number of threads inside a call on it; None: on any seat"},
+     "inside(handle): number of threads inside a call on it; None: on any handle"},
     {"call_library", fast(call_library), kMethodFastCall,
      "call_library(name, arguments, timeout_ms, factor, stream, work): any operation of the C "
      "interface"},
@@ -84,7 +85,7 @@ PyMODINIT_FUNC PyInit_ivycomm_calls() {
   // process.
   PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
 #endif
-  handle_attribute = PyUnicode_InternFromString("_seat");
+  handle_attribute = PyUnicode_InternFromString("_group_handle");
   if (handle_attribute == nullptr || PyModule_AddFunctions(module, collective_methods) != 0 ||
       PyModule_AddFunctions(module, message_methods) != 0 ||
       PyModule_AddIntConstant(module, "INTERFACE", kInterface) != 0) {

@@ -19,7 +19,7 @@
 
 namespace ivy::python {
 
-inline constexpr const char* kHandleName = "ivycomm.seat";
+inline constexpr const char* kHandleName = "ivycomm.group_handle";
 
 // The content of a capsule.
 struct GroupHandle {
@@ -57,7 +57,7 @@ struct GroupHandles {
 };
 inline GroupHandles group_handles;
 
-inline PyObject* handle_attribute = nullptr;        // "_seat"
+inline PyObject* handle_attribute = nullptr;        // "_group_handle"
 inline std::atomic<unsigned long> main_thread = 0;  // Signal handlers run there.
 
 // Counts a call inside its group's handle from construction to destruction. Converts to false if
@@ -100,8 +100,8 @@ class GroupCall {
   GroupHandle* handle_ = nullptr;
 };
 
-// Implements seat(communicator, rank, size), which returns a capsule that is destroyed with its
-// Group.
+// Implements group_handle(communicator, rank, size), which returns a capsule that is destroyed with
+// its Group.
 inline PyObject* make_handle(PyObject*, PyObject* arguments) {
   unsigned long long address = 0;
   int rank = 0;

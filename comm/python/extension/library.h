@@ -12,7 +12,7 @@ namespace ivy::python {
 
 // Version of the interface to the Python package, which rejects another number: both must be from
 // one build.
-inline constexpr int kInterface = 8;
+inline constexpr int kInterface = 9;
 
 // The operations whose last argument is an ivy_call: the rows of operations.def, and one more.
 struct Library {

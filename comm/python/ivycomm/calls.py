@@ -23,7 +23,7 @@ from typing import Any, Protocol, cast
 from .element_types import DTYPES, ReduceOp, reductions
 from .errors import NotInitialized
 
-INTERFACE = 8  # kInterface of the extension: both must come from one build.
+INTERFACE = 9  # kInterface of the extension: both must come from one build.
 _IS_FREE_THREADED = "t" in getattr(sys, "abiflags", "")
 # Free-threaded builds have no limited API, so each of their versions needs its own file.
 FILE_NAME = "ivycomm_calls" + (EXTENSION_SUFFIXES[0] if _IS_FREE_THREADED else ".abi3.so")
@@ -32,7 +32,8 @@ FILE_NAME = "ivycomm_calls" + (EXTENSION_SUFFIXES[0] if _IS_FREE_THREADED else "
 class Extension(Protocol):
     """The functions of the extension. Any thread may call them; they release the interpreter's lock while they wait.
 
-    A seat is the object that a Group keeps as `_seat`: its communicator, and the number of calls in progress on it.
+    A group handle is the object that a Group keeps as `_group_handle`: its communicator, and the number of calls in
+    progress on it.
     """
 
     INTERFACE: int
@@ -42,10 +43,10 @@ class Extension(Protocol):
     def load_numpy(self, ndarray: Any, empty: Any, empty_like: Any) -> None: ...
     def load_torch(self, tensor: Any, strided: Any, numbers: dict[Any, int], empty_like: Any, increment_version: Any,
                     current_stream: Any) -> None: ...
-    def seat(self, communicator: int | None, rank: int | None, size: int) -> Any: ...
-    def close(self, seat: Any) -> bool: ...
-    def inside(self, seat: Any) -> int: ...
-    def begin_world(self, seat: Any, main_thread: int | None) -> None: ...
+    def group_handle(self, communicator: int | None, rank: int | None, size: int) -> Any: ...
+    def close(self, handle: Any) -> bool: ...
+    def inside(self, handle: Any) -> int: ...
+    def begin_world(self, handle: Any, main_thread: int | None) -> None: ...
     def end_world(self) -> int: ...
     def call_library(self, name: str, arguments: tuple[Any, ...], timeout_ms: int, factor: float, stream: int | None,
                      work: int | None) -> Any: ...
@@ -60,7 +61,7 @@ class _NotLoaded:
     """In place of the extension until connect() has loaded it. Handles no operation, so that the Python functions go on
     and raise NotInitialized."""
 
-    def inside(self, seat: Any) -> int:
+    def inside(self, handle: Any) -> int:
         return 0
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
@@ -151,17 +152,17 @@ def call(name: str, arguments: tuple[Any, ...], timeout_ms: int = 0, factor: flo
         raise NotInitialized("another thread freed the group, or finalized or repaired its world")
 
 
-def inside(seat: Any = None) -> int:
-    """Returns the number of threads that are inside a call of the extension on a seat, or on any seat if it is None."""
-    return extension.inside(seat)
+def inside(handle: Any = None) -> int:
+    """Returns the number of threads that are inside a call of the extension on a group handle; None: on any of them."""
+    return extension.inside(handle)
 
 
-def begin_world(seat: Any) -> None:
-    """Makes `seat` the one that calls without a group use."""
-    extension.begin_world(seat, threading.main_thread().ident)
+def begin_world(handle: Any) -> None:
+    """Makes this the group handle that calls without a group use."""
+    extension.begin_world(handle, threading.main_thread().ident)
 
 
 def end_world() -> int:
-    """Closes the seats of the world and of its groups to further calls. If calls are in progress, closes none and
+    """Closes the handles of the world and of its groups to further calls. If calls are in progress, closes none and
     returns their number."""
     return extension.end_world()

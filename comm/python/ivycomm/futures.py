@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .errors import StillRunning, check
 from .library import load
-from .waiting import Bell
+from .waiting import Event
 
 if TYPE_CHECKING:
     import asyncio
@@ -187,13 +187,17 @@ class Future(Generic[T]):
             yield from ended
         return self.wait()
 
-    # told() is called once when the operation is done, on the watcher's thread or immediately. Returns a function that
-    # cancels this.
     def _tell_end(self, told: Callable[[], object]) -> Callable[[], None]:
         if self._operation is None:  # It had nothing to do.
             told()
             return lambda: None
         return _the_watcher().watch(self, self._operation.handle, told)
+
+
+def call_when_done(work: Future[Any], told: Callable[[], object]) -> Callable[[], None]:
+    """Calls told() once when the work is done, on the watcher's thread or immediately. Returns a function that cancels
+    this."""
+    return work._tell_end(told)
 
 
 def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
@@ -206,7 +210,7 @@ def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
     if not works:
         raise ValueError("wait_any needs at least one work")
     ended: list[int] = []
-    has_ended = Bell()
+    has_ended = Event()
     for index, work in enumerate(works):
         if work.test():
             return index
@@ -214,11 +218,11 @@ def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
 
     def tell(index: int) -> None:
         ended.append(index)
-        has_ended.ring()
+        has_ended.set()
 
     try:
         for index, work in enumerate(works):
-            undo.append(work._tell_end(functools.partial(tell, index)))
+            undo.append(call_when_done(work, functools.partial(tell, index)))
         if not has_ended.wait(timeout):
             raise StillRunning(f"none of {len(works)} operations has finished after {timeout:g} s; wait again, or abort")
     finally:

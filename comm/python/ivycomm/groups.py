@@ -25,9 +25,9 @@ from .waiting import call_in_slices, calling, count_inside
 from .work import milliseconds, sweep
 
 _world: Group | None = None
-# Weak references to the seats in the world's groups, in the order of their making.
-_seats: dict[weakref.ReferenceType[_Seat], None] = {}
-# (address, _worlds_ended) of seats that no object holds any longer. Only destructors add to it.
+# Weak references to the handles of the world's groups, in the order of creation.
+_handles: dict[weakref.ReferenceType[_OwningHandle], None] = {}
+# (address, _worlds_ended) of handles that no object holds any longer. Only destructors add to it.
 _dropped: deque[tuple[int | None, int]] = deque()
 _freeing = threading.RLock()  # Held while what is in _dropped is freed or aborted.
 _named: weakref.WeakValueDictionary[str, Group] = weakref.WeakValueDictionary()  # Groups of which this process is a member.
@@ -38,16 +38,17 @@ on_new_world: list[Callable[[], object]] = []  # Called when a world begins.
 _worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
 
 
-class _Handle(c_void_p):
-    """The address of a communicator, with the extension's seat of it, which counts the calls in progress."""
+class Handle(c_void_p):
+    """The address of a communicator, with the extension's group handle, which counts the calls in progress."""
 
     __hash__ = object.__hash__  # Weak references to it are keys; ctypes' own classes have no hash.
-    _seat: Any = None
+    _group_handle: Any = None
     is_freed = False
 
 
-class _Seat(_Handle):
-    """A group's handle, held by its Group and by operations in progress: the last holder frees it."""
+class _OwningHandle(Handle):
+    """The handle of a group other than the world, held by its Group and by operations in progress: the last holder frees
+    it."""
 
     _worlds_ended = -1  # A signal handler may raise before it is set: no world's.
 
@@ -62,7 +63,7 @@ class _Seat(_Handle):
 
 
 def _free_dropped() -> None:
-    """Frees the seats of Groups that were garbage-collected and have no operation in progress."""
+    """Frees the communicators of Groups that were garbage-collected and have no operation in progress."""
     with _freeing:
         while _dropped:
             address, worlds_ended = _dropped.popleft()
@@ -94,17 +95,17 @@ class Group:
     node_rank: int
     node_count: int
 
-    def __init__(self, handle: _Handle | None, ranks: Sequence[int] = ()) -> None:
+    def __init__(self, handle: Handle | None, ranks: Sequence[int] = ()) -> None:
         self._handle, self._worlds_ended = handle, _worlds_ended
         if handle is None:
-            self.rank, self.size, self._seat = None, len(ranks), None
+            self.rank, self.size, self._group_handle = None, len(ranks), None
             self.ranks = tuple(ranks)
             self.name = "not a member"
             return
         library = load()
         self.rank = library.ivy_comm_rank(handle)
         self.size = int(library.ivy_comm_size(handle))
-        self._seat = handle._seat = calls.extension.seat(handle.value, self.rank, self.size)
+        self._group_handle = handle._group_handle = calls.extension.group_handle(handle.value, self.rank, self.size)
         self.ranks = tuple(library.ivy_comm_world_rank(handle, rank) for rank in range(self.size))
         self.name = str(library.ivy_comm_name(handle).decode())
         _named[self.name] = self
@@ -119,14 +120,11 @@ class Group:
         return self.rank is not None
 
     @property
-    def handle(self) -> c_void_p:
+    def handle(self) -> Handle:
         """The C interface's communicator. Raises NotInitialized after the group has ended."""
-        if not self._is_open():
+        if not is_open(self):
             raise NotInitialized(f"group {self.name!r} is freed, or its world is finalized or repaired")
-        return cast(_Handle, self._handle)
-
-    def _is_open(self) -> bool:
-        return self._handle is not None and self._worlds_ended == _worlds_ended
+        return cast(Handle, self._handle)
 
     def world_rank(self, rank: int) -> int:
         """Returns the world rank of a rank of this group. Raises IndexError if there is no such rank."""
@@ -151,17 +149,17 @@ class Group:
         that it interrupted), and Mismatch if this rank's last operation differs from another rank's. Wait for asynchronous
         collectives first: an unfinished one breaks the group on every rank.
         """
-        if not self._is_open() or self is _world:
+        if not is_open(self) or self is _world:
             return
         for tell in on_free:
             tell(self)
         handle = self._handle
-        if handle is None or not calls.extension.close(self._seat):
+        if handle is None or not calls.extension.close(self._group_handle):
             return  # Another thread frees it.
         handle.is_freed, self._handle = True, None
 
         def under_way() -> int:
-            return calls.inside(self._seat) + count_inside(handle)
+            return calls.inside(self._group_handle) + count_inside(handle)
 
         if under_way():
             load().ivy_comm_abort(handle, b"another thread has freed the group")
@@ -175,7 +173,7 @@ class Group:
                  _trace: TracebackType | None) -> None:
         try:
             # Other ranks may wait for operations that this rank no longer performs.
-            if error is not None and self._is_open() and self is not _world:
+            if error is not None and is_open(self) and self is not _world:
                 self.abort(f"its with block raised {type(error).__name__}: {error}")
         finally:
             self.free()
@@ -224,7 +222,7 @@ def init(init_method: str | None = None, *, rank: int | None = None, world_size:
         check(library.ivy_init(byref(options), byref(handle)))
 
     call_in_slices(join, on_interrupt=None)
-    made = Group(_Handle(handle.value))
+    made = Group(Handle(handle.value))
     _begin(made)
     return made
 
@@ -252,7 +250,7 @@ def _check_environment() -> None:
 def _begin(world: Group) -> None:
     global _world
     _world, errors.world_pid = world, os.getpid()
-    calls.begin_world(world._seat)
+    calls.begin_world(world._group_handle)
     _watch_for_uncaught()
     for tell in on_new_world:
         tell()
@@ -294,9 +292,9 @@ def restart_count() -> int:
 def _repair(function: Callable[..., int], timeout: float | None) -> Group:
     global _world, _worlds_ended
     broken = world()
-    handle = _Handle(broken.handle.value)
+    handle = Handle(broken.handle.value)
     _end_calls()
-    _seats.clear()
+    _handles.clear()
     _worlds_ended += 1
     # After a failed repair it can be called again, or finalize().
     broken._worlds_ended = _worlds_ended
@@ -310,13 +308,13 @@ def _repair(function: Callable[..., int], timeout: float | None) -> Group:
         call_in_slices(repair, on_interrupt=lambda: load().ivy_comm_abort(handle, b"interrupted"))
     except BaseException:
         # Calls get the library's error, which says that the world is not repaired.
-        cast(_Handle, broken._handle)._seat = calls.extension.seat(handle.value, broken.rank, broken.size)
+        cast(Handle, broken._handle)._group_handle = calls.extension.group_handle(handle.value, broken.rank, broken.size)
         raise
     finally:
         sweep()
     repaired = _world = Group(handle)
     broken._handle = None
-    calls.begin_world(repaired._seat)
+    calls.begin_world(repaired._group_handle)
     for tell in on_new_world:
         tell()
     return repaired
@@ -390,7 +388,7 @@ def finalize() -> None:
         raise IvyError(f"{count_inside() + calls.inside()} calls of other threads are in progress; abort() and join them first",
                        code="FailedPrecondition")
     handle, _world, errors.world_pid = _world.handle, None, None
-    _seats.clear()
+    _handles.clear()
     _worlds_ended += 1  # Handles of this world and its groups are invalid from now on.
     try:
         check(load().ivy_finalize(handle))
@@ -425,7 +423,7 @@ def _note_uncaught(kind: type[BaseException], value: BaseException, trace: Trace
 
 def _abort_all(reason: str) -> None:
     text = reason.encode(errors="replace")
-    for handle in [cast(_Handle, world().handle), *filter(None, [each() for each in _seats.copy()])]:
+    for handle in [world().handle, *filter(None, [each() for each in _handles.copy()])]:
         with calling(handle):
             if not handle.is_freed:
                 load().ivy_comm_abort(handle, text)
@@ -445,6 +443,11 @@ def _finalize_at_exit() -> None:
 
 
 atexit.register(_finalize_at_exit)
+
+
+def is_open(group: Group) -> bool:
+    """Returns whether this process is a member of the group, which is not freed, and the group's world still exists."""
+    return group._handle is not None and group._worlds_ended == _worlds_ended
 
 
 def worlds_ended() -> int:
@@ -596,14 +599,14 @@ def split(color: int | None, key: int = 0, *, group: Group | None = None) -> Gro
     return Group(_make(parent, lambda made: load().ivy_comm_split(parent.handle, number, key, byref(made))))
 
 
-def _forget_seat(reference: weakref.ReferenceType[_Seat]) -> None:
-    _seats.pop(reference, None)
+def _forget_handle(reference: weakref.ReferenceType[_OwningHandle]) -> None:
+    _handles.pop(reference, None)
 
 
-def _make(parent: Group, call: Callable[[c_void_p], int], may_abort: bool = True) -> _Seat | None:
+def _make(parent: Group, call: Callable[[c_void_p], int], may_abort: bool = True) -> _OwningHandle | None:
     _free_dropped()
     made, given_up = c_void_p(), False
-    seat: _Seat | None = None
+    handle: _OwningHandle | None = None
 
     def make() -> None:
         with calling(parent.handle):
@@ -615,14 +618,14 @@ def _make(parent: Group, call: Callable[[c_void_p], int], may_abort: bool = True
         call_in_slices(make, on_interrupt=(lambda: parent.abort("interrupted")) if may_abort else None)
         if not made.value:
             return None
-        seat = _Seat(made.value)
-        _seats[weakref.ref(seat, _forget_seat)] = None
-        return seat
+        handle = _OwningHandle(made.value)
+        _handles[weakref.ref(handle, _forget_handle)] = None
+        return handle
     except BaseException:
         given_up = True
         if made.value:  # The others have the group, and would wait in it.
             load().ivy_comm_abort(made, b"interrupted while the group was made")
-            if seat is None:
+            if handle is None:
                 _dropped.append((made.value, _worlds_ended))
         raise
 

@@ -20,7 +20,7 @@ from . import arrays, calls, docstrings, gradients
 from .arrays import Memory
 from .errors import check
 from .library import ANY, load, whole_number
-from .work import Message, Work, start
+from .work import Message, Work, read_message, start
 from .groups import Group, checked_rank, resolve
 from .operands import Operands, in_place, nothing, operands_of
 
@@ -127,7 +127,7 @@ def _recv(group: Group, operands: Operands, src: int | None, tag: int | None, as
     finish = operands.finish()
 
     def finish_with_message(work: Work[Any]) -> Any:
-        message = work._read_message()
+        message = read_message(work)
         result = finish(work)
         return result if async_op else (result, message)
 

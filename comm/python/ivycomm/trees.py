@@ -20,6 +20,7 @@ from typing import Any
 
 from . import arrays
 from .element_types import dtype_number
+from .futures import call_when_done
 from .work import Timing, Work
 
 CONTAINERS = (dict, list, tuple)
@@ -150,7 +151,7 @@ class Joined(Work[Any]):
 
     def _tell_end(self, told: Callable[[], object]) -> Callable[[], None]:
         left = itertools.count(len(self._works) - 1, -1)
-        undo = [work._tell_end(lambda: None if next(left) else told()) for work in self._works]
+        undo = [call_when_done(work, lambda: None if next(left) else told()) for work in self._works]
 
         def forget() -> None:
             for each in undo:

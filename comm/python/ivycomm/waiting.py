@@ -59,24 +59,24 @@ def must_slice() -> bool:
                                                           signal.SIGALRM))
 
 
-class Bell:
+class Event:
     """An event that is set once, by any thread, with one waiter. The wait() of threading.Event may raise "release
     unlocked lock" instead of the exception of a signal handler; so may Thread.start()."""
 
     def __init__(self) -> None:
-        self._is_rung, self._lock = False, _thread.allocate_lock()
+        self._is_set, self._lock = False, _thread.allocate_lock()
         self._lock.acquire()
 
-    def ring(self) -> None:
-        self._is_rung = True
-        with contextlib.suppress(RuntimeError):  # It has been rung before.
+    def set(self) -> None:
+        self._is_set = True
+        with contextlib.suppress(RuntimeError):  # It was already set.
             self._lock.release()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Waits at most `seconds`; returns whether it was set."""
-        if not self._is_rung:
+        if not self._is_set:
             self._lock.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
-        return self._is_rung
+        return self._is_set
 
 
 def call_in_slices(function: Callable[[], T], on_interrupt: Callable[[], object] | None) -> T:
@@ -89,7 +89,7 @@ def call_in_slices(function: Callable[[], T], on_interrupt: Callable[[], object]
         return function()
     outcome: dict[str, Any] = {}
     # Not Thread.join: when interrupted, it believes that a running thread has ended.
-    has_ended = Bell()
+    has_ended = Event()
 
     def body() -> None:
         try:
@@ -97,7 +97,7 @@ def call_in_slices(function: Callable[[], T], on_interrupt: Callable[[], object]
         except BaseException as error:  # noqa: BLE001 - handed to the caller.
             outcome["error"] = error
         finally:
-            has_ended.ring()
+            has_ended.set()
 
     try:
         _thread.start_new_thread(body, ())

@@ -189,12 +189,6 @@ class Work(Future[T]):
         self._operation.keep = self._finish = None
         self._is_done = True
 
-    def _read_message(self) -> Message:
-        header = MessageHeader(struct_bytes=ctypes.sizeof(MessageHeader))
-        check(load().ivy_work_message(self._operation.handle, byref(header)))
-        self._message = Message(header.source, header.tag, header.bytes)
-        return self._message
-
     def give_up(self) -> None:
         """Ends it, by breaking its group unless it is done, so that the caller can reuse its memory."""
         operation = self._operation
@@ -211,6 +205,15 @@ class Work(Future[T]):
 
     def __repr__(self) -> str:
         return f"<ivycomm.Work {'done' if self._is_done else 'running'}>"
+
+
+def read_message(work: Work[Any]) -> Message:
+    """For the `finish` function of a receive: returns the received message's source, tag and size, and keeps them for
+    Work.message()."""
+    header = MessageHeader(struct_bytes=ctypes.sizeof(MessageHeader))
+    check(load().ivy_work_message(work._operation.handle, byref(header)))
+    work._message = Message(header.source, header.tag, header.bytes)
+    return work._message
 
 
 def sweep(wait: bool = False) -> None:

@@ -16,7 +16,7 @@ import time
 import numpy as np
 
 import ivycomm as ic
-from ivycomm import calls
+from ivycomm import calls, groups
 
 ROUNDS = int(os.environ.get("ROUNDS") or 30)
 
@@ -330,7 +330,7 @@ def freed_groups(r, n):
         def free():
             time.sleep(0.0003 * (number % 8))
             group.free()
-            if not group._is_open():
+            if not groups.is_open(group):
                 is_free.set()
 
         def abort():

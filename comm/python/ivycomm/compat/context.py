@@ -74,7 +74,7 @@ class DistributedContext:
     @property
     def is_initialized(self) -> bool:
         """Whether this process has joined the job by this context, and has not left it."""
-        return self._world is not None and self._world._is_open()
+        return self._world is not None and groups.is_open(self._world)
 
     @property
     def is_main_process(self) -> bool:

@@ -380,7 +380,7 @@ class _Service:
         return {each: rank for rank, each in enumerate(names) if each is not None}
 
     def is_open(self) -> bool:
-        return not self._closing and self.group._is_open()
+        return not self._closing and groups.is_open(self.group)
 
     def rank_of(self, to: Any) -> int:
         if isinstance(to, str):
@@ -554,7 +554,7 @@ class _Service:
             self._send(self._rank, _REQUESTS, _REQUESTS, frames.STOP, 0, [])
 
         # Not freed while a thread, which is a daemon, still uses it.
-        if self._servers.stop(stop_one) and may_free and self.group._is_open():
+        if self._servers.stop(stop_one) and may_free and groups.is_open(self.group):
             self.group.free()
 
 

@@ -56,7 +56,7 @@ class Group(groups.Group):
         self._take(groups.new_group(list(group) if native is None else native), None)
 
     def _take(self, made, native):
-        super().__init__(made._handle, made.ranks)
+        super().__init__(made.handle if made.is_member else None, made.ranks)
         self.ranks = list(self.ranks)
         self._native = native
 

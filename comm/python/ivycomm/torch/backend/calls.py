@@ -21,7 +21,7 @@ from ...counts import Counts, counts_of
 from ...errors import IvyError, Timeout
 from ...library import ANY, IN_PLACE
 from ...messages import together
-from ...work import start
+from ...work import read_message, start
 from ...work import Work as InnerWork
 from .channel import Channel
 from .dense import Dense, Row
@@ -462,7 +462,7 @@ class Calls:
 
             def finish(inner: InnerWork[Any], dense: Dense = dense) -> None:
                 if is_receive:
-                    inner._read_message()
+                    read_message(inner)
                     dense.take_back()
 
             def begin(dense: Dense = dense, finish: Callable[[Any], None] = finish, tensor: Tensor = tensor) -> MessageWork:

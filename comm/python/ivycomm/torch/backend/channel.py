@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from ...groups import Group
+from ...groups import Group, is_open
 from ...errors import Aborted, HostLost, IvyError, Mismatch, NotInitialized, RankDied, Timeout, TransportError
 from .errors import torch_error
 from .turns import Turns
@@ -65,7 +65,7 @@ class Channel:
 
     def check(self) -> None:
         """Raises torch's error if the group cannot be used: destroyed, or in a forked process."""
-        if not self.is_open or not self._group._is_open():
+        if not self.is_open or not is_open(self._group):
             raise torch_error(NotInitialized(f"process group {self.name} was destroyed"))
         if self._pid != os.getpid():
             raise torch_error(NotInitialized("this process was forked from a rank, so it does not belong to the job"))
@@ -90,7 +90,7 @@ class Channel:
 
     def abort(self, reason: str = "torch called abort") -> None:
         """Breaks the group on every rank."""
-        if self.is_open and self._group._is_open():
+        if self.is_open and is_open(self._group):
             try:
                 self._group.abort(reason)
             except IvyError as error:
