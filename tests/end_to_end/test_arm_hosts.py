@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs on an x86-64 and an aarch64 host: output, exit codes, deaths, restarts, the store, collectives, agents.
+"""Jobs on an x86-64 and an aarch64 host: output, exit codes, deaths, restarts, the store, collectives, agents, launchers.
 
 The aarch64 host is emulated (qemu-user), with the root that `scripts/setup arm64` makes. The emulator lacks system calls
 such as clone3, so the job's processes there use the fallbacks for old kernels.
@@ -22,7 +22,7 @@ BOTH = ("-H", "node1,node2", "--nproc-per-node", "1")
 LIMIT = 90
 PYTHON = "/usr/bin/python3"
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
-ARM_AGENT = os.path.join(REPOSITORY, "build-arm64/bin/ivy-agent")
+ARM_BUILD = os.path.join(REPOSITORY, "build-arm64")
 
 
 @pytest.mark.parametrize("user", ["root", "ivyuser"])
@@ -125,13 +125,38 @@ def test_an_unknown_architecture(mixed_hosts):
     assert "node2" in text and "bundle-riscv64.run" in text, done
 
 
+def built(program):
+    path = os.path.join(ARM_BUILD, "bin", program)
+    if not os.path.exists(path):
+        pytest.skip(f"{path} is not there: cmake --build build-arm64")
+    return path
+
+
+@pytest.fixture(scope="module")
+def arm_launcher(mixed_testbed):
+    """ivyrun for aarch64, as hosts see it, with the bundles of both architectures."""
+    built("ivyrun")
+    for folder in ("bin", "lib"):
+        shutil.copytree(os.path.join(ARM_BUILD, folder), os.path.join(mixed_testbed.shared, "arm64", folder), symlinks=True)
+    for name in ("bundle-x86_64.run", "bundle-x86_64.run.sha256"):
+        shutil.copy(os.path.join(BIN, "../lib/ivyrun", name), os.path.join(mixed_testbed.shared, "arm64/lib/ivyrun"))
+    return "/srv/ivyshared/arm64/bin/ivyrun"
+
+
+def test_a_launcher_on_aarch64(mixed_hosts, arm_launcher):
+    node2 = type(mixed_hosts)(mixed_hosts.bed, mixed_hosts.name, host=2)
+    done = node2.run_program(arm_launcher, "-n", "2", "sh", "-c", "echo $RANK $(uname -m)", limit=LIMIT)
+    assert done.code == 0 and done.texts_by_rank() == {0: ["0 aarch64"], 1: ["1 aarch64"]}, done
+    done = node2.run_program(arm_launcher, *BOTH, "sh", "-c", "echo $(uname -m); exit $((3 * RANK))", limit=LIMIT)
+    assert done.code == 3 and done.texts_by_rank() == {0: ["x86_64"], 1: ["aarch64"]}, done
+
+
 @pytest.fixture(scope="module")
 def mixed_credentials(mixed_testbed):
-    if not os.path.exists(ARM_AGENT):
-        pytest.skip(f"{ARM_AGENT} is not there: cmake --build build-arm64")
+    agent = built("ivy-agent")
     made = Credentials(mixed_testbed)
     os.mkdir(made.place("bin-aarch64"))
-    shutil.copy(ARM_AGENT, made.place("bin-aarch64"))
+    shutil.copy(agent, made.place("bin-aarch64"))
     return made
 
 
