@@ -192,17 +192,22 @@ def local():
 
 # ---- test hosts ----------------------------------------------------------------------------------
 
-@pytest.fixture(scope="session")
-def testbed():
+@contextlib.contextmanager
+def made_testbed(count, *arm64):
+    """A testbed of the test's own, in which the hosts with the numbers `arm64` emulate aarch64. Skips where that is not
+    possible."""
     try:
-        Testbed().check_machine(HOST_COUNT)
+        Testbed().check_machine(count)
+        if arm64:
+            Testbed().check_arm64()
     except TestbedError as error:
         pytest.skip(f"no test hosts here: {error}")
     state = tempfile.mkdtemp(prefix="ivytest-bed-", dir="/run")
     environment = {**os.environ, "IVY_TESTBED": state}
     os.rmdir(state)
     try:
-        subprocess.run([HOSTS, "up", str(HOST_COUNT)], env=environment, check=True)
+        architectures = [f"arm64={','.join(map(str, arm64))}"] if arm64 else []
+        subprocess.run([HOSTS, "up", str(count), *architectures], env=environment, check=True)
         bed = Testbed(state)
         shutil.copytree(WORKERS, os.path.join(bed.shared, "workers"))
         shutil.copytree(os.path.join(REPOSITORY, "scripts/examples"),
@@ -210,6 +215,12 @@ def testbed():
         yield bed
     finally:
         subprocess.run([HOSTS, "down"], env=environment, check=True)
+
+
+@pytest.fixture(scope="session")
+def testbed():
+    with made_testbed(HOST_COUNT) as bed:
+        yield bed
 
 
 class BedLauncher(HostLauncher):
@@ -237,8 +248,8 @@ class BedLauncher(HostLauncher):
                 if process.state != "Z" and process.name.startswith(name.encode())]
 
 
-@pytest.fixture
-def hosts(testbed, request):
+@contextlib.contextmanager
+def launcher_on(testbed, request):
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         stop_if_mounts_are_lost(testbed)
     name = "t-" + uuid.uuid4().hex[:8]
@@ -253,6 +264,27 @@ def hosts(testbed, request):
     testbed.sweep()
     shutil.rmtree(directory, ignore_errors=True)
     assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture
+def hosts(testbed, request):
+    with launcher_on(testbed, request) as launcher:
+        yield launcher
+
+
+@pytest.fixture(scope="module")
+def mixed_testbed():
+    """node1 is x86-64, node2 aarch64."""
+    if not os.path.exists(os.path.join(BIN, "../lib/ivyrun/bundle-aarch64.run")):
+        pytest.skip("no programs for aarch64 (scripts/setup arm64; docs/arm.md shows how to build them)")
+    with made_testbed(2, 2) as bed:
+        yield bed
+
+
+@pytest.fixture
+def mixed_hosts(mixed_testbed, request):
+    with launcher_on(mixed_testbed, request) as launcher:
+        yield launcher
 
 
 @pytest.fixture(params=["root", "ivyuser"])

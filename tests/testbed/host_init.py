@@ -5,10 +5,11 @@ The process is pid 1 in new namespaces, so only this host sees the mounts.
 """
 
 import os
+import shutil
 import subprocess
 
 from namespaces import (MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC,
-                        mount, set_host_name)
+                        change_root, detach, mount, set_host_name)
 
 USER = "ivyuser"
 USER_ID = 2001
@@ -17,6 +18,10 @@ OTHER_SHELLS = 3   # root's login shell is csh, the user's is fish.
 LOOPBACK_NAME = 4  # This host's own name resolves to 127.0.1.1.
 NOEXEC_HOME = 5
 FULL_HOME = 6
+
+# The kernel's rule for programs of aarch64, from Debian's qemu-user-static.
+EMULATOR_RULE = "/usr/lib/binfmt.d/qemu-aarch64.conf"
+OLD_ROOT = "/mnt"  # The machine's own root, while an arm64 host boots.
 
 # The host's init: keeps sshd running, reaps orphans, and ignores signals, so that it exits only when the host is killed.
 INIT = """
@@ -55,6 +60,7 @@ class HostSettings:
         self.name = f"node{number}"
         self.repository = bed.repository
         self.boot_id = bed.new_boot_id()
+        self.arm64_root = bed.arm64_root if bed.is_arm64(number) else None
         self.keys = {user: (bed.read(f"keys/{user}"), bed.read(f"keys/{user}.pub"))
                      for user in ("root", USER)}
         self.host_key = bed.read(f"{self.name}/host_key")
@@ -83,10 +89,33 @@ def bind_file(path, text, mode=0o644):
     mount(source, path, None, MS_BIND)
 
 
-def mount_system():
+def mount_system(root=""):
     mount(None, "/", None, MS_REC | MS_PRIVATE)
-    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount("sysfs", f"{root}/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def enter_arm64_root(settings):
+    """Makes the arm64 system this host's root. What the host writes to it is kept in memory."""
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    tmpfs("/srv", "1g")
+    root = "/srv/root"
+    for path in (root, "/srv/changes", "/srv/work"):
+        os.mkdir(path)
+    mount("overlay", root, "overlay", 0,
+          f"lowerdir={settings.arm64_root},upperdir=/srv/changes,workdir=/srv/work")
+    for path in ("/srv", OLD_ROOT):
+        os.mkdir(root + path)
+    for name in ("passwd", "group", "shadow", "hosts", "nsswitch.conf"):
+        shutil.copy(f"/etc/{name}", f"{root}/etc/{name}")
+    mount("/dev", f"{root}/dev", None, MS_BIND | MS_REC)
+    mount_system(root)
+    emulators = f"{root}/proc/sys/fs/binfmt_misc"
+    mount("binfmt_misc", emulators, "binfmt_misc")
+    with open(EMULATOR_RULE) as rule, open(f"{emulators}/register", "w") as register:
+        # The kernel opens the emulator now, so the host's root needs no copy of it.
+        register.write(next(line for line in rule if line.startswith(":")).strip())
+    change_root(root, OLD_ROOT)
 
 
 def mount_cgroups(number, has_memory_v1):
@@ -195,10 +224,16 @@ def become_host(settings, has_memory_v1, report):
     """Sets up the host and executes its init. Never returns. Calls report() with "ready" or with the error."""
     try:
         os.umask(0o022)
-        mount_system()
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        if settings.arm64_root:
+            enter_arm64_root(settings)
+        else:
+            mount_system()
         mount_cgroups(settings.number, has_memory_v1)
         mount_private_places(settings)
         place_repository(settings)
+        if settings.arm64_root:
+            detach(OLD_ROOT)
         write("/run/testbed/boot_id", settings.boot_id + "\n", 0o444)
         mount("/run/testbed/boot_id", "/proc/sys/kernel/random/boot_id", None, MS_BIND)
         make_accounts(settings)
@@ -209,7 +244,6 @@ def become_host(settings, has_memory_v1, report):
         if settings.number == FULL_HOME:
             fill("/root/filler")
             fill("/home/filler")
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         os.chdir("/")
         report("ready")
         os.execve("/bin/bash", ["init", "--norc", "-c", INIT],

@@ -18,6 +18,7 @@ OURS = re.compile(rb"(^|/)(ivyrun|ivy-[a-z]+)(-[0-9a-f]+)?$")
 SWEEP_SECONDS = 10
 SLURM_DAEMONS = (b"slurmctld", b"slurmscriptd", b"slurmd", b"munged")
 SLURM_PORTS = {6817, 6818}          # slurmctld, slurmd: Slurm's own defaults.
+EMULATORS = b"/usr/libexec/qemu-binfmt/"
 NS_GET_PARENT = 0xb702  # ioctl_ns(2)
 SLURM_SOCKETS = "/srv/ivyshared/slurm/"
 
@@ -41,6 +42,8 @@ class Process:
         fields = tail.split()
         self.state, self.parent = fields[0].decode(), int(fields[1])
         self.command = self._read("cmdline")
+        if self.command.startswith(EMULATORS):
+            self.command = self.command.split(b"\0", 2)[-1]  # After the emulator and the program's path.
         self.environment = self._read("environ")
 
     def _read(self, name):
@@ -115,7 +118,7 @@ def is_furniture(process, init_pid):
     """Returns whether the process belongs to the host itself: a child of init, the listening sshd, a Slurm daemon."""
     if is_slurm_daemon(process):
         return True
-    if process.words().startswith("sshd: /usr/sbin/sshd"):
+    if process.words().startswith("sshd: /usr/sbin/sshd") or is_emulated_sshd(process) and not is_connection(process):
         return True
     programs = (b"init\0", b"sleep\0infinity\0")
     return process.parent == init_pid and process.command.startswith(programs)
@@ -184,8 +187,13 @@ def left_cgroups(view):
                 yield os.path.join(directory, name)
 
 
+def is_emulated_sshd(process):
+    """Returns whether this is sshd on an arm64 host. It cannot change its command line, which is the emulator's."""
+    return process.words().startswith("/usr/sbin/sshd ")
+
+
 def is_connection(process):
-    return process.words().startswith("sshd: ")
+    return process.words().startswith("sshd: ") or is_emulated_sshd(process) and process.words().endswith(" -R")
 
 
 def find(view):

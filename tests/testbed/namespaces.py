@@ -13,6 +13,7 @@ CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
@@ -23,6 +24,8 @@ MS_NOEXEC = 8
 MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
+SYS_PIVOT_ROOT = 155  # On x86-64.
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -35,6 +38,39 @@ def _check(result, what):
 
 def unshare(flags):
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def unshare_with_users(flags):
+    """Like unshare(), with a new user namespace in which all users keep their numbers. The namespace has a table of
+    emulators (binfmt_misc) that the rest of the machine does not see."""
+    process = os.getpid()
+    reader, writer = os.pipe()
+    mapper = os.fork()  # Only a process outside the namespace may map all users.
+    if mapper == 0:
+        os.close(writer)
+        if os.read(reader, 1):
+            for kind in ("uid", "gid"):
+                with open(f"/proc/{process}/{kind}_map", "w") as file:
+                    file.write("0 0 4294967295")
+        os._exit(0)
+    os.close(reader)
+    try:
+        unshare(flags | CLONE_NEWUSER)
+        os.write(writer, b"x")
+    finally:
+        os.close(writer)
+        os.waitpid(mapper, 0)
+
+
+def change_root(new, old):
+    """Makes the mount point `new` this mount namespace's root. The old root is then at `old`, below it."""
+    _check(_libc.syscall(ctypes.c_long(SYS_PIVOT_ROOT), os.fsencode(new), os.fsencode(new + old)), f"pivot_root to {new}")
+    os.chdir("/")
+
+
+def detach(path):
+    """Removes the mount and all below it."""
+    _check(_libc.umount2(os.fsencode(path), MNT_DETACH), f"umount of {path}")
 
 
 def mount(source, target, kind=None, flags=0, options=None):

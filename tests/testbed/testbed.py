@@ -16,7 +16,7 @@ import host_init
 import leftovers
 from namespaces import (CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID,
                         CLONE_NEWUTS, cgroup_mounts, enter_cgroup, remove_cgroup, start_time,
-                        unshare)
+                        unshare, unshare_with_users)
 
 REPOSITORY = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 LOGIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -52,6 +52,7 @@ class Testbed:
         # All testbeds of a machine share the cgroup tree, so the names contain a hash of the state directory.
         self.prefix = "ivytb-" + hashlib.sha256(self.state.encode()).hexdigest()[:10]
         self.repository = REPOSITORY
+        self.arm64_root = os.path.join(REPOSITORY, "build/arm64-host")
         self.cgroup_v2, self.memory_v1 = cgroup_mounts()
         self.broken = set()  # Hosts that this object has cut, unplugged or powered off.
 
@@ -81,6 +82,12 @@ class Testbed:
 
     def numbers(self):
         return range(1, self.count() + 1)
+
+    def is_arm64(self, number):
+        try:
+            return str(number) in self.read("arm64").split()
+        except OSError:
+            return False
 
     def new_boot_id(self):
         return str(uuid.uuid4())
@@ -156,14 +163,17 @@ class Testbed:
                 for mount in (self.cgroup_v2, self.memory_v1) if mount]
 
     # ---- up ----
-    def up(self, count):
+    def up(self, count, arm64=()):
+        """Creates `count` hosts. The numbers in `arm64` become hosts of that architecture."""
         self.check_machine(count)
+        if arm64:
+            self.check_arm64()
         with self._locked():
             if self.count():
                 raise TestbedError(f"{self.state} is up with {self.count()} hosts; "
                                    "`hosts down` first")
             try:
-                self._make(count)
+                self._make(count, arm64)
             except BaseException:
                 self._remove()
                 raise
@@ -181,13 +191,29 @@ class Testbed:
         if self.cgroup_v2 is None:
             raise TestbedError("no cgroup v2 is mounted on this machine")
 
-    def _make(self, count):
+    def check_arm64(self):
+        """Raises TestbedError if this machine cannot run an arm64 host."""
+        if os.uname().machine != "x86_64":
+            raise TestbedError("arm64 hosts are emulated on x86-64 only")
+        for path in (os.path.join(self.arm64_root, "packages"), host_init.EMULATOR_RULE):
+            if not os.path.exists(path):
+                raise TestbedError(f"{path} is not there (scripts/setup arm64)")
+        try:
+            # The kernel has an emulator table per user namespace since 6.7. Older kernels only have the machine's.
+            release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
+        except ValueError:
+            release = (0, 0)
+        if release < (6, 7):
+            raise TestbedError(f"arm64 hosts need Linux 6.7 or later; this is {os.uname().release}")
+
+    def _make(self, count, arm64):
         self._remove()  # Remove the remains of an `up` that was killed.
         for name in ("", "shared", "keys", "switch"):
             os.makedirs(self.path(name), exist_ok=True)
         os.chmod(self.shared, 0o1777)
         os.chmod(self.path("keys"), 0o700)
         self.write("count", str(count))
+        self.write("arm64", " ".join(map(str, arm64)))
         for user in ("root", host_init.USER):
             self._make_key(f"keys/{user}", user)
         self._make_host_keys()
@@ -263,8 +289,9 @@ class Testbed:
         os.setsid()
         for path in self._cgroups(f"node{number}"):
             enter_cgroup(path)
-        unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET |
-                CLONE_NEWCGROUP)
+        enter = unshare_with_users if self.is_arm64(number) else unshare
+        enter(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET |
+              CLONE_NEWCGROUP)
         self.write(f"node{number}/inherited-mounts", " ".join(self._mounts("self")))
         settings = host_init.HostSettings(self, number)
         null = os.open("/dev/null", os.O_RDONLY)
@@ -324,7 +351,8 @@ class Testbed:
         # Change the directory inside the host, because a directory opened outside would give access to this machine's files.
         enter = ["/bin/sh", "-c", 'cd "$0" 2>/dev/null || cd "$1"; shift; exec "$@"', os.getcwd(),
                  home]
-        return ["nsenter", "-t", str(self.init_pid(number)), "-n", "-u", "-m", "-p", "-i", "-C",
+        users = ["-U"] if self.is_arm64(number) else []
+        return ["nsenter", "-t", str(self.init_pid(number)), *users, "-n", "-u", "-m", "-p", "-i", "-C",
                 "--", *enter, *([] if user == "root" else drop), *fresh, *command]
 
     def execute(self, number, user, command):
@@ -334,7 +362,7 @@ class Testbed:
         os.execvp(argv[0], argv)
 
     def show_processes(self, number):
-        inside = ["nsenter", "-t", str(self.init_pid(number)), "-p", "-m"]
+        inside = ["nsenter", "-t", str(self.init_pid(number)), *(["-U"] if self.is_arm64(number) else []), "-p", "-m"]
         subprocess.run([*inside, "ps", "-ef"], check=False)
 
     # ---- break ----

@@ -105,7 +105,9 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   if (prepared.warden_pidfd < 0) {
     return pidfd_error("watch the warden", errno);
   }
-  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+  // Emulators such as qemu-user lack this call. Orphans of the job are then found by its cgroup
+  // only.
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 && errno != EINVAL) {
     return errno_error(Code::kFailedPrecondition, "become a subreaper", errno);
   }
   prepared.directory = IVY_TRY(make_job_directory(start.job_id, start.host));
