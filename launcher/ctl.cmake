@@ -2,7 +2,8 @@
 # ivy_job_place: where a job is found and how it is spoken to, for ivyrun and ivyctl.
 add_library(ivy_job_place STATIC
   hang/rank_names.cc
-  job/ctl_wire.cc job/ended_jobs.cc job/job_record.cc job/launcher_directory.cc)
+  job/control/ctl_wire.cc job/control/ended_jobs.cc job/control/job_record.cc
+  job/control/launcher_directory.cc)
 target_link_libraries(ivy_job_place PUBLIC ivy_contract ivy_proto ivy_launch_core ivy_options)
 
 # ivyctl: talks to launchers on this host, and with `ps -H` to agents.

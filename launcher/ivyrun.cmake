@@ -2,11 +2,14 @@
 # ivyrun itself. Everything that can be static is, for a fast start.
 add_library(ivy_job STATIC
   hang/job_evidence.cc
-  job/advice.cc job/bring_up.cc job/ctl_service.cc job/detach.cc job/follow_queue.cc job/host_links.cc
-  job/host_list_refresh.cc job/host_losses.cc job/host_session.cc job/job.cc job/job_context.cc
-  job/job_ending.cc job/job_events.cc job/job_hosts.cc job/job_planner.cc job/job_screen.cc job/job_socket.cc
-  job/mpi_world.cc job/preemption.cc job/rank_event_relay.cc job/rank_events.cc job/rank_losses.cc
-  job/record_keeper.cc job/restarts.cc job/stdin_feed.cc job/store_controller.cc job/takeover.cc
+  job/advice.cc job/bring_up.cc job/host_list_refresh.cc job/host_losses.cc job/job.cc
+  job/job_ending.cc job/job_planner.cc job/restarts.cc job/store_controller.cc job/takeover.cc
+  job/control/ctl_service.cc job/control/follow_queue.cc job/control/job_socket.cc
+  job/control/record_keeper.cc
+  job/core/detach.cc job/core/job_context.cc job/core/job_events.cc job/core/job_screen.cc
+  job/hosts/host_links.cc job/hosts/host_session.cc job/hosts/job_hosts.cc
+  job/ranks/mpi_world.cc job/ranks/preemption.cc job/ranks/rank_event_relay.cc
+  job/ranks/rank_events.cc job/ranks/rank_losses.cc job/ranks/stdin_feed.cc
   plan/interpreter.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)
 target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)

@@ -3,8 +3,9 @@
 set(IVY_LAUNCH_CORE_SOURCES
   hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc
   hang/stack_lines.cc hang/stack_text.cc
-  job/host_failures.cc job/job_state.cc job/job_workers.cc job/membership.cc job/metrics_text.cc
-  job/rank_event_log.cc job/rank_rows.cc
+  job/core/job_state.cc job/core/job_workers.cc job/core/metrics_text.cc
+  job/hosts/host_failures.cc job/hosts/membership.cc
+  job/ranks/rank_event_log.cc job/ranks/rank_rows.cc
   links/link_step.cc
   options/activation.cc options/app_file.cc options/app_table.cc options/config_files.cc
   options/env_files.cc options/exec_command.cc options/exports.cc options/host_filter.cc options/hosts.cc

@@ -24,9 +24,9 @@
 #include <vector>
 
 #include "agent/node/roles/warden_role.h"
-#include "launcher/job/detach.h"
+#include "launcher/job/control/job_record.h"
+#include "launcher/job/core/detach.h"
 #include "launcher/job/job.h"
-#include "launcher/job/job_record.h"
 #include "launcher/join/joiner.h"
 #include "launcher/join/node_zero.h"
 #include "launcher/links/choice/transport.h"

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/job/ctl_wire.h"
-#include "launcher/job/ended_jobs.h"
-#include "launcher/job/launcher_directory.h"
+#include "launcher/job/control/ctl_wire.h"
+#include "launcher/job/control/ended_jobs.h"
+#include "launcher/job/control/launcher_directory.h"
 #include "launcher/options/option_types.h"
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launcher/ctl/ctl_table.h"
-#include "launcher/job/ended_jobs.h"
+#include "launcher/job/control/ended_jobs.h"
 #include "proto/wire/ctl.pb.h"
 
 namespace ivy {

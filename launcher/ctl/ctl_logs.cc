@@ -5,7 +5,7 @@
 #include "launcher/ctl/ctl_follow.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
-#include "launcher/job/job_record.h"
+#include "launcher/job/control/job_record.h"
 #include "launcher/screen/rank_file_set.h"
 #include "proto/contract/exit_code.h"
 

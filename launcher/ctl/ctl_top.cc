@@ -17,7 +17,7 @@
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_table.h"
 #include "launcher/ctl/ctl_verbs.h"
-#include "launcher/job/rank_rows.h"
+#include "launcher/job/ranks/rank_rows.h"
 #include "launcher/options/option_values.h"
 #include "launcher/screen/terminal.h"
 #include "proto/contract/status.h"

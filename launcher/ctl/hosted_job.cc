@@ -16,7 +16,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "launcher/job/launcher_directory.h"
+#include "launcher/job/control/launcher_directory.h"
 #include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/job/host_failures.h"
+#include "launcher/job/hosts/host_failures.h"
 #include "launcher/links/address_lookup.h"
 #include "launcher/links/transport_context.h"
 #include "launcher/plan/device_plan.h"

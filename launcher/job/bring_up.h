@@ -21,10 +21,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job/job_context.h"
+#include "launcher/job/core/job_context.h"
 #include "launcher/job/job_planner.h"
-#include "launcher/job/rank_events.h"
-#include "launcher/job/stdin_feed.h"
+#include "launcher/job/ranks/rank_events.h"
+#include "launcher/job/ranks/stdin_feed.h"
 #include "launcher/job/store_controller.h"
 
 namespace ivy {

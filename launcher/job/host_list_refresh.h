@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job/job_context.h"
+#include "launcher/job/core/job_context.h"
 #include "launcher/options/hosts.h"
 #include "proto/contract/status.h"
 #include "proto/os/blocking.h"

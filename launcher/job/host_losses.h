@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "launcher/job/bring_up.h"
-#include "launcher/job/job_context.h"
-#include "launcher/job/rank_events.h"
+#include "launcher/job/core/job_context.h"
+#include "launcher/job/ranks/rank_events.h"
 
 namespace ivy {
 

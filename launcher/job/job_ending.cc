@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "launcher/job/advice.h"
-#include "launcher/job/rank_rows.h"
+#include "launcher/job/ranks/rank_rows.h"
 #include "launcher/report/missing_module.h"
 #include "launcher/screen/json_text.h"
 #include "launcher/screen/machine_output.h"

@@ -26,14 +26,14 @@
 #include <vector>
 
 #include "launcher/job/bring_up.h"
-#include "launcher/job/ctl_service.h"
+#include "launcher/job/control/ctl_service.h"
+#include "launcher/job/control/record_keeper.h"
+#include "launcher/job/core/job_context.h"
 #include "launcher/job/host_losses.h"
-#include "launcher/job/job_context.h"
-#include "launcher/job/preemption.h"
-#include "launcher/job/rank_events.h"
-#include "launcher/job/record_keeper.h"
+#include "launcher/job/ranks/preemption.h"
+#include "launcher/job/ranks/rank_events.h"
+#include "launcher/job/ranks/stdin_feed.h"
 #include "launcher/job/restarts.h"
-#include "launcher/job/stdin_feed.h"
 #include "launcher/screen/summary.h"
 #include "launcher/streams/sequence.h"
 

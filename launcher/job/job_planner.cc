@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "launcher/job/job_events.h"
+#include "launcher/job/core/job_events.h"
 #include "launcher/options/env_files.h"
 #include "launcher/plan/explain_env.h"
 #include "launcher/plan/plan.h"

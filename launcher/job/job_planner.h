@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job/job_context.h"
+#include "launcher/job/core/job_context.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/report/host_findings.h"
 

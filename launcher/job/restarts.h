@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "launcher/job/bring_up.h"
-#include "launcher/job/ctl_service.h"
+#include "launcher/job/control/ctl_service.h"
+#include "launcher/job/control/record_keeper.h"
 #include "launcher/job/host_list_refresh.h"
 #include "launcher/job/host_losses.h"
-#include "launcher/job/record_keeper.h"
 #include "launcher/plan/restart_policy.h"
 #include "launcher/screen/summary.h"
 

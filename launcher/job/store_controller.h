@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/job/job_context.h"
+#include "launcher/job/core/job_context.h"
 
 namespace ivy {
 

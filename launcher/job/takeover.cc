@@ -6,7 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <chrono>
 
-#include "launcher/job/job_record.h"
+#include "launcher/job/control/job_record.h"
 #include "proto/contract/host_ranges.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"

@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/job/ctl_service.h"
-#include "launcher/job/job_context.h"
-#include "launcher/job/record_keeper.h"
+#include "launcher/job/control/ctl_service.h"
+#include "launcher/job/control/record_keeper.h"
+#include "launcher/job/core/job_context.h"
 #include "launcher/job/restarts.h"
 
 namespace ivy {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Encodes and decodes the messages of proto/wire/join.proto between node 0 and the other nodes'
-// ivyruns. CtlDecoder (launcher/job/ctl_wire.h) splits the byte stream into messages. Pure; thread:
-// any.
+// ivyruns. CtlDecoder (launcher/job/control/ctl_wire.h) splits the byte stream into messages. Pure;
+// thread: any.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "launcher/job/ctl_wire.h"
+#include "launcher/job/control/ctl_wire.h"
 #include "launcher/join/joined_node_list.h"
 #include "proto/wire/join.pb.h"
 

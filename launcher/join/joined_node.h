@@ -17,7 +17,7 @@
 #include <memory>
 #include <string>
 
-#include "launcher/job/ctl_wire.h"
+#include "launcher/job/control/ctl_wire.h"
 #include "launcher/links/srun/dial_back_stream.h"
 #include "proto/wire/join.pb.h"
 

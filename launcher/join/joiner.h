@@ -15,7 +15,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "launcher/job/job_request.h"
+#include "launcher/job/core/job_request.h"
 #include "launcher/join/join_key.h"
 
 namespace ivy {

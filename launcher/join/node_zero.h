@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/job/job_request.h"
+#include "launcher/job/core/job_request.h"
 #include "launcher/join/join_key.h"
 #include "launcher/join/joined_node.h"
 #include "launcher/join/joined_node_list.h"

@@ -65,8 +65,8 @@ struct LinkDown {
 
 class HostLink;
 
-// Implemented by the owner of links: HostLinks (launcher/job/host_links.h), or a link that carries
-// its bytes over another one. Nothing is called for a link that was closed.
+// Implemented by the owner of links: HostLinks (launcher/job/hosts/host_links.h), or a link that
+// carries its bytes over another one. Nothing is called for a link that was closed.
 class HostLinkEvents {
  public:
   // Called once: bytes flow both ways from now on.

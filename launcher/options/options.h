@@ -44,7 +44,7 @@ struct HostOptions {
   std::string batch_job;  // "PBS job 7": another scheduler's job, to which these hosts belong.
   std::optional<int> num_proc;
   std::optional<int> num_nodes;  // --nnodes N, or MAX of MIN:MAX
-  // --nnodes MIN:MAX: this many hosts suffice (launcher/job/membership.h). Without it all are
+  // --nnodes MIN:MAX: this many hosts suffice (launcher/job/hosts/membership.h). Without it all are
   // needed.
   std::optional<int> min_nodes;
   PerHost per_host;

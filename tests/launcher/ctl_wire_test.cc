@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames of the job socket, and the output that a slow follower loses.
-#include "launcher/job/ctl_wire.h"
+#include "launcher/job/control/ctl_wire.h"
 
 #include <gtest/gtest.h>
 
-#include "launcher/job/follow_queue.h"
+#include "launcher/job/control/follow_queue.h"
 
 namespace ivy {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fork into the background, the output of a detached job, and the log files that ivyctl reads.
-#include "launcher/job/detach.h"
+#include "launcher/job/core/detach.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

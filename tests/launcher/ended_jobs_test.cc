@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of jobs that finished in the background.
-#include "launcher/job/ended_jobs.h"
+#include "launcher/job/control/ended_jobs.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

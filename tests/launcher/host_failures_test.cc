@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/job/host_failures.h"
+#include "launcher/job/hosts/host_failures.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // HostSession over links that this test controls: the other end is a real Session.
-#include "launcher/job/host_session.h"
+#include "launcher/job/hosts/host_session.h"
 
 #include <gtest/gtest.h>
 

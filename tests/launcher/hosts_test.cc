@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "launcher/job/job_hosts.h"
+#include "launcher/job/hosts/job_hosts.h"
 
 namespace ivy {
 namespace {

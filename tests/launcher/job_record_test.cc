@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The record of a job, from which a new launcher takes over: every field survives, and a
 // truncated record or one of another build is rejected.
-#include "launcher/job/job_record.h"
+#include "launcher/job/control/job_record.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

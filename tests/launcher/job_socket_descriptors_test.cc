@@ -12,7 +12,7 @@
 #include <cstring>
 #include <vector>
 
-#include "launcher/job/job_socket.h"
+#include "launcher/job/control/job_socket.h"
 #include "tests/support/eventually.h"
 #include "tests/support/resource_limit.h"
 

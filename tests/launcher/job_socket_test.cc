@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job socket on real sockets: accepted clients, the output for followers, and the files that
 // remain.
-#include "launcher/job/job_socket.h"
+#include "launcher/job/control/job_socket.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
-#include "launcher/job/ctl_wire.h"
-#include "launcher/job/follow_queue.h"
+#include "launcher/job/control/ctl_wire.h"
+#include "launcher/job/control/follow_queue.h"
 #include "tests/support/eventually.h"
 #include "tests/support/leak_guard.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/job/job_state.h"
+#include "launcher/job/core/job_state.h"
 
 #include <gtest/gtest.h>
 

@@ -28,7 +28,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "launcher/job/job_record.h"
+#include "launcher/job/control/job_record.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/log.h"
 #include "tests/launcher/fake_host.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Selects the hosts of a job with --nnodes MIN:MAX, as a table.
-#include "launcher/job/membership.h"
+#include "launcher/job/hosts/membership.h"
 
 #include <gtest/gtest.h>
 

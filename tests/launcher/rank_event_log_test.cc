@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The events of remote ranks that each host receives.
-#include "launcher/job/rank_event_log.h"
+#include "launcher/job/ranks/rank_event_log.h"
 
 #include <gtest/gtest.h>
 

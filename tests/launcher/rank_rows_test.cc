@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/job/rank_rows.h"
+#include "launcher/job/ranks/rank_rows.h"
 
 #include <gtest/gtest.h>
 
-#include "launcher/job/metrics_text.h"
+#include "launcher/job/core/metrics_text.h"
 #include "proto/wire/operation.h"
 
 namespace ivy {

@@ -99,7 +99,7 @@ struct ExitCircumstances {
 };
 
 // StartFailed.step of a worker that was not created because a stop came first. The launcher counts
-// it as stopped (launcher/job/job_workers.cc).
+// it as stopped (launcher/job/core/job_workers.cc).
 inline constexpr const char* kStopStep = "stop";
 
 // The start of one worker's process. Prepared on the loop, carried out on a pool thread, because

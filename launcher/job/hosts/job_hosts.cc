@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/job/hosts/job_hosts.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "proto/os/clock.h"
+
+namespace ivy {
+namespace {
+
+// Output bytes in transit from all hosts together, and the limits for one host: enough for 200 MB/s
+// on a fast network, little enough that 64 hosts fit into the launcher's memory budget.
+constexpr std::uint64_t kWindowOfAllHosts = 16u << 20;
+constexpr std::uint64_t kMaxWindow = 4u << 20;
+constexpr std::uint64_t kMinWindow = 128u << 10;
+
+}  // namespace
+
+std::vector<std::string> display_names(const std::vector<Host>& hosts) {
+  const auto with_user = [](const Host& host) {
+    return host.user.empty() ? host.name : host.user + "@" + host.name;
+  };
+  std::map<std::string, int> named;
+  std::map<std::string, int> of_user;
+  for (const Host& host : hosts) {
+    ++named[host.name];
+    ++of_user[with_user(host)];
+  }
+  std::vector<std::string> names;
+  for (const Host& host : hosts) {
+    std::string& name = names.emplace_back(named[host.name] > 1 ? with_user(host) : host.name);
+    if (of_user[with_user(host)] > 1 && host.port != 0)
+      name += ":port=" + std::to_string(host.port);
+  }
+  return names;
+}
+
+JobHosts::JobHosts(const Options& options, bool may_shrink)
+    : options_(options), may_shrink_(may_shrink), records_(options.hosts.size()) {
+  const std::vector<std::string> names = display_names(options.hosts);
+  for (std::size_t index = 0; index < size(); ++index) {
+    records_[index].host = &options.hosts[index];
+    records_[index].display_name = names[index];
+  }
+}
+
+bool JobHosts::send(std::size_t index, const Command& command) {
+  HostSession* const session = records_[index].session.get();
+  if (session == nullptr || !session->is_open()) return false;
+  session->send(command);
+  return true;
+}
+
+void JobHosts::send_to_planned(const Command& command) {
+  for (std::size_t index = 0; index < size(); ++index)
+    if (records_[index].is_planned()) send(index, command);
+}
+
+std::uint64_t JobHosts::window_bytes() const {
+  return std::clamp(kWindowOfAllHosts / size(), kMinWindow, kMaxWindow);
+}
+
+void JobHosts::grant_window() {
+  for (HostRecord& host : records_)
+    if (host.session->is_open()) host.session->grant(window_bytes());
+}
+
+// Called by the heartbeat thread. While the loop runs, its ticks send heartbeats. A link that would
+// have to wait is skipped, so that one host cannot keep the others from hearing the launcher.
+void JobHosts::beat(std::chrono::nanoseconds loop_silent) {
+  if (loop_silent <= kHeartbeat) return;
+  const session::Alive alive{static_cast<std::uint64_t>(loop_silent.count()), 0, ""};
+  const std::string frame = session::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
+  for (const HostRecord& host : records_) host.session->send_alive(frame);
+}
+
+void JobHosts::close_sessions() {
+  for (HostRecord& host : records_)
+    if (host.session) host.session->close();
+}
+
+void JobHosts::take_plan(const JobPlan& plan) {
+  for (HostRecord& host : records_) host.plan_index = -1;
+  for (std::size_t index = 0; index < plan.hosts.size(); ++index)
+    records_[plan.hosts[index].host_index].plan_index = static_cast<int>(index);
+}
+
+bool JobHosts::all_reported() const {
+  return std::all_of(begin(), end(),
+                     [](const HostRecord& host) { return host.reported || host.lost; });
+}
+
+std::vector<HostAnswer> JobHosts::answers() const {
+  std::vector<HostAnswer> all;
+  for (const HostRecord& host : records_) {
+    HostAnswer& answer = all.emplace_back();
+    answer.name = host.name();
+    answer.is_present = !host.excluded;
+    if (host.excluded) continue;
+    answer.transport = host.up->transport;
+    answer.peer_address = host.up->peer_address;
+    answer.local_address = host.up->local_address;
+    answer.facts = *host.facts;
+  }
+  return all;
+}
+
+std::size_t JobHosts::min_members() const {
+  return may_shrink_ ? static_cast<std::size_t>(*options_.min_nodes) : size();
+}
+
+std::vector<Member> JobHosts::members() const {
+  std::vector<Member> all;
+  for (const HostRecord& host : records_)
+    all.push_back(host.excluded || host.failure || host.lost ? Member::kExcluded
+                  : host.facts                               ? Member::kPresent
+                                                             : Member::kAwaited);
+  return all;
+}
+
+std::string JobHosts::range_text() const {
+  return "--nnodes " + std::to_string(*options_.min_nodes) + ":" +
+         std::to_string(*options_.num_nodes);
+}
+
+std::string JobHosts::members_text() const {
+  std::vector<ExcludedHost> excluded;
+  for (const HostRecord& host : records_)
+    if (host.excluded) excluded.push_back(*host.excluded);
+  const std::vector<Member> all = members();
+  const auto present = std::count(all.begin(), all.end(), Member::kPresent);
+  return members_line(static_cast<std::size_t>(present), all.size(), range_text(), excluded);
+}
+
+bool JobHosts::can_do_without(std::size_t index) const {
+  if (!may_shrink_) return false;
+  std::vector<Member> all = members();
+  all[index] = Member::kExcluded;
+  return decide_members(all, min_members(), false) != MemberDecision::kTooFew;
+}
+
+void JobHosts::exclude(std::size_t index, ExcludedHost why) {
+  HostRecord& host = records_[index];
+  why.name = host.name();
+  host.excluded = std::move(why);
+  host.lost = true;
+  host.opens_store = false;
+  // If its supervisor runs, it detects the closed connection and exits.
+  host.session->close();
+}
+
+}  // namespace ivy

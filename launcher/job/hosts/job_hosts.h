@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hosts of a job: a record of each, which of them take part (membership.h), and sending to
+// them. Thread: the loop's, with a heartbeat thread next to it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/job/hosts/host_session.h"
+#include "launcher/job/hosts/membership.h"
+#include "launcher/options/options.h"
+#include "launcher/plan/job_plan.h"
+#include "proto/contract/limits.h"
+#include "proto/os/heartbeat.h"
+
+namespace ivy {
+
+// Returns a distinct name for each host, in their order: the name as typed; "user@name" if hosts
+// share a name; "user@name:port=22" if they share both.
+std::vector<std::string> display_names(const std::vector<Host>& hosts);
+
+// The wait of a host whose heartbeats report an overdue task.
+struct HostWait {
+  RemoteText what;            // "the file system of /home"; empty: nothing.
+  std::int64_t since_ns = 0;  // On the launcher's clock.
+  // Length of the wait in the last message to the user; 0: not reported yet.
+  std::int64_t reported_ns = 0;
+};
+
+// Everything that is known of a host. `lost`: it, or its supervisor, is unreachable. `excluded`:
+// with --nnodes MIN:MAX, it takes no part any longer.
+struct HostRecord {
+  const Host* host = nullptr;  // Points into Options::hosts, which outlives the job.
+  std::string display_name;    // From display_names().
+  bool on_this_host = false;   // Reached over the local transport.
+  std::unique_ptr<HostSession> session;
+  LinkStep doing;  // The present step of the dial.
+  HostWait wait;
+  // Length of the silence in the last message to the user; 0: not reported.
+  std::int64_t absence_reported_ns = 0;
+  std::optional<LinkUp> up;              // Set when its first link is up.
+  std::optional<HostFacts> facts;        // Its answer to Hello.
+  std::optional<LinkDown> failure;       // Why it never came up.
+  RelatedTime clock;                     // --doctor: its clock minus the launcher's.
+  bool checked = false;                  // It can connect to the first host, or need not.
+  bool opens_store = false;              // It is the first host, and has not answered OpenStore.
+  std::string interface;                 // The network interface towards the first host.
+  bool reported = false;                 // It has reported that nothing of this generation is left.
+  bool lost = false;                     // It, or its supervisor, was lost, or never came up.
+  std::optional<ExcludedHost> excluded;  // --nnodes MIN:MAX: set if it takes no part any longer.
+  int plan_index = -1;                   // Its index in JobPlan::hosts; -1: no workers there.
+
+  const std::string& name() const { return display_name; }
+  bool is_planned() const { return plan_index >= 0; }
+  bool is_ready() const { return checked && !opens_store; }
+};
+
+class JobHosts {
+ public:
+  // may_shrink: the job has --nnodes MIN:MAX, and may continue with fewer hosts. options outlives
+  // this object.
+  JobHosts(const Options& options, bool may_shrink);
+
+  auto begin() { return records_.begin(); }
+  auto end() { return records_.end(); }
+  auto begin() const { return records_.begin(); }
+  auto end() const { return records_.end(); }
+  std::size_t size() const { return records_.size(); }
+  HostRecord& operator[](std::size_t index) { return records_[index]; }
+  const HostRecord& operator[](std::size_t index) const { return records_[index]; }
+
+  // False only in a takeover before its files are open.
+  bool have_sessions() const { return records_.front().session != nullptr; }
+  // Returns false if the host has no open session.
+  bool send(std::size_t index, const Command& command);
+  // Sends to every host on which the plan places workers.
+  void send_to_planned(const Command& command);
+  // Returns the output bytes that may be in transit from one host.
+  std::uint64_t window_bytes() const;
+  // Gives each host credit for another window, because the output of the last one will not be read.
+  void grant_window();
+  void close_sessions();
+  // Sends heartbeats to the hosts while the loop is stuck. Its thread starts when all sessions
+  // exist.
+  Heartbeat& heartbeat() { return heartbeat_; }
+
+  // Sets plan_index of each host.
+  void take_plan(const JobPlan& plan);
+  // All hosts have reported or are lost.
+  bool all_reported() const;
+  // Returns the hosts' answers to Hello, for the plan. An excluded host has only a name.
+  std::vector<HostAnswer> answers() const;
+
+  bool may_shrink() const { return may_shrink_; }
+  // MIN of --nnodes MIN:MAX.
+  std::size_t min_members() const;
+  std::vector<Member> members() const;
+  // Return "--nnodes 2:4", and "2 of 4 hosts (--nnodes 2:4), without node03 (...)".
+  std::string range_text() const;
+  std::string members_text() const;
+  // True if the job can continue without this host: enough others take part, or may still come up.
+  bool can_do_without(std::size_t index) const;
+  // The job continues without this host. Sets the name of `why`.
+  void exclude(std::size_t index, ExcludedHost why);
+
+ private:
+  void beat(std::chrono::nanoseconds loop_silent);
+
+  const Options& options_;
+  const bool may_shrink_;
+  std::vector<HostRecord> records_;
+  Heartbeat heartbeat_{kLauncherTick, [this](std::chrono::nanoseconds silent) { beat(silent); }};
+};
+
+}  // namespace ivy
