@@ -397,9 +397,9 @@ def test_ctrl_c_before_the_workers_run_stops_everything(local, ctl):
 
 # ---- A job that outlives its launcher ---------------------------------------------------------------
 
-def counting(limit, pause="0.02", code=0):
+def counting(limit, pause="0.02", code=0, rest="0.5"):
     return ["sh", "-c", f"i=0; while [ $i -lt {limit} ]; do i=$((i+1)); echo line $i; sleep {pause}; "
-            f"done; sleep 0.5; exit {code}"]
+            f"done; sleep {rest}; exit {code}"]
 
 
 def leads_a_group(pid):
@@ -474,7 +474,7 @@ def test_two_concurrent_attaches_follow_the_same_new_launcher(local, ctl):
 def test_a_flood_without_a_launcher_waits_and_loses_nothing(local, ctl):
     """The output exceeds the host's credit, so the workers wait for a launcher and then continue."""
     flood = local.file("flood.py", "import time\nfor i in range(1, 200001):\n    print('line', i)\n"
-                       "    if i == 1000: time.sleep(1)\n")
+                       "    if i == 1000: time.sleep(5)\n")
     job, folder = detach(local, "--lease", "60", "-n", "2", sys.executable, flood)
     kill_launcher(ctl, job)
     done = ctl.run("attach", job, "--rank", "0", limit=60)
@@ -483,9 +483,9 @@ def test_a_flood_without_a_launcher_waits_and_loses_nothing(local, ctl):
 
 
 def test_exits_without_a_launcher_are_reported_by_the_next(local, ctl):
-    job, folder = detach(local, "--lease", "60", "-n", "2", *counting(20, code=9))
+    job, folder = detach(local, "--lease", "60", "-n", "2", *counting(20, code=9, rest="5"))
     kill_launcher(ctl, job)
-    wait_until(lambda: not workers_of(local), 10, "the workers have ended")
+    wait_until(lambda: not workers_of(local), 15, "the workers have ended")
     done = ctl.run("attach", job)
     assert done.code == 9 and "with exit 9" in done.err_text, done
     assert_contiguous(folder, 2, 20)
