@@ -3,6 +3,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 
@@ -102,7 +103,9 @@ def test_the_wheel_holds_the_library(local, prefix):
          "--disable-pip-version-check", "-w", local.directory, source, cwd=local.directory,
          env={"IVY_LIBRARY": os.path.join(prefix, "lib/libivycomm.so.1")})
     made, = (name for name in os.listdir(local.directory) if name.endswith(".whl"))
-    assert made.startswith("ivycomm-0.1.0-py3-none-linux_"), made
+    with open(os.path.join(REPOSITORY, "CMakeLists.txt"), encoding="utf-8") as file:
+        version = re.search(r"^project\(ivyrun VERSION ([0-9.]+)", file.read(), re.M)[1]
+    assert made.startswith(f"ivycomm-{version}-py3-none-linux_"), made
     place = os.path.join(local.directory, "site")
     call("/usr/bin/python3", "-m", "pip", "install", "--no-deps", "--no-index", "--quiet", "--disable-pip-version-check",
          "--target", place, os.path.join(local.directory, made), cwd=local.directory)
@@ -110,9 +113,10 @@ def test_the_wheel_holds_the_library(local, prefix):
                              env={"PYTHONPATH": place})
     assert done.code == 0 and done.out_lines[-1:] == ["all equal"], done
     done = local.run_program("/usr/bin/python3", "-B", "-c",
-                             "from ivycomm import library; print(library.load()._name)",
+                             "import ivycomm; from ivycomm import library\n"
+                             "print(library.load()._name, ivycomm.__version__)",
                              env={"PYTHONPATH": place})
-    assert done.out_lines == [os.path.join(place, "ivycomm/libivycomm.so.1")], done
+    assert done.out_lines == [os.path.join(place, "ivycomm/libivycomm.so.1") + f" {version}"], done
     assert not [name for name in os.listdir(place) if name.endswith(".pth")]
     # Rank 0 starts the store that is in the wheel.
     words = ("/usr/bin/python3", "-B", "-c", "import sys, ivycomm as ic\n"

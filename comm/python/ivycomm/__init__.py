@@ -13,6 +13,7 @@ The arguments that all calls share are described in `help(ivycomm.collectives)`.
 
 from __future__ import annotations
 
+import importlib as _importlib
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ from .groups import (Group, abort, device, finalize, group_of_members, grow, ini
 from . import collectives as _collectives
 from . import gradients as _gradients
 from .compat import originals as _originals
+from .library import load as _load_library
 from .modules import no_such_name as _no_such_name
 
 
@@ -48,11 +50,35 @@ def _derivatives() -> _ModuleType:
 _gradients.import_derivatives_by(_derivatives)
 _originals.serve()
 
-# Names whose modules need a framework, or that few programs need: imported on first use.
-_LATER = ("CudaContext", "DaskCluster", "DataParallel", "DistributedContext", "RpcContext", "SyncBatchNorm",
-          "average_gradients", "compat", "dask_to_tensor", "get_rank", "get_world_size", "gpu_to_tensor", "i_dist",
-          "init_distributed", "init_rpc", "register_function", "rpc", "rpc_async", "rpc_sync", "scatter_to_sharding",
-          "shard_indices", "sim", "spawn", "sync_moments", "tensor_to_dask", "tensor_to_gpu")
+# Names that few programs need, or whose modules need a framework, with these modules. Imported on first use.
+_LATER = {
+    "CudaContext": ".compat.cuda_context",
+    "DaskCluster": ".compat.dask_cluster",
+    "DataParallel": ".torch.data_parallel",
+    "DistributedContext": ".compat.context",
+    "RpcContext": ".rpc.context",
+    "SyncBatchNorm": ".torch.moments",
+    "average_gradients": ".gradient_average",
+    "compat": ".compat",
+    "dask_to_tensor": ".compat.dask_cluster",
+    "get_rank": ".compat.context",
+    "get_world_size": ".compat.context",
+    "gpu_to_tensor": ".compat.cuda_context",
+    "i_dist": ".i_dist",
+    "init_distributed": ".compat.context",
+    "init_rpc": ".rpc",
+    "register_function": ".rpc",
+    "rpc": ".rpc",
+    "rpc_async": ".rpc",
+    "rpc_sync": ".rpc",
+    "scatter_to_sharding": ".sharding",
+    "shard_indices": ".shards",
+    "sim": ".sim",
+    "spawn": ".compat.spawning",
+    "sync_moments": ".moments",
+    "tensor_to_dask": ".compat.dask_cluster",
+    "tensor_to_gpu": ".compat.cuda_context",
+}
 
 if TYPE_CHECKING:  # A type checker would take __getattr__ to have every name.
     from .compat.context import DistributedContext as DistributedContext
@@ -79,53 +105,25 @@ if TYPE_CHECKING:  # A type checker would take __getattr__ to have every name.
     from .torch.moments import SyncBatchNorm as SyncBatchNorm
 else:
     def __getattr__(name):
-        if name not in _LATER:
+        if name == "__version__":
+            try:
+                value = _load_library().ivy_version().decode()
+            except ImportError as error:
+                raise AttributeError(f"ivycomm.__version__ is the library's: {error}") from error
+        elif name in _LATER:
+            module = _importlib.import_module(_LATER[name], __name__)
+            value = module if _LATER[name] == f".{name}" else getattr(module, name)
+        else:
             raise _no_such_name(__name__, name, [*globals(), *_LATER])
-        if name == "compat":
-            import ivycomm.compat as value
-        elif name == "i_dist":
-            import ivycomm.i_dist as value
-        elif name == "rpc":
-            import ivycomm.rpc as value
-        elif name == "sim":
-            import ivycomm.sim as value
-        elif name == "RpcContext":
-            from .rpc.context import RpcContext as value
-        elif name == "spawn":
-            from .compat.spawning import spawn as value
-        elif name == "DataParallel":
-            from .torch.data_parallel import DataParallel as value
-        elif name == "SyncBatchNorm":
-            from .torch.moments import SyncBatchNorm as value
-        elif name == "average_gradients":
-            from .gradient_average import average_gradients as value
-        elif name == "scatter_to_sharding":
-            from .sharding import scatter_to_sharding as value
-        elif name == "shard_indices":
-            from .shards import shard_indices as value
-        elif name == "sync_moments":
-            from .moments import sync_moments as value
-        elif name in ("init_rpc", "register_function", "rpc_async", "rpc_sync"):
-            import ivycomm.rpc
-            value = getattr(ivycomm.rpc, name)
-        elif name in ("DaskCluster", "dask_to_tensor", "tensor_to_dask"):
-            from .compat import dask_cluster
-            value = getattr(dask_cluster, name)
-        elif name in ("CudaContext", "gpu_to_tensor", "tensor_to_gpu"):
-            from .compat import cuda_context
-            value = getattr(cuda_context, name)
-        else:  # DistributedContext, get_rank, get_world_size, init_distributed
-            from .compat import context
-            value = getattr(context, name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LATER, "__version__"})
 
 
-__version__ = "0.1.0"
+__version__: str  # The library's, which __getattr__ loads for it.
 
 __all__ = [
     *_collectives.__all__,

@@ -5,19 +5,24 @@ CudaContext uses it if PyCUDA is not installed. libcuda.so.1 is part of the driv
 nvidia-cuda-nvrtc or a CUDA toolkit.
 """
 
+from __future__ import annotations
+
 import ctypes
 import glob
 import os
+from collections.abc import Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from typing import Any
 
 from ..device_driver import CudaError, opened
 
 _SUCCESS, _NOT_FOUND = 0, 500
 _MAJOR, _MINOR = 75, 76  # Attributes of a device: its compute capability.
-_driver = _nvrtc = None
+_driver: Any = None
+_nvrtc: Any = None
 
 
-def driver():
+def driver() -> Any:
     """Returns the driver's library, initialized. CudaError: no driver, or no GPU."""
     global _driver
     if _driver is None:
@@ -29,7 +34,7 @@ def driver():
     return _driver
 
 
-def _check(code, what, library=None):
+def _check(code: int, what: str, library: Any = None) -> None:
     if code == _SUCCESS:
         return
     text = c_char_p()
@@ -37,12 +42,12 @@ def _check(code, what, library=None):
     raise CudaError(f"could not {what}: {(text.value or b'unknown error').decode()} (CUDA error {code})")
 
 
-def _places_of_nvrtc():
+def _places_of_nvrtc() -> list[str]:
     """Returns names and paths of NVRTC, newest first."""
     import importlib.util
 
     spec = importlib.util.find_spec("nvidia")
-    folders = [os.path.join(folder, "*", "lib") for folder in (spec.submodule_search_locations if spec else ())]
+    folders = [os.path.join(folder, "*", "lib") for folder in (spec and spec.submodule_search_locations or ())]
     folders += [os.path.join(os.environ[name], "lib64") for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     folders.append("/usr/local/cuda/lib64")
     found = [path for folder in folders for path in sorted(glob.glob(os.path.join(folder, "libnvrtc.so.*")), reverse=True)]
@@ -50,7 +55,7 @@ def _places_of_nvrtc():
         f"libnvrtc.so.{version}" for version in ("13", "12", "11.2")]
 
 
-def nvrtc():
+def nvrtc() -> Any:
     """Returns CUDA's compiler for kernels. CudaError: it is not installed."""
     global _nvrtc
     if _nvrtc is None:
@@ -68,7 +73,7 @@ def nvrtc():
 class Primary:
     """A GPU's primary context, retained by this object: `with primary:` makes it current in this thread."""
 
-    def __init__(self, device_id):
+    def __init__(self, device_id: int) -> None:
         count, device, self.handle = c_int(), c_int(), c_void_p()
         _check(driver().cuDeviceGetCount(byref(count)), "count the GPUs")
         if not 0 <= device_id < count.value:
@@ -77,18 +82,18 @@ class Primary:
         self._device = device
         _check(driver().cuDevicePrimaryCtxRetain(byref(self.handle), device), f"use GPU {device_id}")
 
-    def __enter__(self):
+    def __enter__(self) -> Primary:
         _check(driver().cuCtxPushCurrent_v2(self.handle), "make the GPU's context current")
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         driver().cuCtxPopCurrent_v2(byref(c_void_p()))
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "handle", None) and _driver is not None:
             _driver.cuDevicePrimaryCtxRelease_v2(self._device)
 
-    def architecture(self):
+    def architecture(self) -> str:
         numbers = []
         for attribute in (_MAJOR, _MINOR):
             number = c_int()
@@ -100,7 +105,7 @@ class Primary:
 class GpuArray:
     """Memory on the GPU with a shape and a NumPy type, in C order; torch, CuPy and Numba accept it as an array."""
 
-    def __init__(self, primary, shape, dtype):
+    def __init__(self, primary: Primary, shape: int | Sequence[int], dtype: Any) -> None:
         import numpy
 
         self.shape = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
@@ -114,21 +119,21 @@ class GpuArray:
             _check(driver().cuMemAlloc_v2(byref(self.pointer), c_size_t(max(1, self.nbytes))),
                    f"allocate {self.nbytes} bytes on the GPU")
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "pointer", None) and _driver is not None:
             with self._primary:
                 _driver.cuMemFree_v2(self.pointer)
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         return len(self.shape)
 
     @property
-    def __cuda_array_interface__(self):
+    def __cuda_array_interface__(self) -> dict[str, Any]:
         return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.pointer.value, False), "version": 3,
                 "strides": None}
 
-    def set(self, array):
+    def set(self, array: Any) -> GpuArray:
         """Copies a host array of the same shape and type to the GPU."""
         import numpy
 
@@ -140,7 +145,7 @@ class GpuArray:
                    "copy to the GPU")
         return self
 
-    def get(self):
+    def get(self) -> Any:
         """Returns a copy as a NumPy array."""
         import numpy
 
@@ -152,25 +157,26 @@ class GpuArray:
                    "copy from the GPU")
         return host
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.shape[0]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<GpuArray of {self.shape}, {self.dtype}>"
 
 
 class Kernel:
     """A function of a module: kernel(array, numpy.int32(n), ..., block=(256, 1, 1), grid=(n, 1)) starts it."""
 
-    def __init__(self, primary, function, name, module):
+    def __init__(self, primary: Primary, function: c_void_p, name: str, module: c_void_p) -> None:
         self._primary, self._function, self._name, self._module = primary, function, name, module
 
-    def __del__(self):
+    def __del__(self) -> None:
         if _driver is not None:
             with self._primary:
                 _driver.cuModuleUnload(self._module)
 
-    def __call__(self, *arguments, block, grid=(1, 1), shared=0, stream=None):
+    def __call__(self, *arguments: Any, block: Sequence[int], grid: Sequence[int] = (1, 1), shared: int = 0,
+                 stream: int | None = None) -> None:
         values = [_argument(number, value) for number, value in enumerate(arguments)]
         places = (c_void_p * max(1, len(values)))(*(ctypes.cast(byref(value), c_void_p) for value in values))
         sizes = [c_uint(int(length)) for form in (grid, block) for length in (*form, 1, 1, 1)[:3]]
@@ -179,7 +185,7 @@ class Kernel:
                    f'start the kernel "{self._name}" with block {tuple(block)} and grid {tuple(grid)}')
 
 
-def _argument(number, value):
+def _argument(number: int, value: Any) -> Any:
     """Returns memory that holds one argument of a kernel."""
     import numpy
 
@@ -199,17 +205,17 @@ def _argument(number, value):
 class Device:
     """The device interface of CudaContext; pycuda_device.py implements the same with PyCUDA."""
 
-    def __init__(self, device_id):
+    def __init__(self, device_id: int) -> None:
         self._primary = Primary(device_id)
         self._primary.__enter__()
 
-    def close(self):
+    def close(self) -> None:
         self._primary.__exit__()
 
-    def profile(self, is_on):
+    def profile(self, is_on: bool) -> None:
         _check(driver().cuProfilerStart() if is_on else driver().cuProfilerStop(), "start or stop CUDA's profiler")
 
-    def kernel(self, source, function_name):
+    def kernel(self, source: str, function_name: str) -> Kernel:
         image = _compile(source, self._primary.architecture())
         module, function = c_void_p(), c_void_p()
         with self._primary:
@@ -220,18 +226,18 @@ class Device:
         _check(code, f'find the kernel "{function_name}"')
         return Kernel(self._primary, function, function_name, module)
 
-    def empty(self, shape, dtype):
+    def empty(self, shape: int | Sequence[int], dtype: Any) -> GpuArray:
         return GpuArray(self._primary, shape, dtype)
 
-    def to_gpu(self, array):
+    def to_gpu(self, array: Any) -> GpuArray:
         return GpuArray(self._primary, array.shape, array.dtype).set(array)
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         with self._primary:
             _check(driver().cuCtxSynchronize(), "wait for the GPU")
 
 
-def _compile(source, architecture):
+def _compile(source: str, architecture: str) -> Any:
     """Returns the machine code of CUDA C++ `source`, whose functions keep their names. ValueError has the compiler's
     output."""
     library, program, size = nvrtc(), c_void_p(), c_size_t()
@@ -252,7 +258,7 @@ def _compile(source, architecture):
         library.nvrtcDestroyProgram(byref(program))
 
 
-def _must(code, what):
+def _must(code: int, what: str) -> None:
     if code != _SUCCESS:
         nvrtc().nvrtcGetErrorString.restype = c_char_p
         raise CudaError(f"could not {what}: {nvrtc().nvrtcGetErrorString(code).decode()}")

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from .. import collectives, counts, messages, operands
+from .. import collectives, counts, docstrings, messages, operands
 from ..collectives import Op
 from ..dense_arrays import TorchArrays
 from ..element_types import ReduceOp, op_number
@@ -316,14 +316,15 @@ def _check_grad(grad: str) -> None:
         raise ValueError(f'grad={grad!r}: "sum" adds the gradients of all ranks, "identity" keeps this rank\'s')
 
 
+@docstrings.collective
 def all_reduce(x: Tensor, op: Op = "sum", group: Group | None = None, out: Tensor | None = None, async_op: bool = False,
                *, timeout: float | None = None, factor: float = 1.0, grad: str = "sum") -> Any:
-    """As ivycomm.all_reduce, of a tensor, with a derivative for "sum", "mean" and "premul_sum".
+    """As ivycomm.all_reduce, with a derivative for "sum", "mean" and "premul_sum".
 
-    grad: "sum" if every rank has a loss of its own, and their sum is differentiated: the gradients of all ranks are added;
-    "identity" if all ranks have the same loss: each keeps its own gradient. timeout: seconds; None: the world's. Raises
-    ValueError for another `grad`, RuntimeError for another reduction of a tensor that requires grad, and the errors of
-    ivycomm.all_reduce.
+    x: a tensor of the same shape and dtype on all ranks; the result has both. grad: "sum" if every rank has a loss of its
+    own, and their sum is differentiated: the gradients of all ranks are added; "identity" if all ranks have the same loss:
+    each keeps its own gradient. Raises ValueError for another `grad`; RuntimeError for `out`, which has no derivative, and
+    for another reduction of a tensor that requires grad.
     """
     _check_grad(grad)
     op = _linear(op, x)
@@ -332,10 +333,14 @@ def all_reduce(x: Tensor, op: Op = "sum", group: Group | None = None, out: Tenso
     return _all_reduce(x, op, float(factor), grad, _name(group), out=out, async_op=async_op, timeout=timeout)
 
 
+@docstrings.collective
 def all_reduce_coalesced(xs: Iterable[Tensor], op: Op = "sum", *, group: Group | None = None, async_op: bool = False,
                          timeout: float | None = None, factor: float = 1.0, grad: str = "sum") -> Any:
-    """As ivycomm.all_reduce_coalesced; the gradients are reduced as one operation too. grad, timeout (seconds) and errors
-    as for all_reduce."""
+    """As ivycomm.all_reduce_coalesced; the gradients are reduced as one operation too.
+
+    xs: tensors of one dtype; tensor i has the same shape on all ranks. The result is a list of tensors of these shapes and
+    this dtype. grad and RuntimeError: as for all_reduce.
+    """
     _check_grad(grad)
     xs, op = list(xs), _linear(op, xs)
     if not _is_member(group):
@@ -360,10 +365,15 @@ def all_reduce_coalesced(xs: Iterable[Tensor], op: Op = "sum", *, group: Group |
     return Joined([results], recorded) if async_op else recorded()
 
 
+@docstrings.collective
 def all_gather(x: Tensor, axis: int = 0, *, uneven: bool = False, group: Group | None = None, out: Tensor | None = None,
                async_op: bool = False, timeout: float | None = None) -> Any:
-    """As ivycomm.all_gather; the gradient is reduce_scatter's sum. Raises RuntimeError for `uneven` inside
-    torch.compile."""
+    """As ivycomm.all_gather; the gradient is reduce_scatter's sum.
+
+    x: a tensor of the same dtype on all ranks, and of the same shape, except along `axis` if `uneven`. The result has this
+    dtype and, along `axis`, the sum of the ranks' lengths; 0-d tensors form a vector. Raises RuntimeError for `out`, and
+    for `uneven` inside torch.compile.
+    """
     return _along(axis, _all_gather, (), x, uneven, group, out, async_op, timeout)
 
 
@@ -399,19 +409,28 @@ def _turned_back(result: Any, axis: int, async_op: bool) -> Any:
     return result.movedim(0, axis).contiguous()
 
 
+@docstrings.collective
 def all_gather_list(x: Tensor, *, group: Group | None = None, async_op: bool = False, timeout: float | None = None) -> Any:
-    """As ivycomm.all_gather_list; the gradient is reduce_scatter's sum."""
+    """As ivycomm.all_gather_list; the gradient is reduce_scatter's sum.
+
+    x: a tensor of the same shape and dtype on all ranks. The result is a list of tensors of both, one for each rank. They
+    are views of one tensor.
+    """
     if not _is_member(group):
         return operands.nothing(async_op)
     stacked = _all_gather(x.unsqueeze(0), [], _name(group), async_op=async_op, timeout=timeout)
     return Joined([stacked], lambda: list(stacked.wait().unbind(0))) if async_op else list(stacked.unbind(0))
 
 
+@docstrings.collective
 def reduce_scatter(x: Tensor, op: Op = "sum", *, split: Sequence[int] | None = None, group: Group | None = None,
                    out: Tensor | None = None, async_op: bool = False, timeout: float | None = None,
                    factor: float = 1.0) -> Any:
-    """As ivycomm.reduce_scatter, with a derivative for "sum", "mean" and "premul_sum": all_gather. Raises RuntimeError for
-    another reduction of a tensor that requires grad."""
+    """As ivycomm.reduce_scatter, with a derivative for "sum", "mean" and "premul_sum": all_gather.
+
+    x: a tensor of the same shape and dtype on all ranks. The result has this dtype and split[rank] rows, or without `split`
+    len(x) / size rows. Raises RuntimeError for `out`, and for another reduction of a tensor that requires grad.
+    """
     op = _linear(op, x)
     if not _is_member(group):
         return operands.nothing(async_op)
@@ -419,39 +438,54 @@ def reduce_scatter(x: Tensor, op: Op = "sum", *, split: Sequence[int] | None = N
                            timeout=timeout)
 
 
+@docstrings.collective
 def broadcast(x: Tensor, src: int = 0, *, group: Group | None = None, out: Tensor | None = None, async_op: bool = False,
               timeout: float | None = None) -> Any:
-    """As ivycomm.broadcast; rank src's gradient is the sum of all ranks'. x must require grad on every rank or on none;
-    its gradient is zero on the others."""
+    """As ivycomm.broadcast; the gradient is the sum of all ranks' gradients on rank src, and zero on the others.
+
+    x: a tensor of the same shape and dtype on all ranks; the result has both. It must require grad on every rank or on
+    none. Raises RuntimeError for `out`.
+    """
     if not _is_member(group):
         return operands.nothing(async_op)
     return _broadcast(x, src, _name(group), out=out, async_op=async_op, timeout=timeout)
 
 
+@docstrings.collective
 def reduce(x: Tensor, dst: int = 0, op: Op = "sum", *, group: Group | None = None, out: Tensor | None = None,
            async_op: bool = False, timeout: float | None = None, factor: float = 1.0) -> Any:
-    """As ivycomm.reduce, but the other ranks get zeros of x's shape instead of None, so that they can call backward(), too.
-    With a derivative for "sum", "mean" and "premul_sum": rank dst's gradient, broadcast."""
+    """As ivycomm.reduce, but the other ranks get zeros instead of None, so that they can call backward(), too.
+
+    It has a derivative for "sum", "mean" and "premul_sum": rank dst's gradient, broadcast. x: a tensor of the same shape
+    and dtype on all ranks; the result has both on every rank. Raises RuntimeError for `out`, and for another reduction of a
+    tensor that requires grad.
+    """
     op = _linear(op, x)
     if not _is_member(group):
         return operands.nothing(async_op)
     return _reduce(x, dst, op, float(factor), _name(group), out=out, async_op=async_op, timeout=timeout)
 
 
+@docstrings.collective
 def gather(x: Tensor, dst: int = 0, axis: int = 0, *, uneven: bool = False, group: Group | None = None,
            out: Tensor | None = None, async_op: bool = False, timeout: float | None = None) -> Any:
-    """As ivycomm.gather, but the other ranks get zeros of the result's shape instead of None, so that they can call
-    backward(), too; the gradient is scattered from rank dst. Raises RuntimeError for `uneven` inside torch.compile."""
+    """As ivycomm.gather, but the other ranks get zeros instead of None, so that they can call backward(), too; the
+    gradient is scattered from rank dst.
+
+    Shapes, dtypes and RuntimeError: as for all_gather; the result has the same shape on every rank.
+    """
     return _along(axis, _gather, (dst,), x, uneven, group, out, async_op, timeout)
 
 
+@docstrings.collective
 def scatter(x: Tensor | None = None, src: int = 0, *, split: Sequence[int] | None = None, group: Group | None = None,
             out: Tensor | None = None, async_op: bool = False, timeout: float | None = None) -> Any:
-    """As ivycomm.scatter: only rank src passes x, and all ranks learn whether it requires grad; the gradient is gathered on
-    rank src.
+    """As ivycomm.scatter: only rank src passes x, and all ranks learn whether it requires grad; the gradient is
+    gathered on rank src.
 
-    On ranks without x, backward() reaches the operation, but torch.autograd.grad() does not. Raises RuntimeError inside
-    torch.compile, and on a rank whose part is not a torch tensor.
+    The result has the dtype of rank src's x and split[rank] rows, or without `split` len(x) / size rows. On ranks without
+    x, backward() reaches the operation, but torch.autograd.grad() does not. Raises RuntimeError inside torch.compile, and
+    on a rank whose part is not a torch tensor.
     """
     _check_eager("scatter")
     return collectives.scatter(x, src, split=split, group=group, out=out, async_op=async_op, timeout=timeout)
@@ -470,11 +504,16 @@ def of_scatter(result: Tensor, x: Tensor | None, src: int, rows: Sequence[int], 
     return _attached([result], False, [given], adjoint)[0]
 
 
+@docstrings.collective
 def all_to_all(x: Tensor, split: Sequence[int] | None = None, *, output_split: Sequence[int] | None = None,
                group: Group | None = None, out: Tensor | None = None, async_op: bool = False,
                timeout: float | None = None) -> Any:
-    """As ivycomm.all_to_all; the gradient is sent back. Raises RuntimeError for `split` without `output_split` inside
-    torch.compile."""
+    """As ivycomm.all_to_all; the gradient is sent back.
+
+    x: a tensor whose dtype and shape after the first axis are the same on all ranks. The result has both, and
+    sum(output_split) rows; without splits as many as x. Raises RuntimeError for `out`, and for `split` without
+    `output_split` inside torch.compile.
+    """
     if not _is_member(group):
         return operands.nothing(async_op)
     members = resolve(group)
@@ -490,30 +529,39 @@ def all_to_all(x: Tensor, split: Sequence[int] | None = None, *, output_split: S
                        timeout=timeout)
 
 
+@docstrings.collective
 def scan(x: Tensor, op: Op = "sum", *, group: Group | None = None, out: Tensor | None = None, async_op: bool = False,
          timeout: float | None = None, factor: float = 1.0) -> Any:
-    """As ivycomm.scan, with a derivative for "sum" and "premul_sum": a scan from the last rank to the first. Raises
-    RuntimeError for another reduction of a tensor that requires grad."""
+    """As ivycomm.scan, with a derivative for "sum" and "premul_sum": a scan from the last rank to the first.
+
+    x: a tensor of the same shape and dtype on all ranks; the result has both. Raises RuntimeError for `out`, and for another
+    reduction of a tensor that requires grad.
+    """
     op = _linear(op, x, ("sum", "premul_sum"))
     if not _is_member(group):
         return operands.nothing(async_op)
     return _scan(x, op, float(factor), _name(group), out=out, async_op=async_op, timeout=timeout)
 
 
+@docstrings.collective
 def exscan(x: Tensor, op: Op = "sum", *, group: Group | None = None, out: Tensor | None = None, async_op: bool = False,
            timeout: float | None = None, factor: float = 1.0) -> Any:
-    """As ivycomm.exscan. Derivative and errors as for scan."""
+    """As ivycomm.exscan. Derivative, shape, dtype and RuntimeError: as for scan."""
     op = _linear(op, x, ("sum", "premul_sum"))
     if not _is_member(group):
         return operands.nothing(async_op)
     return _exscan(x, op, float(factor), _name(group), out=out, async_op=async_op, timeout=timeout)
 
 
+@docstrings.message
 def sendrecv(x: Tensor, dst: int, like: Tensor | None = None, src: int | None = None, *, send_tag: int = 0,
              recv_tag: int | None = None, group: Group | None = None, out: Tensor | None = None,
              timeout: float | None = None) -> Any:
-    """As ivycomm.sendrecv; the gradient is sent from dst to src. Raises RuntimeError without src=, and if the two tags
-    differ."""
+    """As ivycomm.sendrecv; the gradient is sent from dst to src.
+
+    The result has the shape of `like` (None: of x) and the dtype of x. src must be given, and recv_tag be None or the same
+    as send_tag: otherwise raises RuntimeError, as for `out`.
+    """
     if src is None or recv_tag not in (None, send_tag):
         raise RuntimeError("sendrecv has a derivative only if src= is given and both tags are the same; use x.detach() or "
                            "torch.no_grad() if the tensor is only data")

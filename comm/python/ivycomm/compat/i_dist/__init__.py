@@ -12,6 +12,8 @@ list of the ranks' arrays. A rank that is not in `group` gets None. The collecti
 them in the same order, and they raise the errors of ivycomm's functions; the timeout is the world's.
 """
 
+from typing import Any as _Any
+
 from ... import modules as _modules
 from .calls import (all_gather, all_reduce, all_to_all, barrier, broadcast, gather, recv, reduce, reduce_scatter, scatter,
                     send)
@@ -26,5 +28,5 @@ __all__ = ["Group", "IvyReduceOp", "Mesh", "MpDpMesh", "NamedMesh", "NativeGroup
            "is_initialized", "pmap", "print0", "recv", "reduce", "reduce_scatter", "scatter", "send", "xmap"]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> _Any:
     raise _modules.no_such_name("ivycomm.i_dist", name, __all__)

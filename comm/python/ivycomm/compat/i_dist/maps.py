@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions mapped over an axis that the ranks divide: pmap, xmap and dp_pipeline of the original ivy.distributed."""
 
+from __future__ import annotations
+
 import functools
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from ... import arrays, collectives, groups
+from .meshes import Mesh
+
+Axes = Any  # A number, or one for each argument; None: the whole argument.
 
 
-def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None, vectorize=None):
+def pmap(fn: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, group: groups.Group | None = None,
+         dst: int | None = None, vectorize: bool | None = None) -> Callable[..., Any]:
     """Returns a function that maps fn over an axis of its arguments, as vmap does, with the positions divided among the
     ranks.
 
@@ -24,7 +32,7 @@ def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None, vectorize=None):
     """
 
     @functools.wraps(fn)
-    def mapped(*arguments, **named):
+    def mapped(*arguments: Any, **named: Any) -> Any:
         call = functools.partial(fn, **named) if named else fn
         members = groups.resolve(group)
         if not members.is_member:
@@ -43,7 +51,8 @@ def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None, vectorize=None):
     return mapped
 
 
-def xmap(fn, in_axes, out_axes, *, mesh):
+def xmap(fn: Callable[..., Any], in_axes: Sequence[Mapping[int, str]], out_axes: Mapping[int, str], *,
+         mesh: Mesh) -> Callable[..., Any]:
     """Returns fn mapped over the named axes of a mesh, as JAX's former xmap: a pmap() for each axis.
 
     in_axes: for each argument a dict {position: name of one of the mesh's axes}, {} for an argument that is not divided.
@@ -57,9 +66,9 @@ def xmap(fn, in_axes, out_axes, *, mesh):
         raise ValueError(f"out_axes={out_axes} must contain each of {names}")
     position_of = {name: position for position, name in out_axes.items()}
     # The innermost map is over the last position of the result, so that the outer ones do not move it.
-    ordered = sorted(names, key=position_of.get)
+    ordered = sorted(names, key=position_of.__getitem__)
 
-    def nested(left, taken):
+    def nested(left: list[str], taken: list[str]) -> Callable[..., Any]:
         if not left:
             return fn
         name, *others = left
@@ -70,7 +79,7 @@ def xmap(fn, in_axes, out_axes, *, mesh):
     return nested(ordered, [])
 
 
-def _position(axes, name, taken):
+def _position(axes: Mapping[int, str], name: str, taken: Sequence[str]) -> int | None:
     """Returns the position of a named axis of an argument, after earlier axes were removed; None if it has no such
     axis."""
     place = next((position for position, each in axes.items() if each == name), None)
@@ -79,7 +88,8 @@ def _position(axes, name, taken):
     return place - sum(1 for position, each in axes.items() if each in taken and position < place)
 
 
-def dp_pipeline(grad_fn, batch_axis=0, group=None):
+def dp_pipeline(grad_fn: Callable[..., Any], batch_axis: Axes = 0,
+                group: groups.Group | None = None) -> Callable[..., Any]:
     """Returns a function that computes grad_fn of a batch on all ranks together.
 
     The returned function is collective: every rank of the group calls it with the whole batch. batch_axis: a number, or
@@ -88,7 +98,7 @@ def dp_pipeline(grad_fn, batch_axis=0, group=None):
     that is grad_fn of the whole batch. Raises ValueError as pmap() does.
     """
 
-    def piped(*arguments, **kwargs):
+    def piped(*arguments: Any, **kwargs: Any) -> Any:
         from ...gradient_average import average_gradients
 
         members = groups.resolve(group)
@@ -103,14 +113,14 @@ def dp_pipeline(grad_fn, batch_axis=0, group=None):
     return piped
 
 
-def _axes_of(axes, arguments):
-    axes = list(axes) if isinstance(axes, (list, tuple)) else [axes] * len(arguments)
-    if len(axes) != len(arguments):
-        raise ValueError(f"in_axes has {len(axes)} numbers for {len(arguments)} arguments")
-    return axes
+def _axes_of(axes: Axes, arguments: Sequence[Any]) -> list[Any]:
+    each = list(axes) if isinstance(axes, (list, tuple)) else [axes] * len(arguments)
+    if len(each) != len(arguments):
+        raise ValueError(f"in_axes has {len(each)} numbers for {len(arguments)} arguments")
+    return each
 
 
-def _own_part(arguments, axes, members):
+def _own_part(arguments: Sequence[Any], axes: Sequence[Any], members: groups.Group) -> tuple[int, int]:
     """Returns (begin, end) of this rank's positions of the mapped axes."""
     lengths = {leaf.shape[axis] for argument, axis in zip(arguments, axes) if axis is not None
                for leaf in _leaves(argument)}
@@ -119,10 +129,14 @@ def _own_part(arguments, axes, members):
     length = lengths.pop()
     if length < members.size:
         raise ValueError(f"an axis of {length} positions cannot be divided among {members.size} ranks")
-    return tuple(length * (members.rank + i) // members.size for i in (0, 1))
+    rank = cast(int, members.rank)
+    return length * rank // members.size, length * (rank + 1) // members.size
 
 
-def _vmap_for(arguments):
+def _vmap_for(arguments: Sequence[Any]) -> Callable[[Callable[..., Any], Any], Any] | None:
+    torch: Any
+    jax: Any
+    tensorflow: Any
     torch, jax, tensorflow = (sys.modules.get(name) for name in ("torch", "jax", "tensorflow"))
     leaves = [leaf for argument in arguments for leaf in _leaves(argument)]
     if torch is not None and hasattr(torch, "func") and all(isinstance(leaf, torch.Tensor) for leaf in leaves):
@@ -134,13 +148,13 @@ def _vmap_for(arguments):
     return None
 
 
-def _tensorflows_vmap(tensorflow, fn, axes):
+def _tensorflows_vmap(tensorflow: Any, fn: Callable[..., Any], axes: Sequence[Any]) -> Callable[..., Any]:
     """vectorized_map for axes other than 0 and arguments that are not divided."""
-    def mapped(*arguments):
+    def mapped(*arguments: Any) -> Any:
         divided = [_each(argument, lambda a: _axis_to_front(tensorflow, a, axis))
                    for argument, axis in zip(arguments, axes) if axis is not None]
 
-        def at_once(parts):
+        def at_once(parts: Any) -> Any:
             left = iter(parts)
             return fn(*(argument if axis is None else next(left) for argument, axis in zip(arguments, axes)))
 
@@ -149,13 +163,14 @@ def _tensorflows_vmap(tensorflow, fn, axes):
     return mapped
 
 
-def _axis_to_front(tensorflow, array, axis):
+def _axis_to_front(tensorflow: Any, array: Any, axis: int) -> Any:
     dimensions = list(range(len(array.shape)))
     front = dimensions.pop(axis)
     return tensorflow.transpose(array, [front, *dimensions])
 
 
-def _vectorized(fn, arguments, axes, part, vectorize):
+def _vectorized(fn: Callable[..., Any], arguments: Sequence[Any], axes: Sequence[Any], part: tuple[int, int],
+                vectorize: bool | None) -> Any:
     """Returns the results of a part of the positions, stacked along axis 0; None if each position needs its own
     call."""
     vmap = None if vectorize is False else _vmap_for(arguments)
@@ -173,36 +188,36 @@ def _vectorized(fn, arguments, axes, part, vectorize):
         return None
 
 
-def _between(array, axis, begin, end):
+def _between(array: Any, axis: int, begin: int, end: int) -> Any:
     return array[(slice(None),) * (axis % len(array.shape)) + (slice(begin, end),)]
 
 
-def _at(array, axis, position):
+def _at(array: Any, axis: int, position: int) -> Any:
     return array[(slice(None),) * (axis % len(array.shape)) + (position,)]
 
 
-def _stack(parts):
+def _stack(parts: Sequence[Any]) -> Any:
     kind, _ = arrays.adopt(parts[0])
     return kind.concatenate([arrays.adopt(part)[1][None] for part in parts], 0)
 
 
-def _gathered_along(stacked, out_axes, group):
+def _gathered_along(stacked: Any, out_axes: Axes, group: groups.Group) -> Any:
     if not isinstance(out_axes, (list, tuple)):
         return _each(stacked, lambda part: _gathered(part, out_axes, group))
     results = stacked if isinstance(stacked, (list, tuple)) else (stacked,)
     if len(out_axes) != len(results):
         raise ValueError(f"out_axes has {len(out_axes)} numbers for {len(results)} results")
-    whole = [_each(part, lambda leaf, axis=axis: _gathered(leaf, axis, group)) for part, axis in zip(results, out_axes)]
+    whole = [_each(part, functools.partial(_gathered, axis=axis, group=group)) for part, axis in zip(results, out_axes)]
     return type(stacked)(whole) if isinstance(stacked, (list, tuple)) else whole[0]
 
 
-def _gathered(stacked, axis, group):
+def _gathered(stacked: Any, axis: int, group: groups.Group) -> Any:
     kind, _ = arrays.adopt(stacked)
     whole = collectives.all_gather(stacked, uneven=True, group=group)
     return kind.move_axis_back(whole, axis) if axis else whole
 
 
-def _leaves(tree):
+def _leaves(tree: Any) -> list[Any]:
     if isinstance(tree, dict):
         return [leaf for key in tree for leaf in _leaves(tree[key])]
     if isinstance(tree, (list, tuple)):
@@ -210,7 +225,7 @@ def _leaves(tree):
     return [arrays.adopt(tree)[1]]
 
 
-def _each(tree, change):
+def _each(tree: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(tree, dict):
         return {key: _each(branch, change) for key, branch in tree.items()}
     if isinstance(tree, (list, tuple)):
@@ -218,7 +233,7 @@ def _each(tree, change):
     return change(arrays.adopt(tree)[1])
 
 
-def _together(trees, join):
+def _together(trees: Sequence[Any], join: Callable[[Any], Any]) -> Any:
     """Joins trees of equal structure to one, leaf by leaf."""
     first = trees[0]
     if isinstance(first, dict):

@@ -6,11 +6,13 @@ rest: `neurenix.nn` is torch.nn, `neurenix.optim` is torch.optim, and tensors ar
 are imported when they are first used, because torch takes seconds to import.
 """
 
+from typing import Any as _Any
+
 __version__ = "0"
 _LAZY = ("Tensor", "distributed", "nn", "optim", "tensor")
 
 
-def get_device(name="cpu"):
+def get_device(name: str = "cpu") -> _Any:
     """Returns the torch device of this name, such as "cpu" or "cuda:0". Returns the CPU if torch finds no GPU."""
     import torch
     device = torch.device(name)
@@ -20,7 +22,7 @@ def get_device(name="cpu"):
 Device = get_device
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> _Any:
     # Imports by the name "neurenix", not by this package's path: otherwise each module would exist twice, and there
     # would be two classes of tensors.
     if name == "Tensor":

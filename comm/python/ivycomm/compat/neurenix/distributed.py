@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every name of Neurenix's module `neurenix.distributed`, implemented with ivycomm."""
 
+from typing import Any
+
 from ivycomm.compat.context import (DistributedContext, barrier, get_rank, get_world_size, init_distributed,  # noqa: F401
                              is_main_process)
 from ivycomm.compat.cuda_context import CudaContext, gpu_to_tensor, tensor_to_gpu  # noqa: F401
@@ -10,13 +12,13 @@ from ivycomm.rpc import rpc_async, rpc_sync  # noqa: F401
 from ivycomm.rpc.context import RpcContext, init_rpc  # noqa: F401
 
 
-def dask_to_tensor(dask_array):
+def dask_to_tensor(dask_array: Any) -> Any:
     """Computes a Dask array, and returns its values as a Tensor of the same shape and dtype."""
     from .tensor import Tensor
     return Tensor(dask_array.compute())
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     # These names import torch, which programs that use only remote calls and Dask do not need.
     if name == "DataParallel":
         from ivycomm.torch.data_parallel import DataParallel
