@@ -1,4 +1,4 @@
-"""comm_errors.py SCENARIO: something goes wrong; every rank that lives says what it was told, as JSON."""
+"""comm_errors.py SCENARIO: an operation fails, and every remaining rank prints its error as JSON."""
 
 import contextlib
 import gc
@@ -44,7 +44,7 @@ def killed(r, n):
 
 
 def killed_while_read(r, n):
-    """Of two ranks that reduce in place, each out of the other's memory, one dies."""
+    """Two ranks reduce in place and read each other's memory. One of them dies."""
     reduce_until_killed(r, n, 2 << 20, ic.all_reduce_)
 
 
@@ -223,7 +223,7 @@ def timeout(r, n):
 
 
 def still_running(r, n):
-    """The deadline of a wait is not that of the operation."""
+    """A wait times out, but the operation continues."""
     if r == 0:
         work = ic.barrier(async_op=True)
         try:
@@ -247,7 +247,7 @@ def aborted(r, n):
 
 
 def message_timeouts(r, n):
-    """Rank 1 takes part in nothing; every way of waiting for its messages ends at the timeout."""
+    """Rank 1 does not take part. Every way of waiting for its messages ends at the timeout."""
     import numpy
     x, large = numpy.ones(3), numpy.ones(4 << 20)
     calls = [lambda **more: ic.recv_(x, 1, **more),
@@ -269,7 +269,7 @@ def message_timeouts(r, n):
 
 
 def message_mismatch(r, n):
-    """Only a Work fails, and only on rank 1; the next operation says it on every rank."""
+    """Only a Work on rank 1 fails. The next operation reports it on every rank."""
     import numpy
     if r == 0:
         ic.send(numpy.ones(6), 1)
@@ -282,13 +282,13 @@ def message_mismatch(r, n):
 
 
 def message_beside_left(r, n):
-    """The last rank has long left; rank 0 waits for a message of rank 1."""
+    """The last rank has left long ago while rank 0 waits for a message of rank 1."""
     import numpy
     if r == n - 1:
         ic.finalize()
         return
     if r == 1:
-        time.sleep(0.7)  # More than the grace of who has left.
+        time.sleep(0.7)  # Longer than the grace period for a rank that has left.
         ic.send(numpy.ones(3), 0)
     else:
         ic.recv_(numpy.zeros(3), 1, timeout=60)
@@ -296,19 +296,19 @@ def message_beside_left(r, n):
 
 
 def thrown_away(r, n):
-    """Works and their memory may be dropped while they run; the end of the world ends them."""
+    """Works and their memory may be dropped while they run. They end with the world."""
     import numpy
     for _ in range(50):
         ic.all_reduce(numpy.ones(1000), async_op=True)
     if r == 0:
-        ic.barrier(async_op=True)  # Nobody else comes.
+        ic.barrier(async_op=True)  # No other rank joins.
         ic.all_reduce(numpy.ones(1 << 20), async_op=True)
     ic.finalize()
     print("went on")
 
 
 def daemon_thread(r, n):
-    """The interpreter ends while a thread waits in a call."""
+    """The interpreter exits while a thread waits in a call."""
     from ivycomm import calls, waiting
     if r == 0:
         threading.Thread(target=ic.barrier, daemon=True).start()
