@@ -216,7 +216,7 @@ def start_row(count, workers, peers):
 
 
 def inside(options):
-    print("\n### Starts by agents beside srun: one `hostname` per worker, medians of "
+    print("\n### Starts by agents and srun: one `hostname` per worker, medians of "
           f"{options.runs} rounds in turn\n")
     print("| hosts | workers of each | ivyrun | fastest – slowest | srun | ivyrun ÷ srun | budget | remarks |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
@@ -411,10 +411,10 @@ def bench_paused_reader(site, options):
 def bench(options):
     """Returns whether a requirement was violated."""
     if os.geteuid() != 0:
-        print("\n### Jobs by agents\n\nSKIPPED: pretended hosts need root.")
+        print("\n### Jobs by agents\n\nSKIPPED: test hosts need root.")
         return False
     if not os.access(os.path.join(os.path.dirname(options.ivyrun), "ivy-agent"), os.X_OK):
-        print("\n### Jobs by agents\n\nSKIPPED: there is no ivy-agent beside ivyrun.")
+        print("\n### Jobs by agents\n\nSKIPPED: ivy-agent is not in ivyrun's directory.")
         return False
     with Site(max(*options.host_counts, TARGET - 1) + 1, options.ivyrun) as site:
         subprocess.run(site.command(

@@ -116,14 +116,14 @@ def bench_load(options):
               for _ in range(OTHER_PROGRAMS)]
     try:
         for ranks in (2, 4):
-            note(f"load: -n {ranks} beside {OTHER_PROGRAMS} programs")
+            note(f"load: -n {ranks} with {OTHER_PROGRAMS} other programs")
             peers = present(
                 Peer("ivyrun", [options.ivyrun, "-n", str(ranks), *SUM]),
                 Peer("MPICH Hydra", [HYDRA, "-n", str(ranks), *SUM]),
                 *(Peer(path, [path, "-n", str(ranks), *SUM]) for path in options.beside),
             )
             interleave(peers, options.runs or 5, limit=60, output=scratch("load"), warm_up=0)
-            print_table(f"{ranks} workers that compute, beside {OTHER_PROGRAMS} programs that do", peers)
+            print_table(f"{ranks} workers that compute while {OTHER_PROGRAMS} other programs run", peers)
     finally:
         for other in others:
             other.kill()
@@ -176,9 +176,9 @@ def bench_ssh_inside(options):
 
 def bench_ssh(options):
     if os.geteuid() != 0:
-        print("\n### Several hosts over ssh\n\nSKIPPED: pretended hosts need root.")
+        print("\n### Several hosts over ssh\n\nSKIPPED: test hosts need root.")
         return
-    note(f"ssh: making {options.hosts + 1} pretended hosts")
+    note(f"ssh: making {options.hosts + 1} test hosts")
     state = f"/run/ivy-bench-{os.getpid()}"
     environment = {**os.environ, "IVY_TESTBED": state}
     subprocess.run([HOSTS, "up", str(options.hosts + 1)], check=True, env=environment)
@@ -344,8 +344,8 @@ def run_part(name, bench, options):
     try:
         return bench(options)
     except Exception:
-        note(f"{name}: this part broke off:\n{traceback.format_exc()}")
-        print(f"\n### {name}\n\nFAILED: this part broke off; standard error says why.", flush=True)
+        note(f"{name}: this part failed:\n{traceback.format_exc()}")
+        print(f"\n### {name}\n\nFAILED: see standard error for the reason.", flush=True)
         return True
 
 

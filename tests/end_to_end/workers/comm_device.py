@@ -395,7 +395,7 @@ def after_a_death(is_killed, repair):
         ic.barrier()
     except (ic.RankDied, ic.HostLost, ic.Aborted):
         return repair(timeout=60)
-    raise AssertionError("nobody died")
+    raise AssertionError("no rank died")
 
 
 def grown(r, n):

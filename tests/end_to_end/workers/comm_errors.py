@@ -49,14 +49,14 @@ def killed_while_read(r, n):
 
 
 def exited(r, n):
-    ic.barrier()  # Else some may still be in init, and are told there.
+    ic.barrier()  # Without it, some ranks may still be in init and would get the error there.
     if r == n - 1:
         os._exit(7)
     ic.barrier()
 
 
 def interrupted(r, n):
-    """Ctrl-C on rank 0, which waits for ranks that do not come; they hear of it when they do."""
+    """Ctrl-C on rank 0, which waits for ranks that are late. They get the error when they make the call."""
     if r == 0:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
@@ -88,12 +88,12 @@ def interrupted_wait(r, n):
 
 
 class Kept:
-    """Stands for an array: memory that the library uses."""
+    """Replaces an array: memory that the library uses."""
 
 
 @contextlib.contextmanager
 def raising_calls():
-    """As if a signal came during the call: the handler raises before the interpreter takes another step."""
+    """Simulates a signal during the call: its handler raises before the interpreter executes another step."""
     real = calls.extension.call_library
 
     def call(*arguments):
@@ -108,7 +108,7 @@ def raising_calls():
 
 
 def interrupted_before_the_work(r, n):
-    """Ctrl-C between a call and its Work ends the call: its memory may be gone, so nothing may write there."""
+    """Ctrl-C between a call and its Work ends the operation: its memory may be freed, so the library must not write there."""
     from ivycomm.work import start
     if r == 0:
         try:
@@ -124,7 +124,7 @@ def interrupted_before_the_work(r, n):
 
 
 def interrupted_start(r, n):
-    """Ctrl-C before an asynchronous call has given its Work: the operation goes on, and its memory stays until its end."""
+    """Ctrl-C before an asynchronous call has returned its Work: the operation continues, and its memory is kept until its end."""
     from ivycomm.work import start, sweep
     if r == 0:
         kept = Kept()
@@ -150,11 +150,11 @@ def interrupted_start(r, n):
 
 
 def interrupted_at_the_end(r, n):
-    """Ctrl-C when a call is over, but not all of it: the world can end all the same, and be joined anew."""
+    """Ctrl-C at the end of a call, before it has returned: the world can still be finalized and joined again."""
     from ivycomm import store_calls, waiting
 
     class Interrupted:
-        """calling(), whose block a signal handler ends before it is left."""
+        """Replaces calling(). A signal handler raises at the end of its block."""
 
         def __init__(self, *about):
             self.lock = waiting.calling(*about)
@@ -181,7 +181,7 @@ def interrupted_at_the_end(r, n):
 
 
 def interrupted_group(r, n):
-    """Ctrl-C while a group is made, for which the others do not come."""
+    """Ctrl-C while rank 0 creates a group and the others are absent."""
     if r == 0:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
@@ -196,7 +196,7 @@ def interrupted_group(r, n):
 
 
 def uncaught(r, n):
-    """The last rank ends by an exception that nobody catches, while the others wait for it."""
+    """The last rank ends by an uncaught exception while the others wait for it."""
     ic.barrier()
     if r == n - 1:
         raise ValueError("the data of epoch 3 are missing")

@@ -93,7 +93,7 @@ def check_that_broken_passes_are_not_silent(rank, size):
 
     parallel = ic.DataParallel(torch.nn.Linear(4, 4))
     if rank == 0:
-        parallel(torch.randn(3, 4))  # As for a log.
+        parallel(torch.randn(3, 4))  # A pass without a backward pass, for example for a log.
     parallel(torch.full((3, 4), float(rank))).sum().backward()
     assert torch.allclose(parallel.module.weight.grad, torch.full((4, 4), 3.0 * sum(range(size)) / size))
 
@@ -143,7 +143,7 @@ def check_batch_norm(rank, size):
 
 
 def check_batch_norm_of_halves(rank, size):
-    """Moments are computed in float32, as by torch. The result has the input's type, and the parameters keep theirs."""
+    """Moments are computed in float32, as by torch. The result has the input's type, and shared parameters remain shared."""
     torch.manual_seed(8)
     for kind in torch.bfloat16, torch.float16:
         for mean, deviation in (0, 1), (100, 1), (0, 400):
