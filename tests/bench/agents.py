@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs by agents, beside srun on the same hosts: starts, memory, and what one stream carries.
+"""Jobs by agents, compared with srun on the same hosts: start times, memory, and the throughput of a stream.
 
-The part `agents` of launch.py. It makes test hosts with a Slurm and with an agent each, as an
-administrator would; `agents.py inside ...` then runs on node1 as the ordinary user.
+The part `agents` of launch.py. It makes test hosts with a Slurm and an agent on each, as an administrator would. Then
+`agents.py inside ...` runs on node1 as the ordinary user.
 """
 
 import argparse
@@ -28,18 +28,18 @@ SHARED = "/srv/ivyshared/agents"
 COUNTS = (4, 16, 64)
 WORKERS = (1, 4)
 READY_SECONDS = 60
-TARGET = 4              # An ordinary host; node2 prints at login, node3 has other shells.
-IDLE_JOBS = 24          # Of one launcher each, through one agent.
+TARGET = 4              # A host without peculiarities; node2 prints at login, node3 has other shells.
+IDLE_JOBS = 24          # Jobs with a launcher each, all through one agent.
 PROCESSOR_ROUNDS = 5
-SETTLE_SECONDS = 2      # For memory to come to rest after something has begun or ended.
-PAUSE_SECONDS = 5       # Of a reader that does not read.
+SETTLE_SECONDS = 2      # Until memory usage is stable after a start or an end.
+PAUSE_SECONDS = 5       # Time for which the reader does not read.
 LINE = "x" * 95 + " end\n"  # 100 bytes, as in the output part.
 STARTS_BUDGET = {(16, 1): ("0.25 s", lambda ours, srun: ours <= 0.25),
                  (64, 1): ("0.8 × srun", lambda ours, srun: ours <= 0.8 * srun)}
-# What one stream may make an agent hold: look-ahead in both directions, and buffers on the way.
+# Memory that one stream may need in an agent: read-ahead in both directions, and buffers.
 STREAM_BUDGET_BYTES = 4 << 20
 
-# As root on a host: what systemd's Delegate=yes and StateDirectory= would give it.
+# Runs as root on a host and does the same as systemd's Delegate=yes and StateDirectory=.
 SERVE = """
 d=/sys/fs/cgroup; [ ! -d $d/unified ] || d=$d/unified
 mkdir -p $d/ivy-agent.service
@@ -56,11 +56,11 @@ exec setpriv --reuid $user --regid $user --init-groups env -i HOME=/home/$user U
 # ---- making the hosts ----------------------------------------------------------------------------
 
 class Site:
-    """Test hosts node1 .. nodeN with an agent each, and Slurm where it is installed."""
+    """Test hosts node1 .. nodeN with an agent each, and with Slurm if it is installed."""
 
     def __init__(self, count, ivyrun):
         sys.path.insert(0, TESTBED)
-        from testbed import Testbed  # Needs root only when it is used.
+        from testbed import Testbed  # Imported here because it needs root.
         self.count = count
         self.binaries = os.path.dirname(ivyrun)
         self.environment = {**os.environ, "IVY_TESTBED": f"/run/ivy-bench-{os.getpid()}"}
@@ -113,7 +113,7 @@ class Site:
                                          f"{SHARED}/node{number}"]
         command = ["bash", "-c", SERVE, "serve", USER, f"XDG_CONFIG_HOME={SHARED}/user",
                    f"{SHARED}/ivy-agent", "serve", *listen]
-        # The hosts' end ends it. It is started by a process between, which nobody has to wait for.
+        # It ends with the hosts. An intermediate process starts it, so that it need not be waited for.
         child = os.fork()
         if child == 0:
             if os.fork() == 0:
@@ -141,15 +141,15 @@ class Site:
                     raise RuntimeError(f"the agent of node{number} is not ready; see {path}")
                 time.sleep(0.02)
 
-    # ---- looking from outside ----
+    # ---- processes and memory ----
     def processes(self, number, name):
-        """Machine-wide pids of one host's processes."""
+        """Returns the pids, as seen on this machine, of a host's processes."""
         import leftovers
         return [process.pid for process in leftovers.processes_of(self.bed.init_pid(number))
                 if process.name.startswith(name.encode()) and process.state != "Z"]
 
     def agent_memory(self, number):
-        """(resident, proportional, private) bytes."""
+        """Returns (resident, proportional, private) bytes."""
         (pid,) = self.processes(number, "ivy-agent")
         fields = {}
         with open(f"/proc/{pid}/smaps_rollup") as file:
@@ -159,7 +159,7 @@ class Site:
         return (fields["Rss:"], fields["Pss:"], fields["Private_Clean:"] + fields["Private_Dirty:"])
 
     def command(self, *command):
-        # In a directory that every host has: ivyrun and srun start workers in the caller's.
+        # Runs in a directory that exists on every host, because ivyrun and srun start workers in the caller's directory.
         return [HOSTS, "exec", f"{USER}@1", "env", "-C", SHARED,
                 f"IVY_AGENT_CONFIG={SHARED}/user/ivyrun/agent.toml",
                 "SLURM_CONF=/srv/ivyshared/slurm/slurm.conf", *command]
@@ -216,7 +216,7 @@ def start_row(count, workers, peers):
 
 
 def inside(options):
-    print("\n### Starts by agents beside srun: one `hostname` per worker, medians of "
+    print("\n### Starts by agents and srun: one `hostname` per worker, medians of "
           f"{options.runs} rounds in turn\n")
     print("| hosts | workers of each | ivyrun | fastest – slowest | srun | ivyrun ÷ srun | budget | remarks |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
@@ -228,10 +228,10 @@ def inside(options):
             start_row(count, workers, peers)
 
 
-# ---- processor time: what a busy machine does not change much ------------------------------------
+# ---- processor time, which depends little on other load ------------------------------------------
 
 def used_seconds(site):
-    """Processor time of everything that has run on the hosts; None where cgroups do not count it."""
+    """Returns the processor time of all processes on the hosts, or None if cgroups do not count it."""
     total = 0
     for number in site.bed.numbers():
         try:
@@ -247,7 +247,7 @@ def bench_processor_time(site, options):
         return
     started, before = time.monotonic(), used_seconds(site)
     time.sleep(SETTLE_SECONDS)
-    idle = (used_seconds(site) - before) / (time.monotonic() - started)  # Agents and daemons alone.
+    idle = (used_seconds(site) - before) / (time.monotonic() - started)  # Only agents and daemons.
     print(f"\n### Processor time of a launch, all hosts together, means of {PROCESSOR_ROUNDS}; one worker each\n")
     print("| hosts | ivyrun | srun | ivyrun ÷ srun |\n|---|---|---|---|")
     for count in options.host_counts:
@@ -264,7 +264,7 @@ def bench_processor_time(site, options):
                     if code != 0:
                         stderr.tell(f"exit code {code}")
                         peer.failures.append(f"exit code {code}")
-                time.sleep(0.2)  # What ends behind the launcher counts too.
+                time.sleep(0.2)  # Processes that end after the launcher count, too.
                 totals[peer.name] += (used_seconds(site) - before
                                       - idle * (time.monotonic() - started))
         totals = {peer.name: totals[peer.name] for peer in peers if not peer.failures}
@@ -300,7 +300,7 @@ def end_jobs(jobs):
 
 
 def memory_while(site, agent, number, workers, command, times):
-    """Memory of an agent while so many jobs run, once so many workers sleep on a host."""
+    """Returns the memory of an agent during so many jobs, when so many workers sleep on the host."""
     with StandardError(f"{times} idle jobs") as stderr:
         jobs = [site.start(*command, stdout=subprocess.DEVNULL, stderr=stderr) for _ in range(times)]
         try:
@@ -328,7 +328,8 @@ def bench_memory(site, ivyrun):
 # ---- throughput ----------------------------------------------------------------------------------
 
 def bench_throughput(site, options):
-    """Run from here, on node1: what it measures takes seconds."""
+    """Measures the throughput of one worker's output. The commands on node1 are started from here, because the measured times
+    are seconds."""
     lines = options.mib * 2**20 // len(LINE)
     program = f"yes '{LINE.strip()}' | head -n {lines}"
     ours = [options.ivyrun, "-n", "1", "--label", "none"]
@@ -376,7 +377,7 @@ def written_bytes(pid):
 
 
 def bench_paused_reader(site, options):
-    """Nobody reads what ivyrun prints: the writer must stand still, and the agents stay small."""
+    """ivyrun's output is not read: the worker must block, and the agents' memory must not grow."""
     note("agents: a reader that does not read")
     reader, writer = os.pipe()
     before = {number: site.agent_memory(number)[2] for number in (1, TARGET)}
@@ -408,12 +409,12 @@ def bench_paused_reader(site, options):
 # ---- the part ------------------------------------------------------------------------------------
 
 def bench(options):
-    """True when something that must hold did not."""
+    """Returns whether a requirement was violated."""
     if os.geteuid() != 0:
-        print("\n### Jobs by agents\n\nSKIPPED: pretended hosts need root.")
+        print("\n### Jobs by agents\n\nSKIPPED: test hosts need root.")
         return False
     if not os.access(os.path.join(os.path.dirname(options.ivyrun), "ivy-agent"), os.X_OK):
-        print("\n### Jobs by agents\n\nSKIPPED: there is no ivy-agent beside ivyrun.")
+        print("\n### Jobs by agents\n\nSKIPPED: ivy-agent is not in ivyrun's directory.")
         return False
     with Site(max(*options.host_counts, TARGET - 1) + 1, options.ivyrun) as site:
         subprocess.run(site.command(

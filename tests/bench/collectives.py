@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of libivycomm beside Gloo, Open MPI and MPICH: one loop, one run (tests/bench/run collectives).
+"""Collectives of libivycomm, Gloo, Open MPI and MPICH with the same loop in one run (tests/bench/run collectives).
 
 collectives.py [--ranks 2] [--most BYTES] [--seconds S] [--rounds N] [--over shm|tcp] [--real-time PRIORITY]
                [--registered] [--beside LIB] [--brief]
 
-Peers take turns, round after round; a cell is the median of the rounds' medians. Prints Markdown. --registered
-measures libivycomm also with buffers from ivy_mem_alloc; --brief prints our time and its ratio to the best peer's.
+The libraries take turns in each round; a cell is the median of the rounds' medians. Prints Markdown. --registered also
+measures libivycomm with buffers from ivy_mem_alloc; --brief prints libivycomm's time and its ratio to the best peer's.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from measure import machine, note
 HERE = os.path.dirname(os.path.realpath(__file__))
 BUILD = os.path.realpath(os.path.join(HERE, "../../build"))
 OPERATIONS = "all_reduce broadcast all_gather reduce_scatter all_to_all barrier"
-LIMIT = 600  # Seconds for one peer's round: a peer that hangs is left out.
+LIMIT = 600  # Seconds for one peer's round. A peer that hangs is left out.
 BESIDE = "ivy beside"
 
 
 def commands(options, folder):
-    """{library: argv without the loop's own arguments}, of what is installed and built."""
+    """Returns {library: argv without the loop's arguments} for the libraries that are installed and built."""
     ranks = str(options.ranks)
     ivyrun = [f"{BUILD}/bin/ivyrun"]
     ours = ["--fake-hosts", ranks, "--nproc_per_node", "1"] if options.over == "tcp" else ["-n", ranks]
@@ -43,7 +43,7 @@ def commands(options, folder):
         found["ivy registered"] = ivyrun + ours + ["-x", "BENCH_REGISTERED=1", f"{BUILD}/bench/collectives_ivy"]
     if options.beside:
         found[BESIDE] = ivyrun + ours + ["-x", f"LD_LIBRARY_PATH={options.beside}", f"{BUILD}/bench/collectives_ivy"]
-    # Between ranks of one host MPICH always takes shared memory.
+    # MPICH always uses shared memory between ranks of one host.
     if options.over == "tcp":
         del found["mpich"]
     wrapped = {}
@@ -51,7 +51,7 @@ def commands(options, folder):
         if not os.path.exists(argv[-1]) or not shutil.which(argv[0]):
             note(f"{library}: left out, {argv[-1]} is not there")
             continue
-        # The priority is the ranks' own, so that a busy machine disturbs no library more than another.
+        # Ranks of all libraries get the same priority, so that a busy machine affects them equally.
         rank = ["chrt", "-f", str(options.real_time)] if options.real_time else []
         wrapped[library] = argv[:-1] + rank + argv[-1:]
     return wrapped
@@ -85,7 +85,7 @@ def new_folder(above, name):
 
 
 def print_beside(cells):
-    """Each cell's median divided by that of the other build."""
+    """Prints the ratio of each cell's median to the other build's."""
     ratios = []
     print("\n### ivy ÷ the build beside\n\n| operation | bytes | ivy, µs | beside, µs | ratio |\n|---|---|---|---|---|")
     for (name, operation, size), (theirs, _) in sorted(cells.items()):
@@ -115,7 +115,7 @@ def print_tables(cells, libraries):
 
 
 def print_brief(cells, ours):
-    """One table of all operations: median, its ratio to the fastest peer's; bold where we lose."""
+    """Prints one table of all operations: the median and its ratio to the fastest peer's, in bold if libivycomm is slower."""
     def cell(operation, size):
         if (ours, operation, size) not in cells:
             return "–"
@@ -174,7 +174,7 @@ def main():
                 floor = " memcpy" if options.over == "shm" else " stream" if options.ranks == 2 else ""
                 runs = [(argv, OPERATIONS + (floor if library == "ivy" else ""))]
                 if library == "gloo":
-                    # Behind its other operations in one context it comes to no end.
+                    # It hangs after other operations in the same context.
                     alone = commands(options, new_folder(folder, f"{turn}-alone"))[library]
                     runs = [(argv, OPERATIONS.replace(" reduce_scatter", "")), (alone, "reduce_scatter")]
                 for command, operations in runs:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From kill -9 of a worker to the status page of every other one, on its host and on others.
+"""The time from kill -9 of a worker until it is visible in every other worker's status page, on the same and other hosts.
 
     ninja -C build ivyrun ivy-node child_control_worker && /usr/bin/python3 tests/bench/deaths.py
     ninja -C build ivyrun ivy-node ivycomm && /usr/bin/python3 tests/bench/deaths.py --named
 
-Prints one row per distance: median, 99th percentile and the longest time. The hosts are pretended
-ones, so both distances share one machine and one clock; a network adds its own time to the second.
+Prints a row for the same host and one for other hosts: median, 99th percentile and the longest time. The hosts are
+simulated on one machine with one clock; a network would add its latency to the second row.
 
---named: to the error that names the dead rank, in ranks that reduce arrays with ivycomm all the time,
-on one host (shared memory) and on a host each (TCP), with a histogram.
---abort: the same from one rank's abort of a group to the error in the ranks that wait in it.
+--named: the time until the error that names the dead rank, in ranks that continuously reduce arrays with ivycomm, on one
+host (shared memory) and on a host each (TCP), with a histogram.
+--abort: the same from one rank's abort of a group to the error in the ranks that wait in the group.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LIMIT_SECONDS = 30
 
 
 def kill_once(hosts, ranks, victim):
-    """[(same host, milliseconds)] of every survivor."""
+    """Returns (same host, milliseconds) of every survivor."""
     argv = [os.path.join(BUILD, "bin/ivyrun"), "--fake-hosts", str(hosts), "-n", str(ranks), WORKER,
             "attach", f"{victim}:sleep:{LIMIT_SECONDS * 1000}", "wait-dead:1"]
     job = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -44,7 +44,7 @@ def kill_once(hosts, ranks, victim):
                 if victim == int(match[1]):
                     victim_pid = int(match[3])
                 if len(place) == ranks:
-                    # So that all of them sleep.
+                    # Wait until all of them sleep.
                     time.sleep(0.05)
                     killed_ns = time.monotonic_ns()
                     os.kill(victim_pid, signal.SIGKILL)
@@ -56,13 +56,13 @@ def kill_once(hosts, ranks, victim):
     return times
 
 
-# Upper ends, milliseconds.
+# Upper bounds in milliseconds.
 BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 ERROR = re.compile(rb"\[[^0-9\]]*(\d+)[^\]]*\] ?(\{.*\})")
 
 
 def named_once(flags, ranks):
-    """[milliseconds] of every survivor that was told the right rank."""
+    """Returns the milliseconds of every survivor whose error names the right rank."""
     script = os.path.join(os.path.dirname(__file__), "../end_to_end/workers/comm_deaths.py")
     argv = [os.path.join(BUILD, "bin/ivyrun"), *flags, "-x", "OMP_NUM_THREADS=1", "/usr/bin/python3", "-B",
             script, "all_reduce", "kill"]
@@ -74,12 +74,12 @@ def named_once(flags, ranks):
     return [(words["at_ns"] - died_ns[0]) / 1e6 for rank, words in said if words.get("rank") == ranks - 1]
 
 
-# Aborts in one job: a supervisor takes some of a worker's reports at once, then one a second.
+# Aborts in one job. A supervisor accepts only a few of a worker's reports in a row, then one each second.
 TURNS = 12
 
 
 def aborted_once(flags):
-    """[milliseconds] of every rank in every turn."""
+    """Returns the milliseconds of every rank in every turn."""
     script = os.path.join(os.path.dirname(__file__), "../end_to_end/workers/comm_aborts.py")
     argv = [os.path.join(BUILD, "bin/ivyrun"), *flags, "-x", "OMP_NUM_THREADS=1", "/usr/bin/python3", "-B",
             script, str(TURNS)]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ten ranks of one host fail a short time apart, in a random order: is the true first one named?
+"""Checks whether ivyrun names the first of ten ranks of one host that fail shortly after each other in a random order.
 
     chrt -r 3 tests/bench/first.py [--rounds N] [--gaps MS,MS,...]
 
-Each rank notes the time right before it exits; the exit code says whom ivyrun names. Real-time
-priority lets the ranks fail when they should on a machine that has other work.
+Each rank records the time right before it exits; the exit code shows the rank that ivyrun names. With real-time priority
+the ranks fail on time even on a busy machine.
 """
 
 import argparse
@@ -29,7 +29,7 @@ os._exit(10 + rank)
 
 
 def one_round(ivyrun, gap):
-    """How much later the named rank failed than the first one, in seconds; 0: they are the same."""
+    """Returns the seconds by which the named rank failed later than the first one; 0 if they are the same."""
     order = random.sample(range(RANKS), RANKS)
     with tempfile.TemporaryDirectory() as notes:
         environment = dict(os.environ, GO=str(time.monotonic() + 2), GAP=str(gap), NOTES=notes,
@@ -40,7 +40,7 @@ def one_round(ivyrun, gap):
         for rank in os.listdir(notes):
             with open(f"{notes}/{rank}", encoding="ascii") as note:
                 failed[int(rank)] = int(note.read() or 0)
-    # Who was stopped before it failed has written nothing.
+    # A rank that was stopped before it failed has not written a time.
     failed = {rank: at for rank, at in failed.items() if at}
     return (failed[done.returncode - 10] - min(failed.values())) / 1e9
 

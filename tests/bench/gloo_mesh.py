@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forms a Gloo process group of WORKERS processes by a store on loopback: gloo_mesh.py WORKERS PORT RUN
+"""Forms a Gloo process group of WORKERS processes with a store on loopback: gloo_mesh.py WORKERS PORT RUN
 
-The processes are forked from one that has imported torch, as importing it 64 times would be all that
-is measured. Prints the seconds from their common start to the end of the slowest one's
-init_process_group, which has connected everybody with everybody by then."""
+The processes are forked from one that has imported torch, because 64 imports would dominate the measured time. Prints the
+seconds from their common start to the end of the slowest init_process_group, after which all processes are connected."""
 
 import datetime
 import os
@@ -20,7 +19,7 @@ def worker(rank, workers, port, run, start, done):
                             store=dist.PrefixStore(f"run{run}", store),
                             timeout=datetime.timedelta(seconds=120))
     os.write(done, b"+")
-    os.read(start, 1)  # Nobody leaves while others connect: until the parent closes.
+    os.read(start, 1)  # Wait until the parent closes the pipe: no process may leave while others connect.
 
 
 def main():

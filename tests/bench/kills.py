@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills launchers with SIGKILL and finds what is left of their jobs."""
+"""Kills launchers with SIGKILL and searches for leftovers of their jobs."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ import uuid
 
 from measure import StandardError, note
 
-# A worker that makes it hard: it ignores TERM, and so does its grandchild in a session of its own.
+# A worker that is hard to stop: it ignores TERM, and so does its child in a separate session.
 STUBBORN = 'trap "" TERM HUP INT; setsid sleep 1000 & exec sleep 1000'
-READY_SECONDS = 20      # For the launcher to start both workers and their grandchildren.
+READY_SECONDS = 20      # For the start of both workers and their children.
 WORKERS = 2
 MARK = "IVY_BENCH_MARK"
 
@@ -29,7 +29,7 @@ def read(pid, name):
 
 
 def is_alive(pid):
-    """False for a zombie too: it holds nothing, and its parent may be slow."""
+    """Returns whether a process runs. A zombie does not count: it holds no resources, and its parent may be slow."""
     stat = read(pid, "stat")
     return bool(stat) and stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
@@ -40,10 +40,10 @@ def parent(pid):
 
 
 def marked(mark):
-    """Live processes of a job: its environment has the mark, or an ancestor's has."""
+    """Returns the running processes of a job: the mark is in their environment or in an ancestor's."""
     wanted = f"{MARK}={mark}".encode()
     found = {pid for pid in processes() if wanted in read(pid, "environ").split(b"\0")}
-    # A supervisor may have cleared its own environment; its parent or its children have not.
+    # A supervisor may have cleared its environment, but its parent or its children have the mark.
     grown = True
     while grown:
         more = {pid for pid in processes() if parent(pid) in found} - found
@@ -53,7 +53,7 @@ def marked(mark):
 
 
 def node_processes():
-    """Processes of the node binary, whoever started them."""
+    """Returns all processes of ivyrun's programs on hosts, of any job."""
     return {pid for pid in processes() if read(pid, "comm").startswith(b"ivy-")}
 
 
@@ -63,7 +63,7 @@ def workers_ready(mark):
 
 
 def wait_until(condition, seconds):
-    """Seconds until the condition held, or None."""
+    """Returns the seconds until the condition was true, or None."""
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started > seconds:

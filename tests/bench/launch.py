@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how ivyrun launches, prints and ends, beside its peers in the same run.
+"""Measures ivyrun's starts, output and ends, and those of other launchers in the same run.
 
 launch.py [PART...]     parts: local load ssh agents output killed store (default: all)
 
@@ -31,14 +31,14 @@ HYDRA = "mpiexec.hydra"
 OPEN_MPI_FLAGS = ["--oversubscribe", "--allow-run-as-root"]
 PARTS = ("local", "load", "ssh", "agents", "output", "killed", "store")
 LINE = "x" * 95 + " end\n"  # 100 bytes.
-START_BUDGET = {2: 1.1, 32: 0.7}  # Design budget: ivyrun's time to start so many workers, in Hydra's.
-GONE_SECONDS = 7            # Design budget: nothing of a job is left 7 s after kill -9.
+START_BUDGET = {2: 1.1, 32: 0.7}  # Design budget: ivyrun's time to start so many workers, relative to Hydra's.
+GONE_SECONDS = 7            # Design budget: a job leaves nothing 7 s after kill -9.
 MEMORY_BUDGET = 64 * 2**20  # Design budget: of launcher and of supervisor, each, ...
 MEMORY_RATE = 200e6         # ...at so many bytes of labelled output per second.
 
 
 def present(*peers):
-    """Ours, and the peers that are installed; the missing ones are named."""
+    """Returns ivyrun and the installed peers, and prints the missing ones."""
     kept = [peers[0]]
     for peer in peers[1:]:
         if shutil.which(peer.argv[0]):
@@ -49,15 +49,15 @@ def present(*peers):
 
 
 def scratch(name):
-    """A file on memory where there is some: a disk's noise is not what we measure."""
+    """Returns a path for a file, in memory if possible, so that the disk does not affect the times."""
     folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
     return os.path.join(folder, f"ivy-bench-{os.getpid()}-{name}")
 
 
 # ---- one host ----
 def copy_of(ivyrun, folder):
-    """A copy of the programs, as an installation makes it. The kernel keeps a file that a linker has written in single
-    pages, and each start pays for mapping them one by one."""
+    """Copies the programs as an installation would. The kernel caches a file that was written by a linker in single pages, and
+    each start would pay for mapping them one by one."""
     source = os.path.dirname(os.path.realpath(ivyrun))
     target = tempfile.mkdtemp(dir=folder)
     os.mkdir(os.path.join(target, "bin"))
@@ -69,7 +69,7 @@ def copy_of(ivyrun, folder):
 
 
 def bench_starts(options, ivyrun, beside):
-    """The same start many times over, closer together than interleave() can."""
+    """Measures the same start many times, with shorter gaps than interleave()."""
     for ranks in (2, 32):
         note(f"local: {options.rounds} rounds of -n {ranks} /bin/true")
         peers = present(
@@ -105,25 +105,25 @@ def bench_launchers(options, ivyrun):
         print_table(f"One host: `-n {ranks} /bin/true`", peers)
 
 
-# ---- beside other people's programs ----
+# ---- with other programs running ----
 OTHER_PROGRAMS = 4
-SUM = [sys.executable, "-c", "x = 0\nfor i in range(12_000_000): x += i"]  # About a second, alone.
+SUM = [sys.executable, "-c", "x = 0\nfor i in range(12_000_000): x += i"]  # Takes about a second on an idle machine.
 
 
 def bench_load(options):
-    """Each worker computes; the other programs, each in a session of its own as from a terminal, never stop."""
+    """Measures workers that compute while other programs run all the time, each in a separate session as from a terminal."""
     others = [subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True)
               for _ in range(OTHER_PROGRAMS)]
     try:
         for ranks in (2, 4):
-            note(f"load: -n {ranks} beside {OTHER_PROGRAMS} programs")
+            note(f"load: -n {ranks} with {OTHER_PROGRAMS} other programs")
             peers = present(
                 Peer("ivyrun", [options.ivyrun, "-n", str(ranks), *SUM]),
                 Peer("MPICH Hydra", [HYDRA, "-n", str(ranks), *SUM]),
                 *(Peer(path, [path, "-n", str(ranks), *SUM]) for path in options.beside),
             )
             interleave(peers, options.runs or 5, limit=60, output=scratch("load"), warm_up=0)
-            print_table(f"{ranks} workers that compute, beside {OTHER_PROGRAMS} programs that do", peers)
+            print_table(f"{ranks} workers that compute while {OTHER_PROGRAMS} other programs run", peers)
     finally:
         for other in others:
             other.kill()
@@ -159,10 +159,10 @@ def ssh_peers(options):
 
 
 def bench_ssh_inside(options):
-    """Runs on the testbed's first host, beside its ssh configuration and its network."""
+    """Runs on the testbed's first host, with its ssh configuration and network."""
     peers = ssh_peers(options)
     output = scratch("ssh")
-    # The first run also sends the node binary, as to hosts that have never seen ivyrun.
+    # The first run also sends ivy-node, as to hosts that have never run ivyrun.
     first = Peer("first run", peers[0].argv, check=peers[0].check)
     run_once(first, 120, output)
     interleave(peers, options.runs or 7, limit=60, output=output)
@@ -176,14 +176,14 @@ def bench_ssh_inside(options):
 
 def bench_ssh(options):
     if os.geteuid() != 0:
-        print("\n### Several hosts over ssh\n\nSKIPPED: pretended hosts need root.")
+        print("\n### Several hosts over ssh\n\nSKIPPED: test hosts need root.")
         return
-    note(f"ssh: making {options.hosts + 1} pretended hosts")
+    note(f"ssh: making {options.hosts + 1} test hosts")
     state = f"/run/ivy-bench-{os.getpid()}"
     environment = {**os.environ, "IVY_TESTBED": state}
     subprocess.run([HOSTS, "up", str(options.hosts + 1)], check=True, env=environment)
     try:
-        # In a directory that every host has: launchers start workers in the caller's.
+        # Run in a directory that exists on every host, because launchers start workers in the caller's directory.
         subprocess.run([HOSTS, "exec", "1", "env", "-C", "/", "/usr/bin/python3", "-B",
                         os.path.join(HERE, "launch.py"), "ssh-inside",
                         "--hosts", str(options.hosts), "--runs", str(options.runs),
@@ -210,7 +210,7 @@ def bench_output(options):
         total = (1 if peer.name.startswith("one rank") else ranks) * lines * len(LINE)
         return f"{total / 1e6 / statistics.median(peer.seconds):.0f} MB/s" if peer.seconds else "–"
 
-    # A torn line of ours is a failure. The peers tear lines; their times count all the same.
+    # A torn line is a failure for ivyrun. The peers tear lines, but their times still count.
     theirs = {"check": complete, "flaw": torn_lines}
     unlabelled = present(
         Peer("ivyrun --label none", [options.ivyrun, "-n", count, "--label", "none", *program],
@@ -238,7 +238,7 @@ def bench_output(options):
 
 
 def memory_is_within_budget(peer, total_bytes):
-    """One more run of ours, with labels, during which its processes' memory is read."""
+    """Runs ivyrun once more, with labels, and reads the memory of its processes during the run."""
     memory = PeakMemory()
     output = scratch("memory")
     with open(output, "wb") as stdout, StandardError(peer.name) as stderr:
@@ -276,7 +276,7 @@ def lost_lines(output, expected):
 
 
 def torn_lines(output):
-    """Lines that do not hold exactly one line's text."""
+    """Counts lines that do not contain exactly one line's text."""
     payload = LINE.strip().encode()
     with open(output, "rb") as file:
         torn = sum(payload not in line or line.count(b"end") != 1 for line in file)
@@ -288,7 +288,7 @@ def bench_killed(options):
     runs = options.runs or 50
     contenders = [("ivyrun", [options.ivyrun, "-n", "2"], runs)]
     if not options.alone:
-        few = min(runs, 5)  # Each run of a peer that leaves something behind waits the whole limit.
+        few = min(runs, 5)  # If a peer leaves processes, each of its runs takes the whole limit.
         contenders += [("MPICH Hydra", [MPICH, "-n", "2"], few),
                        ("Open MPI", [OPEN_MPI, *OPEN_MPI_FLAGS, "-n", "2"], few)]
     print("\n### Launcher killed with -9: 2 ranks that ignore TERM, each with a grandchild in its own"
@@ -340,12 +340,12 @@ def parse_arguments():
 
 
 def run_part(name, bench, options):
-    """True when it was bad. What breaks one part leaves the others to be measured."""
+    """Runs a part and returns whether it failed. An error in one part does not stop the others."""
     try:
         return bench(options)
     except Exception:
-        note(f"{name}: this part broke off:\n{traceback.format_exc()}")
-        print(f"\n### {name}\n\nFAILED: this part broke off; standard error says why.", flush=True)
+        note(f"{name}: this part failed:\n{traceback.format_exc()}")
+        print(f"\n### {name}\n\nFAILED: see standard error for the reason.", flush=True)
         return True
 
 

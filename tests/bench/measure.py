@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs commands side by side and prints what they took as a table of ratios."""
+"""Runs commands in turn and prints their times as a table of ratios."""
 
 import os
 import resource
@@ -13,20 +13,20 @@ import tempfile
 import time
 
 
-LAST_LINES = 12  # Of a failed run's standard error.
+LAST_LINES = 12  # Lines of a failed run's standard error that are shown.
 
 
 class Peer:
-    """One way to do the thing that is measured. The first peer of a list is ours."""
+    """One of the compared commands. The first peer of a list is ivyrun."""
 
     def __init__(self, name, argv, check=None, flaw=None, budget=None):
         self.name = name
         self.argv = argv
-        self.check = check      # check(output path) -> why the run does not count, or None.
-        self.flaw = flaw        # The same for what is worth a remark, though the run counts.
-        self.budget = budget    # Ours may take at most this many times as long as this peer.
+        self.check = check      # check(output path) -> the reason why the run does not count, or None.
+        self.flaw = flaw        # The same for a remark about a run that counts.
+        self.budget = budget    # ivyrun may take at most this many times as long as this peer.
         self.seconds = []
-        self.processor = []     # Of spawn_once alone.
+        self.processor = []     # Only set by alternate().
         self.timeouts = 0
         self.failures = []
         self.flaws = []
@@ -37,7 +37,7 @@ def note(text):
 
 
 def end_group(pid):
-    """Ends what a peer has left in its process group; sessions of its own are out of reach."""
+    """Kills the rest of a peer's process group. Processes in other sessions are not reached."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -45,7 +45,7 @@ def end_group(pid):
 
 
 def ended_within(process, limit):
-    """Waits on a pidfd: Popen.wait(timeout) sleeps in doubling steps, which would be measured too."""
+    """Waits on a pidfd, because Popen.wait(timeout) sleeps in doubling steps, which would be part of the measured time."""
     descriptor = os.pidfd_open(process.pid)
     try:
         return bool(select.select([descriptor], [], [], limit)[0])
@@ -54,9 +54,9 @@ def ended_within(process, limit):
 
 
 class StandardError:
-    """Where programs write what is shown only when they fail: `with StandardError("what") as stderr`.
+    """A file for the standard error of programs, which is shown only if they fail: `with StandardError("what") as stderr`.
 
-    An exception inside shows the last lines and goes on; tell() shows them without one."""
+    After an exception in the block the last lines are shown and the exception continues. tell() shows them without one."""
 
     def __init__(self, what):
         self.what = what
@@ -82,7 +82,7 @@ class StandardError:
 
 
 def run_once(peer, limit, output):
-    """One run of a peer, its standard output into a file; what it took goes into the peer."""
+    """Runs a peer once with standard output to a file, and stores the time in the peer."""
     with open(output, "wb") as stdout, StandardError(shlex.join(peer.argv)) as stderr:
         started = time.monotonic()
         process = subprocess.Popen(peer.argv, stdin=subprocess.DEVNULL, stdout=stdout,
@@ -109,10 +109,10 @@ def run_once(peer, limit, output):
 
 
 def interleave(peers, runs, limit, output, warm_up=1):
-    """A B C A B C ...: what disturbs the machine disturbs every peer alike."""
+    """Runs the peers in turn (A B C A B C ...), so that load on the machine affects all of them equally."""
     for turn in range(warm_up + runs):
         for peer in peers:
-            # A peer that hangs or fails again and again would cost the others their time.
+            # Skip a peer that only hangs or fails, because it would take too much time.
             if peer.timeouts + len(peer.failures) >= 5 and not peer.seconds:
                 continue
             run_once(peer, limit, output)
@@ -126,7 +126,7 @@ def interleave(peers, runs, limit, output, warm_up=1):
 
 # ---- Starts, many and close together ----
 def spawn_once(argv, null):
-    """Seconds and seconds of processor time (with all that it has waited for) of one run, or None."""
+    """Returns the seconds and the seconds of processor time (including children that it waited for) of one run, or None."""
     actions = [(os.POSIX_SPAWN_DUP2, null, descriptor) for descriptor in (0, 1, 2)]
     started = time.monotonic_ns()
     pid = os.posix_spawn(argv[0], argv, os.environ, file_actions=actions)
@@ -136,15 +136,15 @@ def spawn_once(argv, null):
 
 
 def show_failure(argv):
-    """Runs it once more for what it says on standard error, which measured starts have none of."""
+    """Runs the command once more to show its standard error, which measured starts discard."""
     with StandardError(shlex.join(argv)) as stderr:
         code = subprocess.call(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
         stderr.tell(f"a run failed; once more: exit code {code}")
 
 
 def alternate(peers, rounds, warm_up=5):
-    """Runs them in turn, forwards and backwards, without files, sessions or checks: what is left is
-    the start. A round in which one of them failed does not count."""
+    """Runs the peers in turn, forwards and backwards, without files, sessions or checks, so that only the start is measured. A
+    round in which a peer failed does not count."""
     taken = []
     with open(os.devnull, "r+b") as null:
         for turn in range(warm_up + rounds):
@@ -163,7 +163,7 @@ def alternate(peers, rounds, warm_up=5):
 
 
 def print_quartiles(title, peers):
-    """Ours against each: the median of the ratios within one round is what a noisy machine allows."""
+    """Compares ivyrun with each peer by the median of the ratios within one round, which is robust on a noisy machine."""
     ours = peers[0]
     print(f"\n### {title}\n\n| command | lower quartile | median | upper quartile | processor time, mean"
           " | ivyrun ÷ this: lower quartile, median, upper quartile of rounds | budget | remarks |")
@@ -188,7 +188,7 @@ def print_quartiles(title, peers):
 
 # ---- Memory ----
 class PeakMemory:
-    """The most resident memory of a launcher and of its descendants by name, read while they run."""
+    """The peak resident memory of a launcher and its descendants by name, read while they run."""
 
     POLL_SECONDS = 0.02
 
@@ -243,7 +243,7 @@ def remarks(peer):
 
 
 def ratio_text(ours, peer):
-    """How many times the peer's time ours took, and whether that is within the budget."""
+    """Returns the ratio of ivyrun's time to the peer's, and whether it is within the budget."""
     if peer is ours or not ours.seconds or not peer.seconds:
         return "", ""
     ratio = statistics.median(ours.seconds) / statistics.median(peer.seconds)
@@ -254,7 +254,7 @@ def ratio_text(ours, peer):
 
 
 def print_table(title, peers, extra=None):
-    """extra: (heading, function of a peer -> text), one more column."""
+    """Prints the peers' times. `extra` is another column: (heading, function of a peer -> text)."""
     ours = peers[0]
     heading, text_of = extra or ("", None)
     print(f"\n### {title}\n")
@@ -273,7 +273,7 @@ def print_table(title, peers, extra=None):
 
 
 def machine():
-    """One line about where the figures come from."""
+    """Returns a line about the machine on which the figures were measured."""
     with open("/proc/cpuinfo") as file:
         models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From MPI_Init to MPI_Finalize of 2 x 2 ranks under ivyrun, beside each MPI library's own mpirun.
+"""The time from MPI_Init to MPI_Finalize of 2 x 2 ranks under ivyrun and under each MPI library's own mpirun.
 
     tests/bench/run mpi [--runs N] [--ssh]
 
-Four ranks on this host, and (--ssh, as root) on two test hosts of tests/testbed with two ranks each. Two times of each
-run: the longest of the ranks' own, and that of the whole command. Debian's MPICH and Open MPI, and PyPI's Open MPI 5
-where `scripts/setup frameworks` has installed it.
+Runs four ranks on this host and, with --ssh as root, on two test hosts of tests/testbed with two ranks each. Each run has
+two times: the longest of the ranks, and that of the whole command. The libraries are Debian's MPICH and Open MPI, and
+PyPI's Open MPI 5 if `scripts/setup frameworks` has installed it.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def ratio(ours, theirs):
 
 
 def compare(name, ways, runs):
-    """Both in turn, after a first run of each that does not count. Returns whether none failed."""
+    """Runs both in turn, after an uncounted first run of each. Returns whether no run failed."""
     for number in range(runs + 1):
         for way in ways:
             way.run()
@@ -82,7 +82,7 @@ def compare(name, ways, runs):
 
 
 def build(folder):
-    """{library: its program}, of those that are installed."""
+    """Returns {library: its program} for the installed libraries."""
     programs = {}
     for name, (compiler, *_) in LIBRARIES.items():
         if not shutil.which(compiler):
@@ -108,7 +108,7 @@ def measure(programs, runs, inside):
 
 
 def on_test_hosts(programs, runs):
-    """The same on node1, which reaches node2 and node4 by ssh. What pip has installed they do not see."""
+    """Measures on node1, which reaches node2 and node4 by ssh. These hosts do not see libraries installed by pip."""
     state = f"/run/ivy-bench-mpi-{os.getpid()}"
     environment = {**os.environ, "IVY_TESTBED": state}
     subprocess.run([HOSTS, "up", "4"], check=True, stdout=subprocess.DEVNULL, env=environment)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL's profiler plug-in of ivyrun costs.
+"""The overhead of ivyrun's NCCL profiler plug-in.
 
-    tests/bench/nccl_profiler.py              the plug-in's own functions, called as NCCL calls them; no GPU is needed
+    tests/bench/nccl_profiler.py              the plug-in's functions, called as by NCCL; no GPU is needed
     tests/bench/nccl_profiler.py --gpu        real NCCL through torch: all_reduce without and with the plug-in, for one
-                                              rank and for two ranks that share GPU 0 (a NCCL_HOSTID each, so that they
-                                              speak through NCCL's sockets); then a hang, and what the pages say of it
+                                              rank and for two ranks that share GPU 0 (with different NCCL_HOSTID, so that
+                                              they use NCCL's sockets); then a hang, and its report in the pages
 
-`--build DIR` is the build tree (default: build), `--rounds N` how often each mode runs. Prints Markdown.
+`--build DIR` is the build tree (default: build), `--rounds N` the number of runs of each mode. Prints Markdown.
 """
 
 import argparse
@@ -26,7 +26,7 @@ PORT = 29541
 
 
 class Supervisor:
-    """nccl_caller in place of one: hands out pages, and shows them."""
+    """Runs nccl_caller as a supervisor, which provides status pages and prints them."""
 
     def __init__(self, build, folder):
         self.path = os.path.join(folder, "control")
@@ -59,7 +59,7 @@ def environment(build, mode, control, rank, world):
 
 
 def measure_size(torch, size, calls):
-    """Microseconds per call: until it is enqueued, and until it is done."""
+    """Returns the microseconds per call until it is enqueued and until it is done."""
     tensor = torch.zeros(max(size // 4, 1), device="cuda")
     dist = torch.distributed
     for _ in range(5):

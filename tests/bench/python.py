@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""all_reduce of NumPy's float64 from Python: ivycomm beside mpi4py on MPICH and on Open MPI, two ranks of this host.
+"""all_reduce of NumPy's float64 from Python: ivycomm and mpi4py with MPICH and Open MPI, two ranks on this host.
 
     tests/bench/run python [--runs N] [--most BYTES] [--beside FOLDER]
 
-In place beside MPI.IN_PLACE, functional beside Allreduce into a fresh numpy.empty_like; each in turn, and the medians
-of all turns. PyPI's wheels (scripts/setup frameworks), each started by its own mpiexec; NumPy is theirs for all.
-Then the time of `import ivycomm` after NumPy, also for another ivycomm in FOLDER (the comm/python of another clone).
+The in-place form is compared with MPI.IN_PLACE, and the functional form with Allreduce into a new numpy.empty_like. They
+run in turn; the figures are medians of all turns. The MPI libraries are PyPI's wheels (scripts/setup frameworks), each
+started by its own mpiexec; all use the wheels' NumPy. Then the time of `import ivycomm` after NumPy is measured, also for
+another ivycomm in FOLDER (the comm/python of another clone).
 """
 
 import argparse

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of tests/bench/run python: python_calls.py ivycomm|mpi4py SIZE...: prints what all_reduce takes, as JSON lines.
+"""A rank of tests/bench/run python: python_calls.py ivycomm|mpi4py SIZE...: prints the times of all_reduce as JSON lines.
 
-Each line: bytes, and for both forms the seconds of one call: the lower quartile of many short rounds, since other
-programs interrupt some of them.
+Each line has the bytes and, for both forms, the seconds of one call: the lower quartile of many short rounds, because
+other programs interrupt some of them.
 """
 
 import json
@@ -45,7 +45,7 @@ def seconds_of(function, x, barrier, calls):
 
 
 def measure(function, size, barrier, agree):
-    x = np.full(size // 8, 0.0)  # Sums of it are no other numbers.
+    x = np.full(size // 8, 0.0)  # Sums of zeros do not change the values.
     seconds_of(function, x, barrier, 3)
     first = agree(seconds_of(function, x, barrier, 10))
     calls = int(min(2000, max(1, ROUND_SECONDS // first)))
@@ -57,7 +57,7 @@ def main():
     rank, barrier, in_place, functional = {"ivycomm": by_ivycomm, "mpi4py": by_mpi4py}[sys.argv[1]]()
 
     def agree(seconds):
-        """Every rank makes as many calls."""
+        """Returns a common time, so that every rank makes the same number of calls."""
         total = np.array([seconds])
         in_place(total)
         return max(total[0] / 2, 1e-9)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remote calls beside torch.distributed.rpc (TensorPipe), and messages beside MPI's, two ranks of this host.
+"""Remote calls compared with torch.distributed.rpc (TensorPipe), and messages compared with MPI's, two ranks on this host.
 
     tests/bench/run rpc [--runs N] [--most BYTES]
 
-A call sends a number or a tensor from rank 0 to rank 1, whose function returns its length; beside it a copy of the
-tensor into new memory, in one process. A message goes there and back and counts half. Each way in turn, and the medians
-of all turns. Remote calls run on torch's interpreter.
+A call sends a number or a tensor from rank 0 to rank 1, whose function returns its length. For comparison, the tensor is
+also copied into new memory in one process. The time of a message is half of a round trip. All ways run in turn; the
+figures are medians of all turns. Remote calls run on torch's interpreter.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of tests/bench/run rpc: rpc_calls.py ivycomm|torch|copy|messages|mpi4py SIZE...: prints seconds as JSON.
 
-ivycomm, torch: a remote call whose argument is a tensor of so many bytes (0: a float) and whose result is its length,
-from rank 0 to rank 1. copy: no call, only a copy of such a tensor into new memory, as fast as memory is. messages,
-mpi4py: half of a message's way to rank 1 and back. Each line: bytes, and the median seconds.
+ivycomm, torch: a remote call from rank 0 to rank 1 whose argument is a tensor of so many bytes (0: a float) and whose
+result is its length. copy: only a copy of such a tensor into new memory. messages, mpi4py: half of a message's round trip
+to rank 1. Each line has the bytes and the median seconds.
 """
 
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job's store beside Redis and torch's own TCPStore server: latency, throughput, crowds."""
+"""The job's store compared with Redis and torch's own TCPStore server: latency, throughput, many clients."""
 
 import json
 import operator
@@ -33,7 +33,7 @@ sys.stdin.read()
 
 
 class Servers:
-    """One of each, on the first core; the load has the second one."""
+    """One server of each kind, on the first core; the load runs on the second one."""
 
     def __init__(self, binaries, beside):
         self.folder = tempfile.mkdtemp(prefix="ivy-bench-store-")
@@ -62,7 +62,7 @@ class Servers:
         return process
 
     def start_ours(self, binaries):
-        """({is torch's: port}, process) of a store of this build."""
+        """Starts a store of this build and returns ({whether the protocol is torch's: port}, process)."""
         token = os.path.join(self.folder, "token")
         with open(token, "w") as file:
             file.write(TOKEN)
@@ -118,7 +118,7 @@ class Servers:
 
 
 def pinned(argv, core):
-    """Server and load each on a core of its own, where there are two."""
+    """Returns argv pinned to a core, so that server and load run on different cores, if there are at least two."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2 or not shutil.which("taskset"):
         return argv
@@ -137,7 +137,7 @@ class Load:
 
 
 class Table:
-    """Rows of one scene: each figure is the median over rounds, each ratio that of the rounds' ratios."""
+    """Rows of one scene. Each figure is the median over rounds, and each ratio the median of the rounds' ratios."""
 
     def __init__(self, lines):
         self.lines = lines
@@ -162,7 +162,7 @@ def print_rows(title, heading, rows):
 
 
 def ours_for(peer):
-    """torch's server is compared with ours in its own protocol."""
+    """Returns the variant of ivyrun's store to compare with: torch's server is compared in its own protocol."""
     return OURS_BY_TORCH if peer == TORCH else OURS
 
 
@@ -171,7 +171,7 @@ def verdict(kept, text):
 
 
 def bench_one(load, rounds):
-    """Latency of one client: of the client libraries, and of bare sockets."""
+    """Latency of one client, with the client libraries and with plain sockets."""
     for scene, names, title in (
             ("clients", [OURS, BESIDE, REDIS], "client libraries (ours, hiredis)"),
             ("one", [OURS, OURS_BY_TORCH, BESIDE, REDIS, TORCH], "bare sockets, the same loop for all")):
@@ -227,7 +227,7 @@ def bench_barrier(load, rounds):
             budget = verdict(kept, "≤ 5 s") + "; " + verdict(memory <= 64, "≤ 64 KiB")
         else:
             ratio = f"{table.ratio(name, 'barrier', 'seconds'):.2f}"
-        # A round that reuses memory of the last one shows nothing: the most of all rounds counts.
+        # A round that reuses memory of the previous one shows no growth, so the maximum of all rounds counts.
         rows.append([name, f"{cell('seconds'):.2f} s", f"{cell('server_seconds'):.2f} s",
                      f"{max(table.values(name, 'barrier', 'peak_kib_each')):.1f} KiB",
                      f"{max(table.values(name, 'barrier', 'kernel_kib_each')):.1f} KiB", ratio, budget])
@@ -250,7 +250,7 @@ def bench_fanout(load, rounds):
 
 
 def bench_gloo(load, rounds):
-    """Gloo's key exchange between 64 processes, by torch itself."""
+    """Gloo's key exchange between 64 processes, done by torch itself."""
     if TORCH not in load.servers.peers:
         return
     workers, seconds = 64, {OURS_BY_TORCH: [], TORCH: []}
@@ -263,8 +263,8 @@ def bench_gloo(load, rounds):
                     stdout=subprocess.PIPE, stderr=stderr, text=True, check=True, timeout=600)
             seconds[name].append(float(done.stdout))
             note(f"  gloo by {name}: {done.stdout.strip()} s")
-    # The ports that a round leaves behind slow the next one down, whoever serves it: so the ratio is
-    # that of each round's two runs, which take turns in being first.
+    # The ports that a round leaves behind slow down the next one with any server. Therefore the ratio is that of each
+    # round's two runs, which take turns in running first.
     ratio = statistics.median(map(operator.truediv, seconds[OURS_BY_TORCH], seconds[TORCH]))
     rows = [[name, f"{min(taken):.2f} s", f"{statistics.median(taken):.2f} s",
              f"{ratio:.2f}" if name == TORCH else ""] for name, taken in seconds.items()]

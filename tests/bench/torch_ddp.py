@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A DDP step on backend ivy beside the same step on gloo, in turn in one run of two ranks.
+"""A DDP step with backend ivy and the same step with gloo, in turn in one run of two ranks.
 
     tests/bench/run torch [--rounds N] [--steps N] [--ranks N]
 
-A round is N steps (forward, backward, optimizer) of a model on ivy, then of its twin on gloo; what is reported is the
-median over the rounds of a step's time on the slowest rank. `--calls` adds single calls on tensors of some sizes.
-Needs `scripts/setup torch`; Debian's torch is measured with --python /usr/bin/python3.
+A round has N steps (forward, backward, optimizer) of a model with ivy, then of the same model with gloo. The result is the
+median over the rounds of a step's time on the slowest rank. `--calls` adds single calls on tensors of some sizes. Needs
+`scripts/setup torch`; --python /usr/bin/python3 measures Debian's torch.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def options():
 
 
 def measure(ways, rounds):
-    """{name: median of the slowest rank's seconds}; each way is called in turn, once more before that."""
+    """Returns {name: median of the slowest rank's seconds}. The ways are called in turn, after an uncounted call of each."""
     import torch
     import torch.distributed as dist
 
@@ -96,14 +96,14 @@ def row(name, found, each):
 
 
 def work(args):
-    """What each rank runs."""
+    """Runs on each rank."""
     import torch
     import torch.distributed as dist
 
     if torch.__version__.startswith("1."):
         import ivycomm.torch  # noqa: F401
     torch.set_num_threads(1)
-    if args.realtime:  # Inherited by the threads that follow.
+    if args.realtime:  # Threads that start later inherit it.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(3))
     dist.init_process_group("ivy")
     groups = {"ivy": None, "gloo": dist.new_group(backend="gloo")}

@@ -33,5 +33,5 @@ def median_of_ranks(late_ms):
 
 def show(where, late_ms):
     for rank, turns in sorted(late_ms.items()):
-        print(f"{where}: rank {rank} was told after {statistics.median(turns):.2f} ms (median), "
+        print(f"{where}: rank {rank} got the error after {statistics.median(turns):.2f} ms (median), "
               f"{max(turns):.2f} ms at most: {' '.join(f'{late:.2f}' for late in turns)}")

@@ -166,7 +166,7 @@ def test_an_agent_that_is_stopped_for_a_while_loses_nothing(agents):
         time.sleep(6)
         agents[2].signal(signal.SIGCONT)
         seen = run.said().count(b"count")
-        wait_until(lambda: run.said().count(b"count") > seen + 20, 10, "it goes on")
+        wait_until(lambda: run.said().count(b"count") > seen + 20, 10, "the job continues")
         agents.launcher.file("stop")
         done = run.finish()
     assert done.code == 0, done
@@ -208,7 +208,7 @@ def test_drain_status_and_upgrade_under_a_job(agents):
         again = agents.run("-H", "node[2-3]", "hostname")
         assert again.code == 0, again
         seen = run.said().count(b"count")
-        wait_until(lambda: run.said().count(b"count") > seen + 10, 10, "the job goes on")
+        wait_until(lambda: run.said().count(b"count") > seen + 10, 10, "the job continues")
         agents.launcher.file("stop")
         done = run.finish()
     assert done.code == 0, done

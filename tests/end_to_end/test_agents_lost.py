@@ -268,7 +268,7 @@ def test_a_suspended_launcher_continues(agents):
         assert b"within 60 min" in run.said()
         resume(run)
         seen = run.said().count(b"count")
-        wait_until(lambda: run.said().count(b"count") > seen + 10, 10, "the job goes on")
+        wait_until(lambda: run.said().count(b"count") > seen + 10, 10, "the job continues")
         agents.launcher.file("stop")
         done = run.finish()
     assert done.code == 0, done

@@ -31,7 +31,7 @@ def test_unknown_host(hosts):
     refused(hosts.run("-H", "nosuchhost", *HELLO), 120, "nosuchhost", "fix:")
 
 
-def test_all_bad_hosts_are_named_at_once(hosts):
+def test_all_bad_hosts_are_named_in_one_message(hosts):
     done = hosts.run("-H", "node2,nosuch[1-3],node3", *HELLO)
     refused(done, 120, r"3 of 5 hosts", r"nosuch\[1-3\], name lookup",
             r"cannot resolve nosuch1: no such name\n")

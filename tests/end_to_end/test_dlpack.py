@@ -109,7 +109,7 @@ def test_rejected_capsules_are_released(options, words):
     assert producer.given_back == 1
 
 
-def test_a_device_is_not_queried():
+def test_an_array_on_a_device_is_rejected_without_a_request():
     producer = Producer(GRID, device=(2, 0))
     with pytest.raises(TypeError, match="device 2"):
         dlpack.view(producer)

@@ -296,7 +296,7 @@ def test_only_rank_0_gets_standard_input(local):
     assert "0" in done.out.decode().split(), "rank 1 does not read /dev/null"
 
 
-def test_standard_input_crosses_hosts(hosts):
+def test_standard_input_reaches_rank_0_on_another_host(hosts):
     data = os.urandom(3 << 20)
     with subprocess.Popen(["cat", hosts.outside(hosts.file("data", data))],
                           stdout=subprocess.PIPE) as cat:

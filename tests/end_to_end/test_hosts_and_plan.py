@@ -222,7 +222,7 @@ def test_an_unusable_master_address_is_rejected_immediately(hosts, flags, said):
         assert b"started" not in done.out, done
 
 
-def test_pretended_hosts_may_use_loopback(local):
+def test_simulated_hosts_may_use_loopback(local):
     done = local.run("--fake-hosts", "2", "--iface", "lo", *MASTER)
     assert [text for _, _, text in done.labelled()] == ["127.0.0.1"] * 2, done
 

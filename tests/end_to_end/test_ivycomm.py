@@ -287,7 +287,7 @@ def test_ctrl_c_wakes_a_waiting_call(local, scenario):
         assert error["kind"] == "Aborted" and error["rank"] == 0, done
 
 
-def test_ctrl_c_at_the_end_of_a_call_does_not_affect_the_next_call(local):
+def test_the_world_can_end_after_ctrl_c_at_the_end_of_a_call(local):
     done = fail(local, "interrupted_at_the_end")
     assert done.code == 0, done
     assert done.texts_by_rank() == {rank: ["interrupted", "went on"] for rank in range(3)}, done

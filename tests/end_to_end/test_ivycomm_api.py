@@ -426,7 +426,7 @@ def public_functions():
                     yield f"{name}.{method}", getattr(value, method)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 10), reason="X | None is no type before Python 3.10")
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="X | None is not a type before Python 3.10")
 def test_type_hints_of_public_functions_resolve():
     for name, function in public_functions():
         if name not in TYPES_IMPORTED_LATER:

@@ -104,7 +104,7 @@ def test_events_go_to_a_descriptor_that_workers_do_not_have(local):
 
 
 @pytest.mark.parametrize("name", ["events", "metrics", "attempt"])
-def test_files_for_programs_whose_file_system_does_not_answer(local, name):
+def test_a_stalled_file_for_programs_does_not_stop_a_job(local, name):
     """A pipe without a reader replaces a file. For two leases the hosts still get heartbeats from their launcher, and the job
     ends normally."""
     pipe = os.path.join(local.directory, name)

@@ -56,7 +56,7 @@ def test_on_simulated_hosts(local, world, flags):
 def test_hosts_with_different_numbers_of_ranks(local, world):
     done = local.run("--fake-hosts", "2", "-n", "3", "--nproc_per_node", "2", world)
     if done.code == 2:
-        pytest.skip("pretended hosts have equal numbers")
+        pytest.skip("simulated hosts have equal numbers of ranks")
     assert done.code == 0 and done.out.count(b"of 3: sum 6") == 3, done
 
 

@@ -194,7 +194,7 @@ def test_log_files_have_raw_bytes_and_a_fixed_layout(local):
     assert {rank for rank, _, _ in done.labelled()} <= {0}, "the console shows another rank than --show-ranks"
 
 
-def test_files_by_a_pattern(local):
+def test_output_writes_files_by_a_pattern(local):
     pattern = f"{local.directory}/logs/%h/%2t-%n.log"
     done = local.run("--fake-hosts", "2", "--nproc-per-node", "1", "--output", pattern, "--redirects", "3", "sh", "-c",
                      "echo out $RANK; echo err $RANK >&2")
@@ -241,7 +241,7 @@ def test_log_files_are_in_one_directory_for_any_working_directory(local):
     assert done.err_text.count(f"{local.directory}/logs/{job}/0 on every host") == 1, done
 
 
-def test_log_files_on_a_node_whose_file_system_does_not_answer(hosts):
+def test_a_stalled_log_directory_of_a_node_does_not_stop_a_job(hosts):
     """The file system stalls for longer than a host may be silent. A pipe that is not read yet replaces a log file; the first
     attempt creates it for the second one."""
     lines = 1_000_000
@@ -263,7 +263,7 @@ def test_log_files_on_a_node_whose_file_system_does_not_answer(hosts):
         hosts.run_on(number, "rm", "-rf", "/tmp/logs")
 
 
-def test_log_files_whose_file_system_does_not_answer(hosts):
+def test_a_stalled_log_directory_does_not_stop_a_job(hosts):
     """The file system stalls for three leases. The hosts still get heartbeats from their launcher, and the job continues. A
     pipe that is not read yet replaces a log file; the first attempt creates it for the second one."""
     lines = 1_000_000
@@ -485,7 +485,7 @@ def test_a_terminal_gets_colours_and_no_control_strings(local):
     assert b"\x1b" not in piped.out, piped
 
 
-def test_no_color(local):
+def test_no_color_disables_colours(local):
     with local.on_terminal(local.ivyrun(), "-n", "2", "echo", "plain",
                            env={"NO_COLOR": "1"}) as run:
         done = run.finish()

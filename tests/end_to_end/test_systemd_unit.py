@@ -72,7 +72,7 @@ exec unshare -p -m -C -i --fork --kill-child --mount-proc /bin/bash -c '
 {LAYERS}
 umount /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
-# As on every machine that systemd has booted: credentials are mounted by a child of it.
+# systemd mounts credentials in a child process, so mounts must propagate, as on a machine booted by systemd.
 mount --make-rshared /
 mkdir -p {UNITS}/ivy-agent@.service.d
 install -m 644 "$1/ivy-agent@.service" {UNITS}/

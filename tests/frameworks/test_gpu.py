@@ -73,7 +73,7 @@ def test_alone_a_gpu_fault_is_shown_with_the_rank(capsys):
     found = re.search(r"device: GPU 0 on \S+ \(ranks? 0\S*\): (Xid \d+.*)", report)
     assert found, report
     with capsys.disabled():
-        print(f"\nfigure: a kernel that writes to an address of nobody's is reported as: {found.group(1)}")
+        print(f"\nfigure: a kernel that writes to an unmapped address is reported as: {found.group(1)}")
 
 
 def test_alone_top_shows_the_memory_of_a_rank():

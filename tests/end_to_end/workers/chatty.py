@@ -1,4 +1,4 @@
-"""Prints LINES numbered lines of different lengths in pieces that end anywhere: chatty.py LINES.
+"""Prints LINES numbered lines of different lengths in pieces of any length: chatty.py LINES.
 
 Each line is "RANK NUMBER CHECK TEXT"; CHECK is the CRC of TEXT, so that a torn or mixed line shows.
 """

@@ -1,10 +1,9 @@
-"""comm_aborts.py TURNS [OPERATION...] [--method M --rank R --size N]: each turn the last rank aborts a group in which
-all others wait; each says when it was told.
+"""comm_aborts.py TURNS [OPERATION...] [--method M --rank R --size N]: in each turn the last rank aborts a group in which
+all others wait, and each prints when it got the error.
 
-Turn by turn the next of the operations is what they wait in, as often as there are turns; of "mixed" ones every
-third rank receives a message instead, of "late" ones rank 0 does, for which the others wait: the end of the aborting
-rank's connections tells them nothing. What is said is JSON, with the time of the machine's monotonic clock, which
-all hosts of the testbed share.
+The operations are used in turn. In "mixed" ones every third rank receives a message instead. In "late" ones rank 0 does,
+and the others wait for rank 0, so that they do not notice the end of the aborting rank's connections. The output is JSON
+with times of the monotonic clock, which all hosts of the testbed share.
 """
 
 import argparse
@@ -29,7 +28,7 @@ def wait_in(operation, turn, group):
     elif operation == "recv_any":
         ic.recv_(SMALL.copy(), group=group)
     elif operation == "send":
-        ic.send(numpy.zeros(16_000_000, dtype=numpy.float32), last, group=group)  # More than sockets take.
+        ic.send(numpy.zeros(16_000_000, dtype=numpy.float32), last, group=group)  # More than sockets buffer.
     elif operation == "all_reduce":
         ic.all_reduce(SMALL, group=group)
     elif operation == "all_reduce_large":
@@ -62,7 +61,7 @@ def main():
         group = ic.split(0, rank)
         ic.barrier(group=group)
         if rank == size - 1:
-            time.sleep(0.1)  # So that the others are inside, asleep.
+            time.sleep(0.1)  # Wait until the others sleep in the operation.
             words = {"aborts": turn, "at_ns": time.monotonic_ns()}
             group.abort("enough")
         else:

@@ -1,4 +1,4 @@
-"""torch's process group and ivycomm in one process, the one or the other first; says "both" at the end."""
+"""torch's process group and ivycomm in one process, started in either order. Prints "both" at the end."""
 
 import sys
 

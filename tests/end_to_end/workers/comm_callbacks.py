@@ -1,4 +1,5 @@
-"""Callbacks of Works that raise what no program catches, and more ends than a small pipe holds; prints "all equal"."""
+"""Callbacks of Works that raise exceptions which programs rarely catch, and more completions than a small pipe holds. Prints
+"all equal"."""
 
 import asyncio
 import os
@@ -10,12 +11,12 @@ import ivycomm as ic
 import numpy as np
 from ivycomm import futures
 
-SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which fcntl names from Python 3.10 on.
+SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which fcntl defines since Python 3.10.
 COUNT = 1500
 
 
 def check_callbacks_that_raise():
-    """They end nothing but themselves: the thread that calls back is the only one."""
+    """A callback that raises must not stop later callbacks: only one thread calls them."""
     other = 1 - ic.rank()
     for raised in SystemExit, asyncio.CancelledError, KeyboardInterrupt:
         def fail(_):
@@ -33,7 +34,7 @@ def check_callbacks_that_raise():
 
 
 def check_a_small_pipe():
-    """As the kernel gives it to a user who has many."""
+    """The kernel gives small pipes to users who already have many."""
     import fcntl
     ends = []
 
@@ -53,7 +54,7 @@ def check_a_small_pipe():
     for work in works:
         work.add_done_callback(called.append)
     ic.barrier()
-    sys.setswitchinterval(1000)  # As one long call of C would, this thread keeps the interpreter.
+    sys.setswitchinterval(1000)  # This thread keeps the interpreter lock, as a long call of a C function would.
     sent = [ic.isend(np.ones(1), other) for _ in range(COUNT)]
     end = time.monotonic() + 1
     while time.monotonic() < end:

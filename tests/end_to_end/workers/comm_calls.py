@@ -1,4 +1,5 @@
-"""comm_calls.py SCENARIO: the usual calls in one step, and what signal handlers do to them. Each rank ends with "went on"."""
+"""comm_calls.py SCENARIO: calls by the extension's fast path, also interrupted by signal handlers. Each rank prints "went on"
+at the end."""
 
 import ctypes
 import os
@@ -26,12 +27,12 @@ def same(one, other):
 
 
 def prepare():
-    """The extension knows NumPy from the first call on that goes the long way."""
+    """Makes a call on the slow path, after which the extension knows NumPy."""
     ic.all_reduce(np.ones(1), timeout=60.0)
 
 
 def same_results(r, n):
-    """One step and the long way, which a timeout asks for, give the same."""
+    """The fast path and the slow path, which a timeout selects, give the same results."""
     prepare()
     for dtype in TYPES:
         for shape in SHAPES:
@@ -73,7 +74,7 @@ def same_results(r, n):
 
 
 def same_moves(x, op, n):
-    """The collectives that are asked less often: one step, and the long way."""
+    """The less common collectives on the fast path and the slow path."""
     same(ic.broadcast(x, n - 1), ic.broadcast(x, n - 1, timeout=60.0))
     for one, other in ((ic.reduce(x, n - 1, op), ic.reduce(x, n - 1, op, timeout=60.0)),
                        (ic.gather(x, n - 1), ic.gather(x, n - 1, timeout=60.0))):
@@ -109,7 +110,7 @@ def same_messages(x, r, n):
 
 
 def tensors(r, n):
-    """Torch's, of which some need what only the long way does."""
+    """torch tensors, some of which need the slow path."""
     import torch
 
     ic.all_reduce(torch.ones(1), timeout=60.0)
@@ -170,7 +171,7 @@ def same_tensors(x, n):
 
 
 def unusual_arguments(r, n):
-    """What is not usual goes the long way, which says what is wrong, or does it."""
+    """Unusual arguments take the slow path, which supports them or raises a clear error."""
     prepare()
     x = np.arange(12.0).reshape(3, 4)
     locked = x.copy()
@@ -219,7 +220,7 @@ def unusual_arguments(r, n):
 
 
 def plain_calls(r, n):
-    """The C interface's own arguments, and what is wrong with them."""
+    """Arguments of the C interface, and errors for invalid ones."""
     prepare()
     group, x = ic.world(), np.arange(6.0)
     handle, here = group.handle, x.ctypes.data
@@ -257,7 +258,7 @@ def plain_calls(r, n):
 
 
 def threads(r, n):
-    """Each thread waits on a group of its own, in another order on every rank."""
+    """Each thread waits on a separate group, in a different order on every rank."""
     prepare()
     groups = [ic.new_group(range(n)) for _ in range(3)]
     wrong = []
@@ -283,7 +284,7 @@ def send_later(number):
 
 
 def handler_runs(r, n):
-    """A handler that does not raise runs while the others are waited for, and the operation goes on."""
+    """A handler that does not raise runs during the wait for the other ranks, and the operation continues."""
     prepare()
     x, ran = np.ones(3), []
 
@@ -300,13 +301,13 @@ def handler_runs(r, n):
     if r == 0:
         send_later(signal.SIGUSR1)
     else:
-        ic.store().get("go", timeout=30)  # Nothing but the handler lets the others come.
+        ic.store().get("go", timeout=30)  # Only the handler on rank 0 releases the other ranks.
     same(ic.all_reduce(x), x * n)
     assert r != 0 or ran == [True, "refused"], ran
 
 
 def changed_lists(r, n):
-    """A thread replaces the arrays of the list that a call works on: the call holds those that it was given."""
+    """A thread replaces the arrays of a list during a call on it. The call holds references to the original arrays."""
     try:
         import torch
         make = (lambda size: np.full(size, 1.0)), (lambda size: torch.ones(size))
@@ -337,7 +338,7 @@ def changed_lists(r, n):
 
 
 def emptied_list(r, n):
-    """While this rank waits for the other, another thread drops the only references to the tensors of its call."""
+    """While a call waits for the other rank, another thread drops the last references to its tensors."""
     import torch
 
     prepare()
@@ -356,7 +357,7 @@ def emptied_list(r, n):
 
 
 def freed_groups(r, n):
-    """Another thread frees a group while this one calls on it: the call goes on or says that the group is freed."""
+    """Another thread frees a group during a call on it. The call succeeds or reports that the group is freed."""
     prepare()
     x = np.ones(4)
     for number in range(200):
@@ -373,7 +374,7 @@ def freed_groups(r, n):
 
 
 def arrays_without_bytes(r, n):
-    """Types of no bytes are refused, by the extension as well."""
+    """Types with an item size of 0 are rejected, also by the extension."""
     prepare()
     for dtype in [], "V0", "S0", "U0":
         for call in (lambda x: ic.all_reduce(x), lambda x: ic.all_gather(x), lambda x: ic.broadcast_(x),
@@ -387,7 +388,7 @@ def arrays_without_bytes(r, n):
 
 
 def late_interrupts(r, n, moments=range(0, 30, 3)):
-    """A second SIGINT while the first one's exception is on its way: no later call that succeeds raises it."""
+    """A second SIGINT arrives while the first one's exception is being raised. Later successful calls must not raise it."""
     prepare()
     for number in moments:
         timers = []
@@ -404,7 +405,7 @@ def late_interrupts(r, n, moments=range(0, 30, 3)):
             pass
         while True:
             try:
-                for timer in timers:  # On a busy machine the second signal is late itself.
+                for timer in timers:  # On a busy machine the second signal may be late.
                     timer.join()
                 time.sleep(0.05)
                 if r == 0:
@@ -423,7 +424,7 @@ def late_interrupts_at_every_moment(r, n):
 
 
 def interrupted_calls(r, n):
-    """Ctrl-C in calls that wait: of one step, of the long way, behind an asynchronous one, and of a send."""
+    """Ctrl-C in waiting calls: on the fast path, on the slow path, after an asynchronous call, and in a send."""
     big = np.ones(1 << 20)
     interrupt_each(r, (lambda: ic.all_reduce_(big), lambda: ic.all_reduce(big, timeout=60.0),
                        lambda: [ic.barrier(async_op=True), ic.barrier()], lambda: ic.send(big, 1)))
@@ -456,7 +457,7 @@ def interrupt_each(r, waiting):
 
 
 def drill(r, n):
-    """SIGINT at random moments, in loops whose arrays come and go: nothing is written where an array was."""
+    """SIGINT at random moments in loops that create and drop arrays. Memory of a dropped array must not be written."""
     prepare()
     dice = random.Random(f"{os.environ.get('IVY_JOB_ID')} {r}")
     for _ in range(12):
@@ -475,7 +476,7 @@ def drill(r, n):
             pass
         time.sleep(0.01)
         assert all((guard == 7.0).all() for guard in guards)
-        while True:  # The signal may come here as well.
+        while True:  # The signal may also arrive here.
             try:
                 if ic.is_initialized():
                     if r == 0:

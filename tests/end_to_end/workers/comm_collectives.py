@@ -1,4 +1,4 @@
-"""Every collective of ivycomm on NumPy arrays against a serial reference; says "all equal" at the end."""
+"""Every collective of ivycomm on NumPy arrays, compared with a serial reference. Prints "all equal" at the end."""
 
 import array
 import ctypes
@@ -18,7 +18,7 @@ REDUCTIONS = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": n
 
 
 def made(rank, shape, dtype, seed=0):
-    """What a rank gives: small numbers, so that every order of additions gives the same."""
+    """Returns a rank's input: small numbers, so that every order of additions gives the same sum."""
     random = np.random.default_rng([seed, rank, len(shape), int(np.prod(shape))])
     numbers = random.integers(0, 2 if dtype == "bool" else 4, shape)
     if dtype.startswith("complex"):
@@ -141,7 +141,7 @@ def uneven(r, n):
 
 
 def roots_of_numpy(r, n):
-    """Ranks are whole numbers of any kind."""
+    """Ranks may be integers of any type."""
     last, x = np.int64(n - 1), np.full(2, r)
     same(ic.broadcast(x, last), np.full(2, n - 1), "broadcast from a rank of NumPy's")
     assert ic.broadcast_(x.copy(), np.uint8(n - 1))[0] == n - 1
@@ -161,7 +161,7 @@ def roots_of_numpy(r, n):
 
 
 def in_place(r, n, rows, split):
-    """The forms whose array holds the parts of all ranks."""
+    """In-place forms, whose array contains the parts of all ranks."""
     begin = sum(rows[:r])
     mine = slice(begin, begin + rows[r])
     whole = [made(i, (sum(rows), 2), "int64", seed=4) for i in range(n)]
@@ -187,7 +187,7 @@ Pair = namedtuple("Pair", "first second")
 
 
 def tree_of(i, backwards=False):
-    """Of rank i; in ranks' dicts the order may differ."""
+    """Returns rank i's tree. The order of keys may differ between the ranks' dicts."""
     parts = [("w", [np.full(3, i), np.full((2, 2), float(i))]), ("b", Pair(np.full(2, float(i)), None)),
              ("n", {1: np.float32(i), 10: (np.full(1, 2 * i),)})]
     return OrderedDict(reversed(parts) if backwards else parts)
@@ -229,7 +229,7 @@ def trees(r, n):
     assert ic.all_reduce({}) == {} and ic.broadcast({"none": None}) == {"none": None}
     parts = [np.ones(3) * r, np.ones(2)]
     assert ic.all_reduce_coalesced_(parts)[0] is parts[0] and parts[0][0] == sum(range(n)) and parts[1][0] == n
-    assert ic.all_reduce(np.ones(2), "sum", None, None, True).wait(30)[0] == n  # By place, as documented.
+    assert ic.all_reduce(np.ones(2), "sum", None, None, True).wait(30)[0] == n  # A positional argument, as documented.
     for wrong in (lambda: ic.all_reduce_({"x": 1.0}), lambda: ic.all_reduce([np.ones(1)], out=np.ones(1))):
         try:
             wrong()
@@ -299,7 +299,7 @@ def layouts(r, n):
         except ValueError:
             continue
         raise AssertionError("a wrong argument was not refused")
-    # Rank 0's out has the wrong shape. No other rank waits for a scatter that rank 0 does not begin.
+    # Rank 0's out has the wrong shape. The other ranks do not call scatter, because rank 0 does not start it.
     try:
         ic.scatter(np.ones(n) if r == 0 else None, out=np.empty(2) if r == 0 else None, timeout=60.0)
         raise AssertionError("a wrong output was not refused")
@@ -309,7 +309,7 @@ def layouts(r, n):
 
 
 def buffers(r, n):
-    """Memory that is no array: written where it lies, and NumPy's array where the result is new."""
+    """Buffers that are not arrays: they are written in place; a new result is a NumPy array."""
     for make in (lambda: bytearray([r] * 4), lambda: array.array("f", [r] * 4), lambda: memoryview(bytearray([r] * 4)),
                  lambda: memoryview(array.array("d", [r] * 4)), lambda: (ctypes.c_int * 4)(*[r] * 4)):
         x = make()
@@ -329,7 +329,7 @@ def buffers(r, n):
 
 
 class Shown:
-    """Memory of NumPy's, shown by __array_interface__ alone."""
+    """NumPy memory that is only accessible by __array_interface__."""
 
     def __init__(self, array):
         self._array = array
@@ -340,7 +340,7 @@ class Shown:
 
 
 class OnlyDlpack:
-    """An array that shows itself by DLPack alone; its framework takes others' over."""
+    """An array that only supports DLPack and whose framework can import other arrays."""
 
     def __init__(self, array):
         self.array = array
@@ -357,7 +357,7 @@ class OnlyDlpack:
 
 
 def shown(r, n):
-    """Arrays of which one protocol is all that is known."""
+    """Arrays that support only one protocol."""
     x = Shown(np.full(3, float(r)))
     same(ic.all_reduce(x), np.full(3, float(sum(range(n)))), "what __array_interface__ shows")
     assert ic.all_reduce_(x) is x
@@ -372,7 +372,7 @@ def shown(r, n):
     for wrong, error, word in ((lambda: ic.all_reduce_(Shown(frozen)), ValueError, "read-only"),
                                (lambda: ic.all_reduce(OnlyDlpack(frozen)), TypeError, "does not export its memory")):
         if "export" in word and int(np.__version__.split(".")[0]) > 1:
-            continue  # From version 2.1 on NumPy lends it, and says that it is read-only.
+            continue  # Since version 2.1 NumPy exports it and marks it read-only.
         try:
             wrong()
         except error as refused:
@@ -382,14 +382,14 @@ def shown(r, n):
 
 
 class Holder:
-    """Has an array as `data`, as many things do."""
+    """Has an array as `data`, like many classes."""
 
     def __init__(self, data):
         self.data, self.dtype, self.shape = data, data.dtype, data.shape
 
 
 class Sparse(Holder):
-    """As SciPy's: `data` are the nonzeros, wherever they stand."""
+    """Like SciPy's sparse arrays: `data` contains only the nonzeros."""
 
     @property
     def nnz(self):
@@ -400,7 +400,7 @@ class Sparse(Holder):
 
 
 class Labelled(Holder):
-    """As xarray's: an array with something beside it."""
+    """Like xarray's arrays: an array with metadata."""
 
     def __array__(self, dtype=None, copy=None):
         return np.array(self.data, dtype)
@@ -411,7 +411,7 @@ class IvyArray(Holder):
 
 
 def holders(r, n):
-    """Only Ivy's arrays stand for what they hold."""
+    """Only for Ivy's arrays is `data` used."""
     got = ic.all_reduce(IvyArray(np.ones(3)))
     assert type(got) is IvyArray
     same(got.data, np.full(3, float(n)), "Ivy's")
@@ -433,7 +433,7 @@ def holders(r, n):
 
 
 def asynchronous(r, n):
-    """Works of two groups, interleaved, waited for in another order; some never."""
+    """Works of two groups, interleaved and waited for in another order. Some are never waited for."""
     evens = ic.new_group(range(0, n, 2))
     halves = ic.split(r % 2, key=-r)
     expected_ranks = tuple(i for i in reversed(range(n)) if i % 2 == r % 2)
@@ -445,7 +445,7 @@ def asynchronous(r, n):
         inputs.append(x)
         works.append((ic.all_reduce(x, async_op=True), ic.all_reduce(x, group=halves, async_op=True),
                       ic.all_gather(x[:3], group=evens, async_op=True)))
-        ic.all_reduce(np.ones(3), group=halves, async_op=True)  # Nobody holds it.
+        ic.all_reduce(np.ones(3), group=halves, async_op=True)  # No reference to the Work is kept.
     for i, (whole, half, even) in reversed(list(enumerate(works))):
         same(half.wait(30), np.full(101, float(sum(j + i for j in expected_ranks))), "half")
         same(whole.wait(timeout=30), np.full(101, float(sum(range(n)) + n * i)), "whole")
@@ -462,7 +462,7 @@ def asynchronous(r, n):
 
 
 def registered(r, n):
-    """Registered arrays on some ranks, on all, and after their world's functions have used them."""
+    """Registered arrays on some ranks and on all, and after functions of their world have used them."""
     for everybody in (True, False):
         x = ic.empty_registered((300, 70), "float64") if everybody or r % 2 == 0 else np.empty((300, 70))
         out = ic.empty_registered((300, 70), "float64")
@@ -479,7 +479,7 @@ def registered(r, n):
     kept[...] = 7
     child = os.fork()
     if child == 0:
-        del kept  # The memory is the parent's.
+        del kept  # The memory belongs to the parent.
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0 and np.all(kept == 7)
     assert ic.empty_registered(3, "int32").tolist() == [0, 0, 0]

@@ -1,7 +1,7 @@
-"""comm_deaths.py WHERE WAY [VICTIM]: a rank ends in the middle of WHERE; every other one says what it was told.
+"""comm_deaths.py WHERE WAY [VICTIM]: a rank ends in the middle of WHERE, and every other rank prints its error.
 
-WHERE is an operation below, or `init`. WAY: kill, exit, abort, stop, cut. What is said is JSON, with the time of
-the machine's monotonic clock.
+WHERE is an operation below, or `init`. WAY: kill, exit, abort, stop, cut. The output is JSON with times of the monotonic
+clock.
 """
 
 import json
@@ -66,13 +66,13 @@ def work(r, n):
 
 
 def meet_before_init(rank, size, victim, way):
-    """The victim dies when the others, which share this folder, have come and wait."""
+    """The victim dies when the others, which share this directory, wait."""
     if rank != victim:
         open(f"rank{rank}.comes", "w").close()
         return
     while sum(name.endswith(".comes") for name in os.listdir()) < size - 1:
         time.sleep(0.02)
-    time.sleep(float(os.environ["A_SECOND"]))  # Longer where the machine is slow.
+    time.sleep(float(os.environ["A_SECOND"]))  # Longer on slow machines.
     die(way)
 
 

@@ -1,4 +1,4 @@
-"""comm_device.py SCENARIO: arrays on devices of the stand-ins of CUDA and NCCL (tests/comm/nccl_double).
+"""comm_device.py SCENARIO: arrays on devices of the stand-ins for CUDA and NCCL (tests/comm/nccl_double).
 
 Every rank prints one line of JSON at the end.
 """
@@ -16,7 +16,7 @@ import time
 import types
 from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
 
-if "EXTRA_PATH" in os.environ:  # As a virtual environment has its packages.
+if "EXTRA_PATH" in os.environ:  # Laid out like the packages of a virtual environment.
     sys.path.append(os.environ["EXTRA_PATH"])
 import ivycomm as ic
 from ivycomm import dlpack
@@ -37,7 +37,7 @@ def use_device(ordinal):
 
 
 class DeviceArray:
-    """float32 on the device, shown to others as CuPy's arrays are."""
+    """A float32 array on the device, accessible like CuPy's arrays."""
 
     def __init__(self, values):
         self.shape = (len(values),)
@@ -64,14 +64,14 @@ class DeviceArray:
 
 
 class CupyArray(DeviceArray):
-    """As CuPy's: its module makes others, on the device of the first."""
+    """Like CuPy's arrays: its module creates further arrays on the same device."""
 
     __module__ = "cupy"
     device = contextlib.nullcontext()
 
 
 class LentArray:
-    """float32 on the device, shown by DLPack alone. Counts how often it is given back."""
+    """A float32 array on the device that only supports DLPack. Counts how often it is released."""
 
     def __init__(self, values, version=(1, 0), flags=0, strides=None):
         self.array, self.version, self.flags, self.strides = DeviceArray(values), version, flags, strides
@@ -110,7 +110,7 @@ new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, ctypes.c_char_p, c_v
 
 
 class AdoptedArray(LentArray):
-    """Its framework takes over what others lend."""
+    """An array whose framework imports arrays of others."""
 
     @classmethod
     def from_dlpack(cls, x):
@@ -122,7 +122,7 @@ class AdoptedArray(LentArray):
 
 
 class StreamArray(DeviceArray):
-    """Shown with the stream on which its framework uses it."""
+    """An array that exports the stream on which its framework uses it."""
 
     def __init__(self, values):
         super().__init__(values)
@@ -213,7 +213,7 @@ def lent_streams(r, n):
 
 
 def lent_until_done(r, n):
-    """It is given back once, after the last rank has come."""
+    """The array is released once, after the last rank has joined the operation."""
     x = LentArray([1.0])
     if r == n - 1:
         ic.store().get("nobody has it back", timeout=20)
@@ -255,7 +255,7 @@ def lent_refused(r, n):
 
 
 def lent_results(r, n):
-    """A framework takes the result over; its memory is freed with the framework's array."""
+    """A framework imports the result, whose memory is freed with the framework's array."""
     y = ic.all_reduce(AdoptedArray([1.0, r]))
     assert type(y) is AdoptedArray and y.values() == [n, n * (n - 1) / 2]
     pointer = y.array.pointer
@@ -272,7 +272,7 @@ def lent_results(r, n):
 
 
 def lent(r, n):
-    """Arrays that their framework shows by DLPack alone."""
+    """Arrays that only support DLPack."""
     ic.all_reduce_(DeviceArray([1.0]))
     lent_values(r, n)
     lent_streams(r, n)
@@ -321,7 +321,7 @@ def killed(r, n):
 
 
 def late(r, n):
-    """The last rank does not call what the others wait for on their streams."""
+    """The last rank does not call the operation for which the others wait on their streams."""
     x = DeviceArray([1.0] * 1000)
     for _ in range(3):
         ic.all_reduce_(x)
@@ -334,7 +334,7 @@ def late(r, n):
 
 
 def values_of(memory):
-    """What the device has at an object's address."""
+    """Returns the values on the device at an object's address."""
     array = DeviceArray([0.0] * memory.shape[0])
     check(cuda.cuMemcpyDtoDAsync_v2(array.pointer, c_void_p(memory.__cuda_array_interface__["data"][0]),
                                     c_size_t(4 * memory.shape[0]), None))
@@ -351,7 +351,7 @@ def registered(r, n):
         check(cuda.cuStreamSynchronize(None))
         assert ic.all_reduce_(x) is x
         assert values_of(x) == [float(n)] * 8, values_of(x)
-        del x  # Freed when the operations that use it are done.
+        del x  # The memory is freed when the operations that use it are done.
     assert ic.empty_registered((0, 3), "int32", "cuda").shape == (0, 3)
     for arguments, error in (((8, "float32", "cpu"), ValueError), ((8, "float32", -1), ValueError),
                              ((8, "datetime64[s]", 0), TypeError), ((8, "float32", None, ic.world()), ValueError),
@@ -374,20 +374,20 @@ def told(call):
 
 
 def mixed(r, n):
-    """The last rank's array is in the memory of the host, those of the others are on devices."""
+    """The last rank's array is in host memory; the other ranks' arrays are on devices."""
     x = array.array("f", [1.0] * 10) if r == n - 1 else DeviceArray([1.0] * 10)
     told(lambda: ic.all_reduce_(x))
 
 
 def without(r, n):
-    """An operation on devices is called where NCCL cannot be had."""
+    """Calls an operation on devices without NCCL."""
     x = DeviceArray([1.0, 2.0])
     told(lambda: ic.all_reduce_(x))
     assert x.values() == [1.0, 2.0], x.values()
 
 
 def after_a_death(is_killed, repair):
-    """The repaired world. Whoever is killed may have left the first barrier before the others."""
+    """Repairs the world after a death. The killed rank may have left the first barrier before the others."""
     try:
         ic.barrier()
         if is_killed:
@@ -395,11 +395,11 @@ def after_a_death(is_killed, repair):
         ic.barrier()
     except (ic.RankDied, ic.HostLost, ic.Aborted):
         return repair(timeout=60)
-    raise AssertionError("nobody died")
+    raise AssertionError("no rank died")
 
 
 def grown(r, n):
-    """A rank dies twice and is started again: each time the world has an NCCL of all ranks, and so has a group of it."""
+    """A rank dies twice and is restarted. Each time the world and a group have an NCCL communicator of all ranks."""
     lives = ic.restart_count()
     own = ic.empty_registered(4, device=r)
     for death in range(lives, 3):
@@ -412,7 +412,7 @@ def grown(r, n):
         check(cuda.cuStreamSynchronize(None))
         assert x.values() == [n, n * (n - 1) / 2] and pair.values() == [2.0 if group.is_member else 1.0]
         if death < 2:
-            ic.all_reduce_(x)  # It may be under way when the last rank dies.
+            ic.all_reduce_(x)  # It may be running when the last rank dies.
             world = after_a_death(r == n - 1, ic.grow)
             assert (world.rank, world.size) == (r, n)
     nccl = ctypes.CDLL(os.environ["IVY_NCCL_LIB"])
@@ -424,7 +424,7 @@ def grown(r, n):
 
 
 def shrunk(r, n):
-    """The last rank dies; the others go on with a smaller world, and with NCCL in it and in a group of it."""
+    """The last rank dies. The others continue with a smaller world that uses NCCL, also in a group."""
     x = DeviceArray([1.0, r])
     ic.all_reduce_(x)
     pair = ic.new_group([0, n - 1])

@@ -1,4 +1,4 @@
-"""comm_errors.py SCENARIO: something goes wrong; every rank that lives says what it was told, as JSON."""
+"""comm_errors.py SCENARIO: an operation fails, and every remaining rank prints its error as JSON."""
 
 import contextlib
 import gc
@@ -44,19 +44,19 @@ def killed(r, n):
 
 
 def killed_while_read(r, n):
-    """Of two ranks that reduce in place, each out of the other's memory, one dies."""
+    """Two ranks reduce in place and read each other's memory. One of them dies."""
     reduce_until_killed(r, n, 2 << 20, ic.all_reduce_)
 
 
 def exited(r, n):
-    ic.barrier()  # Else some may still be in init, and are told there.
+    ic.barrier()  # Without it, some ranks may still be in init and would get the error there.
     if r == n - 1:
         os._exit(7)
     ic.barrier()
 
 
 def interrupted(r, n):
-    """Ctrl-C on rank 0, which waits for ranks that do not come; they hear of it when they do."""
+    """Ctrl-C on rank 0, which waits for ranks that are late. They get the error when they make the call."""
     if r == 0:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
@@ -88,12 +88,12 @@ def interrupted_wait(r, n):
 
 
 class Kept:
-    """Stands for an array: memory that the library uses."""
+    """Replaces an array: memory that the library uses."""
 
 
 @contextlib.contextmanager
 def raising_calls():
-    """As if a signal came during the call: the handler raises before the interpreter takes another step."""
+    """Simulates a signal during the call: its handler raises before the interpreter executes another step."""
     real = calls.extension.call_library
 
     def call(*arguments):
@@ -108,7 +108,7 @@ def raising_calls():
 
 
 def interrupted_before_the_work(r, n):
-    """Ctrl-C between a call and its Work ends the call: its memory may be gone, so nothing may write there."""
+    """Ctrl-C between a call and its Work ends the operation: its memory may be freed, so the library must not write there."""
     from ivycomm.work import start
     if r == 0:
         try:
@@ -124,7 +124,7 @@ def interrupted_before_the_work(r, n):
 
 
 def interrupted_start(r, n):
-    """Ctrl-C before an asynchronous call has given its Work: the operation goes on, and its memory stays until its end."""
+    """Ctrl-C before an asynchronous call has returned its Work: the operation continues, and its memory is kept until its end."""
     from ivycomm.work import start, sweep
     if r == 0:
         kept = Kept()
@@ -150,11 +150,11 @@ def interrupted_start(r, n):
 
 
 def interrupted_at_the_end(r, n):
-    """Ctrl-C when a call is over, but not all of it: the world can end all the same, and be joined anew."""
+    """Ctrl-C at the end of a call, before it has returned: the world can still be finalized and joined again."""
     from ivycomm import store_calls, waiting
 
     class Interrupted:
-        """calling(), whose block a signal handler ends before it is left."""
+        """Replaces calling(). A signal handler raises at the end of its block."""
 
         def __init__(self, *about):
             self.lock = waiting.calling(*about)
@@ -181,7 +181,7 @@ def interrupted_at_the_end(r, n):
 
 
 def interrupted_group(r, n):
-    """Ctrl-C while a group is made, for which the others do not come."""
+    """Ctrl-C while rank 0 creates a group and the others are absent."""
     if r == 0:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
@@ -196,7 +196,7 @@ def interrupted_group(r, n):
 
 
 def uncaught(r, n):
-    """The last rank ends by an exception that nobody catches, while the others wait for it."""
+    """The last rank ends by an uncaught exception while the others wait for it."""
     ic.barrier()
     if r == n - 1:
         raise ValueError("the data of epoch 3 are missing")
@@ -223,7 +223,7 @@ def timeout(r, n):
 
 
 def still_running(r, n):
-    """The deadline of a wait is not that of the operation."""
+    """A wait times out, but the operation continues."""
     if r == 0:
         work = ic.barrier(async_op=True)
         try:
@@ -247,7 +247,7 @@ def aborted(r, n):
 
 
 def message_timeouts(r, n):
-    """Rank 1 takes part in nothing; every way of waiting for its messages ends at the timeout."""
+    """Rank 1 does not take part. Every way of waiting for its messages ends at the timeout."""
     import numpy
     x, large = numpy.ones(3), numpy.ones(4 << 20)
     calls = [lambda **more: ic.recv_(x, 1, **more),
@@ -269,7 +269,7 @@ def message_timeouts(r, n):
 
 
 def message_mismatch(r, n):
-    """Only a Work fails, and only on rank 1; the next operation says it on every rank."""
+    """Only a Work on rank 1 fails. The next operation reports it on every rank."""
     import numpy
     if r == 0:
         ic.send(numpy.ones(6), 1)
@@ -282,13 +282,13 @@ def message_mismatch(r, n):
 
 
 def message_beside_left(r, n):
-    """The last rank has long left; rank 0 waits for a message of rank 1."""
+    """The last rank has left long ago while rank 0 waits for a message of rank 1."""
     import numpy
     if r == n - 1:
         ic.finalize()
         return
     if r == 1:
-        time.sleep(0.7)  # More than the grace of who has left.
+        time.sleep(0.7)  # Longer than the grace period for a rank that has left.
         ic.send(numpy.ones(3), 0)
     else:
         ic.recv_(numpy.zeros(3), 1, timeout=60)
@@ -296,19 +296,19 @@ def message_beside_left(r, n):
 
 
 def thrown_away(r, n):
-    """Works and their memory may be dropped while they run; the end of the world ends them."""
+    """Works and their memory may be dropped while they run. They end with the world."""
     import numpy
     for _ in range(50):
         ic.all_reduce(numpy.ones(1000), async_op=True)
     if r == 0:
-        ic.barrier(async_op=True)  # Nobody else comes.
+        ic.barrier(async_op=True)  # No other rank joins.
         ic.all_reduce(numpy.ones(1 << 20), async_op=True)
     ic.finalize()
     print("went on")
 
 
 def daemon_thread(r, n):
-    """The interpreter ends while a thread waits in a call."""
+    """The interpreter exits while a thread waits in a call."""
     from ivycomm import calls, waiting
     if r == 0:
         threading.Thread(target=ic.barrier, daemon=True).start()

@@ -1,5 +1,5 @@
-"""Derivatives of ivycomm's operations on torch tensors, against autograd's of the same sums in one process; says
-"all equal" at the end. With "compile": inside torch.compile, without a break of the graph."""
+"""Derivatives of ivycomm's operations on torch tensors, compared with autograd on the same sums in one process. Prints "all
+equal" at the end. With "compile": inside torch.compile, without a graph break."""
 
 import sys
 
@@ -26,7 +26,7 @@ def parts(whole, split):
 
 
 def operations(r, n):
-    """{name: (shape of each rank's x, ours of x, the reference: results of all ranks from the list of inputs)}"""
+    """Returns {name: (shape of each rank's x, ivycomm's function of x, reference: results of all ranks from their inputs)}."""
     rows, even = [rank + 1 for rank in range(n)], (2 * n, 3)
     uneven = (sum(rows), 3)
     total = lambda xs: sum(xs)  # noqa: E731
@@ -91,7 +91,7 @@ def against_one_process(r, n):
         got, = torch.autograd.grad((weights[r] * y * y).sum() / 2, x, create_graph=True, allow_unused=True)
         if got is None:
             assert not first[r].any(), name
-            got = (0 * y).sum()  # Takes part in the second derivative as the others do.
+            got = (0 * y).sum()  # Takes part in the second derivative like the others.
         else:
             assert torch.allclose(got, first[r]), f"{name}: {got} is not {first[r]}"
         twice, = torch.autograd.grad((got * got).sum(), x, allow_unused=True)
@@ -101,7 +101,7 @@ def against_one_process(r, n):
 
 
 def checked_by_torch(r, n):
-    """gradcheck moves the same element on every rank: what is symmetric in the ranks has that derivative."""
+    """gradcheck perturbs the same element on every rank, so only operations that are symmetric in the ranks can be checked."""
     x = torch.randn(n, 1, dtype=DOUBLE, generator=torch.Generator().manual_seed(1)).requires_grad_()
     for function in (ic.all_reduce, lambda t: ic.all_reduce(t, "mean"), lambda t: ic.all_gather(ic.reduce_scatter(t)),
                      lambda t: ic.all_to_all(ic.all_to_all(t))):
@@ -109,7 +109,7 @@ def checked_by_torch(r, n):
 
 
 def identity(r, n):
-    """The loss is the same everywhere and counts once: the gradient is that of one process."""
+    """The loss is the same on every rank and counts once, so the gradient is that of one process."""
     x = torch.full((3,), float(r + 1), requires_grad=True)
     loss = (ict.all_reduce(x, "mean", grad="identity") ** 2).sum()
     loss.backward()
@@ -120,7 +120,7 @@ def identity(r, n):
 
 
 def from_one_rank(r, n):
-    """scatter is differentiated on ranks that give nothing."""
+    """scatter is also differentiated on ranks that pass no input."""
     x = torch.ones(n, 2, requires_grad=True) if r == 0 else None
     y = ic.scatter(x)
     (y * (r + 1)).sum().backward()
@@ -146,7 +146,7 @@ def refused(r, n):
     with torch.no_grad():
         assert ic.all_reduce_(leaf) is leaf and ic.all_reduce(leaf, "max").sum() == 4 * n
     assert (ic.reduce(leaf.detach()) is None) == (r != 0)
-    work = ic.isend(leaf, r)  # Gives nothing that could be differentiated.
+    work = ic.isend(leaf, r)  # Returns nothing that could be differentiated.
     assert torch.equal(ic.recv(torch.empty(4), r), leaf.detach()) and work.wait(30) is None
     group = ic.new_group([0])
     assert (ic.all_reduce(leaf, group=group) is None) == (r != 0)

@@ -1,4 +1,4 @@
-"""The original's names on arrays; says "all equal" at the end."""
+"""The original's names on arrays. Prints "all equal" at the end."""
 
 import os
 
@@ -18,7 +18,7 @@ def raises(kind, call):
 
 
 def main():
-    import ivycomm.i_dist.reductions  # The old path of what is compat.i_dist.reductions.
+    import ivycomm.i_dist.reductions  # The old path of compat.i_dist.reductions.
     assert ivycomm.i_dist.reductions.IvyReduceOp is i_dist.IvyReduceOp
     if not os.path.exists("/dev/nvidiactl"):
         raises(ic.IvyError, lambda: i_dist.init_dist(backend="nccl"))

@@ -1,7 +1,7 @@
-"""Ctrl-C at any moment: rank 0 is interrupted somewhere in a row of calls; both ranks are told, and begin anew.
+"""Ctrl-C at any moment: rank 0 is interrupted during a sequence of calls. Both ranks get an error and start again.
 
-Argument: how many worlds. The memory that operations used is written over afterwards, so that one that still ran would
-be seen by a sanitizer, or by a wrong result in the next world.
+The argument is the number of worlds. The memory of operations is overwritten afterwards, so that a sanitizer or a wrong
+result in the next world would show an operation that still runs.
 """
 
 import random

@@ -4,8 +4,8 @@ import ivycomm as ic
 
 
 def leave(words):
-    """All ranks end together, rank 0's host, which has the store, last: these workers test operations, not
-    the ends of processes."""
+    """Lets all ranks end together, and those of rank 0's host, which has the store, last. These workers test operations, not
+    the exit of processes."""
     store, rank, others = ic.store(), ic.rank(), range(1, ic.world_size())
     store.set(f"leaving/{rank}", "")
     store.wait([f"leaving/{other}" for other in range(ic.world_size())], timeout=60)

@@ -1,5 +1,5 @@
-"""What is left of groups and works that were freed or thrown away, and what answers when nothing is left: nothing
-leaks, and every call after the end says so. Says "all equal" at the end. Arguments: how many groups, and how many works.
+"""Groups and works that were freed or dropped do not leak, and every call after their end raises an error. Prints "all
+equal" at the end. The arguments are the numbers of groups and works.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _heap.restype = Heap
 
 
 def held():
-    """What a process has of the machine: descriptors, threads, mappings, memory of the heap (0 under a sanitizer)."""
+    """Returns the resources of this process: descriptors, threads, mappings, heap memory (0 under a sanitizer)."""
     gc.collect()
     heap = _heap()
     with open("/proc/self/maps") as maps:
@@ -37,8 +37,8 @@ def held():
 
 
 def not_more(before, after, what, number):
-    # Some of the allocator's arenas, and what the first use of a thing makes. Of each group the library keeps the handle,
-    # some 130 bytes, so that a stale one is known.
+    # Some of the allocator's arenas, and objects that are created at first use. The library keeps the handle of each group,
+    # about 130 bytes, to recognize stale ones.
     allowed = {"descriptors": 2, "threads": 2, "mappings": 40, "bytes of the heap": 50_000 + 200 * number}
     for name, number in after.items():
         assert number <= before[name] + allowed[name], f"{what}: {name} were {before}, are {after}"
@@ -67,7 +67,7 @@ def many_groups(r, n, number):
 
 
 def dropped_works(r, n, number):
-    """Works that nobody waits for: their arrays are written until they are done, and freed then."""
+    """Works that are not waited for: their arrays are kept until they are done, and then freed."""
     for i in range(number):
         x = np.full(2000, float(i))
         ic.all_reduce_(x, async_op=True)
@@ -123,7 +123,7 @@ def calls_of(group, running):
 
 def a_forked_child(r, n):
     group = ic.new_group(range(n))
-    if r:  # They come late, so that rank 0's child is born while an operation runs.
+    if r:  # These ranks are late, so that rank 0 forks while an operation runs.
         ic.store().get("the child is gone", 60)
         ic.barrier()
         return
@@ -154,7 +154,7 @@ def main():
         expect(ic.FailedPrecondition, {"init": ic.init}, "with an emptied environment")
         os.environ.update(kept)
     ic.init()
-    os.environ.clear()  # From here on nothing may need it.
+    os.environ.clear()  # Nothing may need the environment from here on.
     r, n = ic.rank(), ic.world_size()
     many_groups(r, n, numbers[0])
     dropped_works(r, n, numbers[1])
@@ -164,7 +164,7 @@ def main():
     leave("left")
     ic.finalize()
     calls = calls_of(group, done)
-    for name in ("wait", "wait_all", "await", "future"):  # They have their result already.
+    for name in ("wait", "wait_all", "await", "future"):  # These calls already have their result.
         calls.pop(name)()
     expect(ic.NotInitialized, calls, "after finalize")
     assert group.size == n and group.rank == r and repr(group)

@@ -1,6 +1,6 @@
-"""comm_lives.py END...: worlds one after the other, each ending as it says (abort, mismatch, timeout); the last one is whole.
+"""comm_lives.py END...: consecutive worlds that end by abort, mismatch or timeout, and a last world that must not break.
 
-In it everybody waits long enough for a late rank to look at what has been reported.
+In the last world the ranks wait long enough for a late rank to check the reports.
 """
 
 import sys
@@ -21,7 +21,7 @@ def end_by(way):
                 time.sleep(0.4)
             if way == "mismatch" and is_last:
                 ic.split(0, 0, group=each)
-            while True:  # Who comes late may find what it needs and leave one that has broken.
+            while True:  # A late rank may find all that it needs and leave a barrier that has broken for others.
                 ic.barrier(group=each, timeout=0.2 if way == "timeout" else 60)
         except ic.IvyError:
             pass

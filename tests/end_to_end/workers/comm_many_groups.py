@@ -1,6 +1,6 @@
-"""comm_many_groups.py N: N groups at once; rank 0 aborts all of them in a row while the others wait in each.
+"""comm_many_groups.py N: rank 0 aborts N groups in a row while the other ranks wait in each.
 
-Each says how many told it of the abort, and what else they said.
+Each rank prints in how many groups it got the abort, and other errors.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Meets the other ranks as its arguments say, and tells as one line of JSON what came of it.
+"""Joins the other ranks as given by its arguments, and prints the result as a line of JSON.
 
 comm_meet.py [--method M] [--rank R] [--size N] [--timeout S] [--worlds K] [--victim V] [--forks PATH]
---worlds: init and finalize so often. --victim: that rank is killed, the others tell what they hear. --forks: it has
-forked a child before, which goes on until that file is there.
+--worlds: number of times to init and finalize. --victim: that rank is killed, and the others print their errors. --forks:
+before that it forks a child, which runs until the file exists.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import ivycomm as ic
 
 
 def say(**what):
-    os.write(1, (json.dumps(what) + "\n").encode())  # One write: launchers tear others apart.
+    os.write(1, (json.dumps(what) + "\n").encode())  # A single write, because launchers may split several ones.
 
 
 def use(world):
@@ -26,7 +26,7 @@ def use(world):
 
 
 def fork_child(until):
-    """As a loader of data does: it has a copy of every descriptor."""
+    """Forks a child that has a copy of every descriptor, like a data loader."""
     if os.fork() == 0:
         for standard in range(3):
             os.close(standard)

@@ -1,4 +1,4 @@
-"""Groups that their members alone make; says "all equal" at the end."""
+"""Groups that only their members create. Prints "all equal" at the end."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def refused(call, kind, *words):
         raise AssertionError(f"not refused: {words}")
 
 
-# Each pair of neighbours, one after the other, while the rest go on; in another order of ranks, too.
+# Each pair of neighbours, one after the other, while the other ranks continue, and with the ranks in reverse order.
 for i in range(n):
     pair = sorted({i, (i + 1) % n}, reverse=i % 2 == 1)
     if r in pair:
@@ -39,7 +39,7 @@ if r == 0:
     refused(lambda: ic.group_of_members("late", [0, n - 1], timeout=0.3), ic.errors.Timeout,
             f"world ranks {n - 1} did not arrive")
 ic.barrier()
-# The members need a store, and no world that works.
+# The members need a store, but not a working world.
 if r == 0:
     ic.abort("on purpose")
 refused(lambda: [ic.all_reduce(np.ones(2)) for _ in range(10_000)], ic.errors.Aborted, "on purpose")

@@ -1,4 +1,4 @@
-"""Rank 1 dies while the others make a group with it; they say as JSON what they were told."""
+"""Rank 1 dies while the others create a group with it. They print their errors as JSON."""
 
 import json
 import os

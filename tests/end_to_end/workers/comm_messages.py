@@ -1,4 +1,4 @@
-"""Messages between two ranks; says "all equal" at the end, or "not there" with a library that has none."""
+"""Messages between two ranks. Prints "all equal" at the end, or "not there" if the library has no messages."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def main():
     assert ic.recv_(y, left, 7) is y and np.array_equal(y, np.arange(0, 1000.0, 2) + left)
     assert work.wait(30) is None
 
-    # Anyone's, in any order; the message says whose it was.
+    # Messages of any rank in any order; the message contains its sender.
     if r == 0:
         sources = set()
         for _ in range(n - 1):
@@ -33,7 +33,7 @@ def main():
     else:
         ic.send(np.full(3, r, "int32"), 0, 33)
 
-    # Tags are streams of their own; any tag takes what is there.
+    # Tags are separate streams; a receive with any tag takes the next message.
     works = [ic.irecv(np.empty(1, "int64"), left, tag) for tag in range(10)]
     for tag in reversed(range(10)):
         ic.send(np.array([tag * 100 + r]), right, tag)
@@ -61,7 +61,7 @@ def refused(kind, call, words):
 
 
 def check_numbers(right):
-    """Numbers that the C interface cannot hold are refused before anything is sent, and not cut."""
+    """Numbers that the C interface cannot represent are rejected before anything is sent, and not truncated."""
     x, store, too_large = np.arange(3.0), ic.store(), 2**32
     for tag in (too_large + 7, -1, 2**30 + 1):
         for call in (lambda: ic.send(x, right, tag), lambda: ic.isend(x, right, tag), lambda: ic.recv(x, right, tag),

@@ -1,8 +1,8 @@
-"""comm_mismatches.py HOW ROUNDS [CASE...]: the ranks call different things; each must be told Mismatch, whoever finds it.
+"""comm_mismatches.py HOW ROUNDS [CASE...]: the ranks make different calls, and every rank must get Mismatch.
 
-HOW: "groups", each round in a group of its own, whose block ends by the exception; "worlds", each round in a world that
-the ranks abort, finalize and join anew at once; "uncaught", one round, whose exception ends the rank. The ranks come
-late by turns. Says "all told" at the end, or what a rank was told instead.
+HOW: "groups": each round uses a separate group, whose block ends by the exception; "worlds": each round uses a world that
+the ranks abort, finalize and join again immediately; "uncaught": one round, whose exception ends the rank. Another rank is
+late in each round. Prints "all told" at the end, or another error that a rank got.
 """
 
 import os
@@ -86,7 +86,7 @@ CASES = (shape, large_shape, dtype, reduction, operation, barrier, root, broadca
 
 
 def late(chance, r, n):
-    """Each rank knows who is late, and how much."""
+    """Delays one rank. All ranks draw the same rank and delay."""
     delay, who = chance.choice((0, 0, 0.0005, 0.003, 0.03, 0.3)), chance.randrange(n)
     if r == who and delay:
         time.sleep(delay)
@@ -99,7 +99,7 @@ def call(case, group, chance):
         done = case(is_odd(group.rank, group.size), group, **({"async_op": True} if is_async else {}))
         if isinstance(done, ic.Work):
             done.wait()
-        # Of some operations a rank needs nothing of the others: then it is told by the next one.
+        # In some operations a rank needs no data of the others. Then the next operation reports the mismatch.
         ic.barrier(group=group)
     except ic.Mismatch:
         raise
@@ -120,7 +120,7 @@ def in_worlds(case, number):
     chance = random.Random(f"{case.__name__} {number}")
     ic.init()
     try:
-        # Whoever is still in here when the others come to the next call may be told of that one already.
+        # A rank that is still in this call when the others make the next one may already get the mismatch.
         assert ic.all_reduce(np.ones(1))[0] == ic.world_size()
         call(case, ic.world(), chance)
     except ic.Mismatch:

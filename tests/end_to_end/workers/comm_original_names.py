@@ -1,6 +1,6 @@
-"""Each documented call of Ivy Distributed and of Neurenix's context once, beside what one process computes.
+"""Each documented call of Ivy Distributed and of Neurenix's context once, compared with results of one process.
 
-Says "all equal" at the end. Works for any number of ranks; `a` and `b` are the same on all of them.
+Prints "all equal" at the end. Works for any number of ranks; `a` and `b` are the same on all of them.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def parallel_context(context, r, n):
     assert i_dist.ParallelContext() is context and i_dist.is_initialized() and i_dist.init_dist() is context
     assert (context.get_global_rank(), context.get_local_rank(), context.get_world_size()) == (r, context.local_rank, n)
     assert context["rank"] == context.global_rank == r and "world_size" in context and "nothing" not in context
-    assert i_dist.init_dist("nccl") is context and (context.backend, context.device) == ("auto", "cpu")  # It has joined.
+    assert i_dist.init_dist("nccl") is context and (context.backend, context.device) == ("auto", "cpu")  # The rank has joined.
     assert context.is_initized and context.is_initialized and context.initilize() is context
     assert context.default_group is context.world_comm and context.default_group.size == n
     assert context.local_world_size * context.num_nodes == n and context.node_rank == r // context.local_world_size
@@ -115,7 +115,7 @@ def reductions(context, r, n):
 
 @contextlib.contextmanager
 def counted():
-    """The names of ivycomm's operations that are called inside."""
+    """Yields a list that collects the names of ivycomm's operations that are called in the block."""
     names = []
 
     def counting(name, function):
@@ -151,7 +151,7 @@ def each_call_is_one_operation(context, r, n):
 
 @check
 def barriers_wait_for_the_last(context, r, n):
-    """All ranks of this test read one clock, those of pretended hosts and of test hosts too."""
+    """All ranks of this test share a clock, even those of simulated hosts and test hosts."""
     import neurenix.distributed
     own = DistributedContext(backend="gloo").initialize()
     for barrier in (i_dist.barrier, ic.barrier, neurenix.distributed.barrier, own.barrier):
@@ -184,7 +184,7 @@ def results_in_out(context, r, n):
 
 @check
 def calls_of_a_group(context, r, n):
-    """Results are its members' own, in its order; who is not in it gets None."""
+    """Members get results in the group's order; other ranks get None."""
     half = i_dist.Group(list(range((n + 1) // 2))[::-1])
     m, own = half.size, half.rank
     rows = [np.arange(m * 3.0).reshape(m, 3) + each for each in half.ranks]
@@ -224,7 +224,7 @@ def lists_as_out(context, r, n):
 
 @check
 def messages(context, r, n):
-    """Group and tag by place, as the original has them."""
+    """Group and tag are positional arguments, as in the original."""
     got = np.empty_like(a)
     if n == 1:
         i_dist.send(a, 0, None, 3)
@@ -260,7 +260,7 @@ def pmap_as_documented(context, r, n):
     def halves(row, factor=1):
         return row * factor, row.sum()
 
-    whole, sums = i_dist.pmap(halves, in_axes=0, out_axes=(1, 0), dst=-1)(rows, factor=2)  # All of a tuple, on all ranks.
+    whole, sums = i_dist.pmap(halves, in_axes=0, out_axes=(1, 0), dst=-1)(rows, factor=2)  # All elements of a tuple, on all ranks.
     assert np.allclose(whole, 2 * rows.T) and np.allclose(sums, rows.sum(axis=1))
     assert i_dist.pmap(halves).__name__ == "halves"
     raises(ValueError, lambda: i_dist.pmap(halves, dst=n)(rows), str(n))
@@ -269,7 +269,7 @@ def pmap_as_documented(context, r, n):
 
 @check
 def what_is_wrong_on_one_rank_is_told_on_all(context, r, n):
-    """Whoever is asked to send what cannot be sent: its own exception there, one that names it elsewhere."""
+    """A rank whose object cannot be sent gets its own exception; the other ranks get one that names the rank."""
     own, cannot = r == n - 1, lambda: 1
     kind = (pickle.PicklingError, AttributeError, TypeError) if own else TypeError
     raises(kind, lambda: ic.broadcast_object(cannot if own else None, src=n - 1), *([] if own else [f"rank {n - 1} "]))
@@ -282,7 +282,7 @@ def what_is_wrong_on_one_rank_is_told_on_all(context, r, n):
         raises(ValueError, lambda: i_dist.reduce_scatter(np.ones(n + 1)), f"{n + 1} rows")
         raises(ValueError, lambda: i_dist.all_to_all(np.ones(n + 1)), f"{n + 1} rows")
     raises(ValueError, lambda: i_dist.scatter(np.empty(1), None, src=n - 1), "pass x")
-    # Nothing is broken by it, and functions that need not travel may be of any kind.
+    # The group still works, and functions that are not sent may be of any kind.
     assert ic.all_gather_object(r) == list(range(n)) and np.allclose(i_dist.pmap(lambda row: row + 1)(a), a + 1)
     assert ic.sim.World(2).run(lambda comm: comm.rank) == [0, 1]
 
@@ -332,7 +332,7 @@ def neurenix_context(context, r, n):
 
 
 def told_of_a_context():
-    """Before init_dist: what a DistributedContext is given, and what it says before it begins."""
+    """Before init_dist: arguments and attributes of a DistributedContext before it starts."""
     waiting = DistributedContext(backend="gloo", device_id=3)
     for question in ("rank", "world_size", "local_rank", "is_main_process", "device"):
         raises(ic.FailedPrecondition, lambda: getattr(waiting, question), "initialize()")
@@ -342,14 +342,14 @@ def told_of_a_context():
     if "IVY_RANK" not in os.environ:
         return
     r, n = int(os.environ["IVY_RANK"]), int(os.environ["IVY_WORLD_SIZE"])
-    # Another rank or size than the launcher's is refused, and nobody waits for it.
+    # Another rank or size than the launcher's is rejected without a wait.
     raises((ValueError, ic.IvyError), lambda: DistributedContext("gloo", world_size=n + 1, rank=r).initialize(), str(n + 1))
     with DistributedContext("gloo", world_size=n, rank=r, device_id=3, timeout=60.0) as own:
         assert (own.rank, own.world_size, own.timeout, own.device, own.device_index) == (r, n, 60.0, "cuda:3", 3)
     with DistributedContext("gloo", timeout=5.0) as own:
         assert own.device == ("cpu" if ic.device() is None else f"cuda:{ic.device()}")
         if r == 0 and n > 1:
-            raises(ic.Timeout, lambda: ic.recv(np.empty(1), n - 1, tag=9))  # Its own limit, of an operation that says none.
+            raises(ic.Timeout, lambda: ic.recv(np.empty(1), n - 1, tag=9))  # The context's timeout applies to an operation without one.
         ic.store().set(f"asked {r}", b"")
         ic.store().wait([f"asked {each}" for each in range(n)], timeout=60)
 

@@ -28,7 +28,7 @@ def check_data_parallel(rank, size):
     if rank:
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.add_(1)  # Rank 0's count.
+                parameter.add_(1)  # The count of rank 0.
     parallel = ic.DataParallel(model, bucket_cap_mb=0.1)
     assert isinstance(parallel, torch.nn.parallel.DistributedDataParallel)
     assert torch.distributed.get_backend() == "ivy" and torch.distributed.get_world_size() == size
@@ -93,7 +93,7 @@ def check_that_broken_passes_are_not_silent(rank, size):
 
     parallel = ic.DataParallel(torch.nn.Linear(4, 4))
     if rank == 0:
-        parallel(torch.randn(3, 4))  # For a log.
+        parallel(torch.randn(3, 4))  # A pass without a backward pass, for example for a log.
     parallel(torch.full((3, 4), float(rank))).sum().backward()
     assert torch.allclose(parallel.module.weight.grad, torch.full((4, 4), 3.0 * sum(range(size)) / size))
 
@@ -119,7 +119,7 @@ def check_batch_norm(rank, size):
         lengths[-1] = 0
     begin = sum(lengths[:rank])
     mine = slice(begin, begin + lengths[rank])
-    x = torch.randn(sum(lengths), 6, 4, dtype=torch.float64) + 1e4  # Sums of squares would cancel.
+    x = torch.randn(sum(lengths), 6, 4, dtype=torch.float64) + 1e4  # With sums of squares, digits would cancel.
     weights = torch.randn_like(x)
     expected, got = torch.nn.BatchNorm1d(6).double(), ic.SyncBatchNorm(6).double()
     with torch.no_grad():
@@ -143,7 +143,7 @@ def check_batch_norm(rank, size):
 
 
 def check_batch_norm_of_halves(rank, size):
-    """Moments are those of float32, as torch's are; the result has the input's type, and its parameters remain."""
+    """Moments are computed in float32, as by torch. The result has the input's type, and shared parameters remain shared."""
     torch.manual_seed(8)
     for kind in torch.bfloat16, torch.float16:
         for mean, deviation in (0, 1), (100, 1), (0, 400):
@@ -169,7 +169,7 @@ def check_batch_norm_of_halves(rank, size):
 
 
 def check_options_of_batch_norm(rank, size):
-    """Each beside torch's layer, which has all ranks' rows."""
+    """Compares each option with torch's layer on the rows of all ranks."""
     torch.manual_seed(4)
     for options in ({"affine": False}, {"momentum": None}, {"track_running_stats": False}, {"eps": 0.5}, {"momentum": 0.4}):
         expected, got = torch.nn.BatchNorm1d(5, **options).double(), ic.SyncBatchNorm(5, **options).double()
@@ -187,7 +187,7 @@ def check_options_of_batch_norm(rank, size):
 
 
 class Counting(torch.nn.Module):
-    """Named arguments, and a buffer that each pass changes by what the rank has."""
+    """A module with keyword arguments and a buffer that each pass changes by the rank's data."""
 
     def __init__(self):
         super().__init__()
@@ -207,13 +207,13 @@ def check_options_of_data_parallel(rank, size):
     begin = sum(range(1, rank + 1))
     mine = x[begin:begin + rank + 1]
     parallel = ic.DataParallel(copy.deepcopy(whole))
-    # Every rank counts the same: the mean of the ranks' means, however long their batches are.
+    # Every rank has the same weight: the mean of the ranks' means, independent of their batch sizes.
     parallel(x=mine, scale=2.0).square().mean().backward()
     parts = torch.split(x, list(range(1, size + 1)))
     (sum(whole(part, scale=2.0).square().mean() for part in parts) / size).backward()
     for ours, theirs in zip(parallel.module.parameters(), whole.parameters()):
         assert torch.allclose(ours.grad, theirs.grad, atol=1e-12)
-    # The way to count by samples that the message about `weighting` names.
+    # The way to weight by samples that the message about `weighting` recommends.
     parallel.zero_grad()
     whole.zero_grad()
     (parallel(x=mine).square().mean() * len(mine) * size / len(x)).backward()
@@ -260,7 +260,7 @@ def main():
     mean = ic.average_gradients({"w": np.full(3, float(rank))}, samples=rank + 1)["w"]
     assert np.allclose(mean, sum(each * (each + 1) for each in range(size)) / sum(range(1, size + 1)))
     ic.finalize()
-    assert not torch.distributed.is_initialized()  # The group that DataParallel had made.
+    assert not torch.distributed.is_initialized()  # The group that DataParallel created.
     print("all equal")
 
 

@@ -1,9 +1,9 @@
-"""The properties that the collectives' users rely on, over every operation, type, form and kind of group.
+"""Properties of collectives that users rely on, for every operation, type, form and kind of group.
 
-They are those that torch's tests of c10d and mpi4py's of collectives look at: every form gives the same, bit for bit;
-the input stays; the result is NumPy's; it is the same on every rank and every time; operations that undo or contain
-each other agree; empty, strided and 0-d arrays are arrays; what one rank does wrong is an error on all, and what is
-refused before anything is sent breaks nothing. Says "all equal" at the end. `long` as argument: more of everything.
+They are those of torch's tests of c10d and mpi4py's tests of collectives: every form gives the same bits; the input is
+unchanged; the result equals NumPy's; it is the same on every rank and every time; operations that undo or contain each
+other agree; empty, strided and 0-d arrays work; an error of one rank is an error on all, and a call that is rejected before
+anything is sent breaks nothing. Prints "all equal" at the end. With the argument `long` there are more cases.
 """
 
 import itertools
@@ -20,13 +20,13 @@ FLOATS = ["float16", "float32", "float64"]
 DTYPES = INTEGERS + FLOATS + ["bool", "complex64", "complex128"]
 FUNCTIONS = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum,
              "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
-# Past what an entry shows, past the eager area, and more than one chunk.
+# More than fits into an entry, than into the eager area, and than one chunk.
 COUNTS = [0, 1, 3, 17, 1000, 40_000] if IS_LONG else [0, 17, 1000]
 LARGE = 700_001
 
 
 def groups(world):
-    """Kinds of groups, each with all ranks in one of them, or None where this rank is in none."""
+    """Returns groups of several kinds. Each kind contains all ranks in one of its groups, or has None on this rank."""
     n, r = world.size, world.rank
     yield "world", world
     yield "reversed", ic.new_group(range(n - 1, -1, -1))
@@ -79,7 +79,7 @@ def identity(op, like):
 
 
 def plain(x):
-    """Without -0, which a product of complex numbers may have where hosts multiply theirs first."""
+    """Removes -0, which a product of complex numbers may contain if each host multiplies its numbers first."""
     return x + x.dtype.type(0)
 
 
@@ -94,7 +94,7 @@ class Check:
         assert got.tobytes() == expected.tobytes(), f"{self.what}, {form}:\n{got}\nis not\n{expected}"
 
     def forms(self, function, in_place, x, expected, *arguments, **named):
-        """Functional, into `out`, asynchronous, of a strided input, twice the same, and in place."""
+        """Runs all forms: functional, into `out`, asynchronous, with a strided input, repeated, and in place."""
         before, first = x.copy(), function(x, *arguments, **named)
         assert np.array_equal(first, expected), f"{self.what}: {first} is not {expected}"  # See plain().
         expected = first.copy()
@@ -189,7 +189,8 @@ def moves(check, group):
 
 
 def floats(check, group):
-    """Any numbers: not NumPy's order of additions, but the same bits on every rank, in every form, every time."""
+    """Arbitrary numbers: the order of additions differs from NumPy's, but the bits are the same on every rank, in every form
+    and every time."""
     n, r = group.size, group.rank
     for dtype, count in itertools.product(FLOATS, [LARGE, 1000] if IS_LONG else [50_001]):
         check.what = f"any {count} {dtype} in group {group.name}"
@@ -204,7 +205,7 @@ def floats(check, group):
         scanned = ic.scan(parts[r], group=group)
         if r == n - 1 and group.node_count == 1:
             check.same(scanned, first, "the last of scan")
-        # Between hosts all_reduce adds up each host's ranks first.
+        # On several hosts all_reduce first adds each host's ranks.
         assert r < n - 1 or (np.abs(scanned.astype("float64") - exact) <= tolerance).all(), check.what
         mean = ic.all_reduce(parts[r], "mean", group=group)
         assert (np.abs(mean.astype("float64") - exact / n) <= tolerance).all()
@@ -230,7 +231,7 @@ def shapes(check, group):
 
 
 def refused(check, group):
-    """Seen before anything was sent, on the one rank that does it: the group stays whole."""
+    """Calls that are rejected on their rank before anything is sent do not break the group."""
     n, r = group.size, group.rank
     readonly = np.ones(4)
     readonly.flags.writeable = False
@@ -261,7 +262,7 @@ def refused(check, group):
 
 
 def mismatches(world):
-    """What one rank does otherwise is an error on every rank, and of that group only."""
+    """A differing call of one rank is an error on every rank, but only in that group."""
     def as_rank(first, others):
         return lambda group: (first if group.rank == 0 else others)(group)
 

@@ -1,4 +1,4 @@
-"""One rank of a world that is repaired: says as JSON what it sees. The scenario is the first argument."""
+"""One rank of a world that is repaired. Prints its results as JSON. The first argument is the scenario."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ def die():
 
 
 def check_sum():
-    """A long reduction: slots, and streams between hosts."""
+    """A large reduction, which uses slots on a host and streams between hosts."""
     total = ic.all_reduce(np.full(200_000, 1.0, dtype=np.float32))
     assert total[0] == total[-1] == ic.world_size(), total
 
@@ -33,7 +33,7 @@ def leave():
 
 
 def lose(victims, end):
-    """Those ranks end one after the other; the others go on after each."""
+    """The victims die one after the other, and the others continue after each death."""
     job_rank = ic.rank()
     for victim in victims:
         try:
@@ -52,7 +52,7 @@ def lose(victims, end):
 
 
 def old_things():
-    """What becomes of everything that was made in the old world."""
+    """Objects of the old world fail or continue to work as documented."""
     group = ic.new_group([0, 1])
     grid = ic.mesh((1, ic.world_size()), ("x", "y"))
     kept = ic.empty_registered(1 << 16, dtype=np.float32)
@@ -88,7 +88,7 @@ def old_things():
 
 
 def asleep():
-    """The lost rank is started again before anybody waits for it: the others see its death all the same."""
+    """The lost rank is restarted before any rank waits for it. The others still see its death."""
     told = {}
     if not ic.restart_count():
         ic.barrier()
@@ -107,7 +107,7 @@ def asleep():
 
 
 def errors():
-    """Timeout names who is missing; Ctrl-C ends a repair; a child has none; after finalize there is none."""
+    """A timeout names the missing ranks, Ctrl-C ends a repair, and repairs fail in a child process and after finalize."""
     told = {}
     if ic.rank() == 1:
         time.sleep(1.5)

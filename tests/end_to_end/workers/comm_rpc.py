@@ -1,4 +1,4 @@
-"""Remote calls; says "all equal" at the end. With "dies": rank 1 ends inside a call."""
+"""Remote calls. Prints "all equal" at the end. With "dies", rank 1 exits inside a call."""
 
 import importlib.util
 import os
@@ -33,7 +33,7 @@ class Stubborn(Exception):
 
 @rpc.register
 def fail_stubbornly():
-    raise Stubborn(1, 2)  # Can be pickled, but not read again.
+    raise Stubborn(1, 2)  # Can be pickled, but not unpickled.
 
 
 @rpc.register
@@ -77,7 +77,7 @@ def check_arrays(to):
     x = np.arange(100_000.0).reshape(100, -1)[::2]
     assert np.array_equal(rpc.rpc_sync(to, "add", x, 1), x + 1)
     y = rpc.rpc_sync(to, add, {"a": [x]}["a"][0], x)
-    y[0] = 0  # Results can be written to.
+    y[0] = 0  # Results are writable.
     try:
         import torch
     except ImportError:
@@ -89,7 +89,7 @@ def check_arrays(to):
 
 
 def check_tensors(to):
-    """What is more than memory and form; none of it is copied for its pickle."""
+    """Tensors with more properties than memory and shape. None is copied for its pickle."""
     import torch
     from neurenix.tensor import Tensor
     leaf = torch.randn(1000, requires_grad=True)

@@ -1,6 +1,6 @@
-"""RpcContext's and init_rpc's options; says "all equal" at the end: comm_rpc_context.py METHOD RANK SIZE.
+"""Options of RpcContext and init_rpc. Prints "all equal" at the end: comm_rpc_context.py METHOD RANK SIZE.
 
-Plain processes, so these options are all that tells them of each other.
+Runs in plain processes, which find each other only by these options.
 """
 
 import sys
@@ -40,7 +40,7 @@ def main():
     with_others.shutdown()
     assert not with_others.is_initialized
     ic.barrier()
-    # Nobody is waited for by a block that an exception ends: the others are not told to come.
+    # A block that ends by an exception does not wait for the other ranks.
     if rank == 0:
         def fail_inside():
             with RpcContext():

@@ -1,7 +1,7 @@
 """comm_rpc_deaths.py WAY: the last rank ends (kill, exit) or is cut off (cut) while all others wait for calls.
 
-Rank 0 waits for the call by which the last one ends, every other rank for a call of it that began before and hangs; with
-"cut" all of them do. Each says as JSON what its call raised, and what the next call did.
+Rank 0 waits for the call during which the last rank ends. Every other rank waits for an earlier call that hangs; with "cut"
+rank 0 does, too. Each prints as JSON the exception of its call, and the result of its next call.
 """
 
 import os

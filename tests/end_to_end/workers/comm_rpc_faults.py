@@ -1,6 +1,6 @@
-"""Remote calls when something goes wrong; says "all equal" at the end. Argument: MiB that a call returns.
+"""Errors of remote calls. Prints "all equal" at the end. The argument is the number of MiB that a call returns.
 
-Every rank calls the next one, so each is caller and callee at once.
+Every rank calls the next one, so each is both caller and callee.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from ivycomm.rpc.context import RpcContext
 from comm_rpc import raises
 
 may_end = threading.Event()
-begun, counted = [], []  # By `hang` and by `count`, here.
+begun, counted = [], []  # Calls of `hang` and `count` on this rank.
 
 
 @rpc.register
@@ -51,14 +51,14 @@ def leave_by(name):
 
 @rpc.register
 def stop(seconds):
-    """All of this process stands still for so long; somebody else has to wake it."""
+    """Stops this process for so long. A child process continues it."""
     pid = os.getpid()
     if os.fork() == 0:
         time.sleep(seconds)
         os.kill(pid, signal.SIGCONT)
         os._exit(0)
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(0.1)  # The stop reaches the threads one after the other.
+    time.sleep(0.1)  # The signal stops the threads one after the other.
 
 
 @rpc.register
@@ -78,7 +78,7 @@ def give_what_cannot_be_pickled():
 
 @rpc.register
 def ports():
-    """The TCP ports that this process listens on."""
+    """Returns the TCP addresses on which this process listens."""
     own = {os.stat(f"/proc/self/fd/{name}").st_ino for name in os.listdir("/proc/self/fd")
            if os.path.exists(f"/proc/self/fd/{name}")}
     with open("/proc/net/tcp") as file:
@@ -106,7 +106,7 @@ def wait_until(is_so, what):
 
 
 def check_cancelled(to):
-    """All threads are taken, so what is called and given up behind that never begins, and nobody remembers it."""
+    """All threads are busy, so calls that are cancelled in the queue never start, and nothing about them is kept."""
     ic.barrier()
     may_end.clear()
     begun.clear()
@@ -132,7 +132,7 @@ def check_cancelled(to):
 
 def check_nothing_is_remembered():
     def is_forgotten():
-        rpc.rpc_sync(ic.rank(), "add", 1, 2)  # A rank reads what is said of given-up calls when it is called.
+        rpc.rpc_sync(ic.rank(), "add", 1, 2)  # A rank handles notifications of cancelled calls when it is called.
         return not rpc._service._cancelled
 
     wait_until(is_forgotten, rpc._service._cancelled)
@@ -140,7 +140,7 @@ def check_nothing_is_remembered():
 
 
 def check_memory(to):
-    """Memory of a large result is used again when nobody holds it, and not before; after a while it is given back."""
+    """Memory of a large result is reused only when it is no longer referenced, and is freed after a while."""
     if ic.rank() == 0:
         first = rpc.rpc_sync(to, "ones", 8)
         part, place = first[10:20], first.ctypes.data
@@ -174,12 +174,13 @@ def check_large(to, mebibytes):
     x = np.arange(float(mebibytes << 15))
     assert rpc.rpc_sync(to, "add", x, x)[-1] == 2 * x[-1]
     call = rpc.rpc_async(to, "ones", mebibytes)
-    call.cancel()  # What comes all the same goes nowhere.
+    call.cancel()  # The result still arrives and is dropped.
     assert rpc.rpc_sync(to, "add", 2, 2) == 4
 
 
 def check_any_order(to, mebibytes):
-    """Every rank calls every other at once, and asks for the last result first; in the long run it is more than is kept."""
+    """Every rank makes many calls at the same time and reads the last result first. The long run has more results than are
+    buffered."""
     count, x = (40, np.ones(1 << 20)) if mebibytes > 100 else (12, np.ones(1 << 18))
     calls = [rpc.rpc_async(to, "add", x, each) for each in range(count)]
     assert rpc.rpc_sync(to, "add", 1, 1) == 2
@@ -205,7 +206,7 @@ def check_threads(to):
 
 
 def check_bad_input(to):
-    # More than there are threads: what ends a program ends none of those that serve.
+    # More calls than threads: exceptions that end a program must not end serving threads.
     for name in ["SystemExit", "KeyboardInterrupt"] * 40:
         error = raises(rpc.RemoteError, lambda: rpc.rpc_sync(to, "leave_by", name, timeout=60))
         assert f"builtins.{name}" in str(error), error
@@ -220,12 +221,12 @@ def check_bad_input(to):
 
 
 def check_signal(to):
-    """A handler that raises ends the wait, and breaks nothing."""
+    """A handler that raises ends the wait and does not break later calls."""
     def handler(*_):
         raise KeyboardInterrupt
 
     former = signal.signal(signal.SIGALRM, handler)
-    ic.barrier()  # The ends of before have come.
+    ic.barrier()  # Earlier `let_end` calls have arrived.
     may_end.clear()
     ic.barrier()
     signal.setitimer(signal.ITIMER_REAL, 0.2)
@@ -241,14 +242,14 @@ def check_signal(to):
 
 
 def check_strangers(to):
-    """Whoever knows the ports and not the job's secret is hung up on, and disturbs nobody."""
+    """A client that knows the ports but not the job's secret is disconnected and does not disturb the ranks."""
     found = rpc.rpc_sync(to, "ports")
     if ic.node_rank() == 0 and "hosts" in sys.argv:
         assert found, "a rank of several hosts listens"
     for address in found:
         for words in (b"", b"\xff" * 4096, b"GET / HTTP/1.0\r\n\r\n", os.urandom(64)):
             with socket.create_connection(address, timeout=30) as stranger:
-                with contextlib.suppress(OSError):  # It may have been hung up on already.
+                with contextlib.suppress(OSError):  # The connection may already be closed.
                     stranger.sendall(words)
                     stranger.shutdown(socket.SHUT_WR)
                 assert rpc.rpc_sync(to, "add", 5, 6) == 11

@@ -1,6 +1,6 @@
-"""How long remote calls take, as JSON of rank 0: seconds of a call with a number and with a tensor of 8 bytes (best of five
-medians), and of 1 GiB of NumPy's by a call and by a message into memory that has been written to before (best of five each,
-in turn)."""
+"""Times of remote calls, printed by rank 0 as JSON: seconds of a call with a number and with a tensor of 8 bytes (best of
+five medians), and of 1 GiB in a NumPy array by a call and by a message into memory that has been written before (best of
+five each, in turn)."""
 
 import json
 import statistics
@@ -34,7 +34,7 @@ def small(value):
 
 
 def message(value, place):
-    """There, and a byte back."""
+    """Sends the array and receives a byte back."""
     if ic.rank() == 0:
         ic.send(value, 1)
         ic.recv_(place, 1)

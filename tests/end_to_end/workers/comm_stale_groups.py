@@ -1,4 +1,4 @@
-"""Groups that outlive their world: every call on one raises NotInitialized, free() does nothing. Says "all refused"."""
+"""Groups that outlive their world: every call on one raises NotInitialized, and free() does nothing. Prints "all refused"."""
 
 import ivycomm as ic
 from ivycomm import i_dist

@@ -1,5 +1,5 @@
-"""comm_survivors.py: rank 1 kills itself; the others say what they are told at once, what the job's store
-says of it, and what their old world says once the rank has been started again alone."""
+"""comm_survivors.py: rank 1 kills itself. The others print their first error, the store's record of the death, and the error
+of their old world after the rank has been restarted."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""comm_threads.py SCENARIO: threads that change what calls work on. Each rank ends with "went on".
+"""comm_threads.py SCENARIO: threads that change the arguments of calls. Each rank prints "went on" at the end.
 
 Runs under any CPython, free-threaded ones too, and with a library that is built with AddressSanitizer.
 """
@@ -22,12 +22,12 @@ ROUNDS = int(os.environ.get("ROUNDS") or 30)
 
 
 def prepare():
-    """The extension knows NumPy from the first call on that goes the long way."""
+    """Makes a call on the slow path, after which the extension knows NumPy."""
     ic.all_reduce(np.ones(1), timeout=60.0)
 
 
 class Threads:
-    """Runs functions on threads, each again and again until the block ends; raises what one of them raised."""
+    """Runs functions on threads, each repeatedly until the block ends, and raises an exception of any of them."""
 
     def __init__(self, *functions):
         self.errors, self.is_over = [], threading.Event()
@@ -55,7 +55,7 @@ class Threads:
 
 
 def together(*functions):
-    """Each function once, on a thread of its own, at the same time."""
+    """Runs each function once, on separate threads at the same time."""
     errors, start = [], threading.Barrier(len(functions))
 
     def run(function):
@@ -84,7 +84,7 @@ def frameworks():
 
 @contextlib.contextmanager
 def once_inside(act):
-    """act() on another thread as soon as this one is inside a call of the extension."""
+    """Calls act() on another thread as soon as this one is inside a call of the extension."""
     def watch():
         deadline = time.monotonic() + 60
         while not calls.inside() and time.monotonic() < deadline:
@@ -104,7 +104,7 @@ def once_inside(act):
 # ---- lists and dicts -----------------------------------------------------------------------------
 
 def changed_lists(r, n):
-    """Two threads replace and reorder the arrays of a list and a dict that calls work on, always by equal ones."""
+    """Two threads replace the arrays of a list and a dict with equal ones and reorder them during calls on them."""
     prepare()
     for make in frameworks():
         ic.all_reduce_(make(3))
@@ -142,7 +142,7 @@ def changed_lists(r, n):
 
 
 def emptied_lists(r, n):
-    """The only references to the arrays of a call go while it waits for the other rank."""
+    """The last references to the arrays of a call are dropped while it waits for the other rank."""
     prepare()
     for make in frameworks():
         ic.all_reduce_(make(3))
@@ -167,7 +167,7 @@ def emptied_lists(r, n):
 # ---- memory --------------------------------------------------------------------------------------
 
 def resizable():
-    """(memory, what resizes it, the array of it that a call gets)"""
+    """Yields (memory, function that resizes it, array over it for a call)."""
     for view in lambda memory: memory, lambda memory: np.frombuffer(memory, np.uint8):
         memory = bytearray(1000)
         yield memory, lambda memory=memory: memory.extend(b"more"), view
@@ -178,7 +178,7 @@ def resizable():
 
 
 def resized_arrays(r, n):
-    """While a call waits its memory cannot be resized; when it is over it can."""
+    """The memory of a call cannot be resized while the call waits, but after its end."""
     prepare()
     ways = {"short": lambda x: ic.all_reduce_(x), "long": lambda x: ic.all_reduce_(x, timeout=60.0)}
     for way, call in ways.items():
@@ -209,7 +209,7 @@ def resized_arrays(r, n):
 
 
 def resized_between_calls(r, n):
-    """Another thread gives an array other memory between the calls on it, which must not use the former."""
+    """Another thread gives an array new memory between calls on it. The calls must not use the old memory."""
     prepare()
     lock, x, sizes = threading.Lock(), np.ones(1), random.Random(r)
 
@@ -232,7 +232,7 @@ def resized_between_calls(r, n):
 
 
 def replaced_tensors(r, n):
-    """Another thread gives a tensor other memory: of the memory that it had, what still uses that keeps it."""
+    """Another thread gives a tensor new memory. Operations that still use the old memory keep it alive."""
     import torch
 
     prepare()
@@ -268,7 +268,7 @@ def replaced_tensors(r, n):
 # ---- groups --------------------------------------------------------------------------------------
 
 def several_groups(r, n):
-    """Each of four threads uses a group of its own, by all ways to call, while groups come and go."""
+    """Each of four threads uses a separate group in all ways to call, while other groups are created and freed."""
     prepare()
     groups = [ic.new_group(range(n)) for _ in range(4)]
 
@@ -303,7 +303,7 @@ def several_groups(r, n):
 
 
 def freed_groups(r, n):
-    """Groups are freed by several threads at once while others are inside calls on them, enter them, or abort them."""
+    """Several threads free groups while others are inside calls on them, start calls, or abort them."""
     prepare()
     x = np.ones(4)
     for number in range(ROUNDS):
@@ -311,7 +311,7 @@ def freed_groups(r, n):
         is_free = threading.Event()
 
         def call(timeout=None):
-            with contextlib.suppress(ic.IvyError):  # Aborted or NotInitialized, and nothing else.
+            with contextlib.suppress(ic.IvyError):  # Only Aborted or NotInitialized.
                 while True:
                     ic.all_reduce(x, group=group, timeout=timeout)
             is_free.wait(30)
@@ -325,7 +325,7 @@ def freed_groups(r, n):
             with contextlib.suppress(ic.IvyError):
                 while True:
                     ic.all_reduce(x, group=group, async_op=True)
-                    time.sleep(0.0002)  # Works that nobody waits for would pile up on a loaded machine.
+                    time.sleep(0.0002)  # Works that are not waited for would accumulate on a busy machine.
 
         def free():
             time.sleep(0.0003 * (number % 8))
@@ -349,7 +349,7 @@ def freed_groups(r, n):
 
 
 def dropped_groups(r, n):
-    """The last references to groups and Works go on other threads than those that use them."""
+    """The last references to groups and Works are dropped on other threads than those that use them."""
     prepare()
     x = np.ones(1000)
     kept = []
@@ -372,7 +372,7 @@ def dropped_groups(r, n):
 
 
 def waits_for_one_work(r, n):
-    """Several threads wait for, ask and call back one Work."""
+    """Several threads wait for one Work, test it, and add callbacks to it."""
     prepare()
     for number in range(ROUNDS):
         work, told = ic.all_reduce(np.full(5000, 1.0), async_op=True), []
@@ -402,7 +402,7 @@ class Handled(Exception):
 
 
 def raising_handlers(r, n):
-    """Handlers raise in the main thread's waits while other threads change its lists and call on other groups."""
+    """Handlers raise in the main thread's waits while other threads change its lists and make calls on other groups."""
     prepare()
     others = [ic.new_group(range(n)) for _ in range(2)]
     control = ic.new_group(range(n))
@@ -456,10 +456,10 @@ def raising_handlers(r, n):
     ic.barrier()
 
 
-# ---- the world and the process end ---------------------------------------------------------------
+# ---- the end of the world and the process --------------------------------------------------------
 
 def ended_worlds(r, n):
-    """The world ends while threads enter calls: they are let finish, or are told that there is no world."""
+    """The world ends while threads start calls, which finish or raise that there is no world."""
     prepare()
     x = np.ones(10)
     for _ in range(ROUNDS):
@@ -469,7 +469,7 @@ def ended_worlds(r, n):
             try:
                 while True:
                     ic.all_reduce(x, group=own, timeout=timeout)
-                    time.sleep(0.0002)  # finalize() is refused while a thread is inside.
+                    time.sleep(0.0002)  # finalize() fails while a thread is inside a call.
             except (ic.NotInitialized, ic.Aborted):
                 pass
 
@@ -487,7 +487,7 @@ def ended_worlds(r, n):
 
 
 def pending_at_exit(r, n):
-    """The process ends with Works that nothing will complete, and with threads inside calls."""
+    """The process exits with Works that will never complete and with threads inside calls."""
     prepare()
     group = ic.new_group(range(n))
     pending = [ic.irecv(np.ones(100), src=(r + 1) % n, tag=9) for _ in range(3)]

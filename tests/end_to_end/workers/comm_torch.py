@@ -1,4 +1,4 @@
-"""ivycomm on torch tensors; says "all equal" at the end."""
+"""ivycomm on torch tensors. Prints "all equal" at the end."""
 
 import torch
 
@@ -16,7 +16,7 @@ def refused(call, kinds, words):
 
 
 def inference(r, n):
-    """Written into only where torch allows it, and looked at before anything is written."""
+    """Inference tensors are written only if torch allows it, and this is checked before anything is written."""
     with torch.inference_mode():
         x = torch.full((3,), float(r))
         assert torch.equal(ic.all_reduce(x), torch.full((3,), sum(range(n)) * 1.0))
@@ -32,7 +32,7 @@ def inference(r, n):
 
 
 def forms(r, n):
-    """channels_last stays so, also where the ranks' forms differ; what is counted is the tensor's own order."""
+    """channels_last is kept, even if the ranks' memory formats differ; elements correspond by the tensor's logical order."""
     for shape, form in (((2, 3, 4, 5), torch.channels_last), ((2, 3, 2, 3, 2), torch.channels_last_3d)):
         plain = torch.arange(120.0 if len(shape) == 4 else 72.0).reshape(shape)
         x = (plain + r).contiguous(memory_format=form if r == 0 else torch.contiguous_format)
@@ -43,7 +43,7 @@ def forms(r, n):
 
 
 def no_memory(r, n):
-    """Tensors that stand for others while torch looks at a function."""
+    """Tensors without memory, which torch uses while it traces a function."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     with FakeTensorMode():
         fake = torch.ones(2)

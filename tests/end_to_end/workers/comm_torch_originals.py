@@ -1,6 +1,6 @@
-"""The originals' names that are torch's own: process groups, reductions, and pmap by torch.func.vmap where torch has it.
+"""The originals' names that are torch's own: process groups, reductions, and pmap by torch.func.vmap if torch has it.
 
-Says "all equal" at the end.
+Prints "all equal" at the end.
 """
 
 import ivycomm as ic
@@ -19,7 +19,7 @@ def groups_there_and_back(r, n):
         x = torch.tensor([r + 1.0])
         dist.all_reduce(x, group=native)
         assert x.item() == sum(range(1, n // 2 + 1)) and dist.get_rank(native) == half.rank
-    # Each rank has the group of its own half: only members ask, and both halves at once.
+    # Each rank has the group of its own half. Only members make the request, in both halves at the same time.
     halves = [dist.new_group(list(range(n // 2))), dist.new_group(list(range(n // 2, n)))]
     mine = halves[r >= n // 2]
     for _ in range(2):

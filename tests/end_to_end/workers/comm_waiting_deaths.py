@@ -1,7 +1,7 @@
-"""comm_waiting_deaths.py WAY: the last rank ends while every other one waits for it in every operation at once, each
-in a thread and on a group of its own; everybody says what each of them was told.
+"""comm_waiting_deaths.py WAY: the last rank ends while every other rank waits for it in all operations at the same time, each
+in a separate thread and group. Every rank prints the error of each operation.
 
-WAY: kill, exit, abort. What is said is JSON, with the time of the machine's monotonic clock.
+WAY: kill, exit, abort. The output is JSON with times of the monotonic clock.
 """
 
 import sys
@@ -13,7 +13,7 @@ import numpy as np
 import ivycomm as ic
 from comm_deaths import FIELDS, die, say
 
-VICTIM, OTHER = 0, 1  # In the groups, whose order is the other way round.
+VICTIM, OTHER = 0, 1  # In the groups, whose ranks are in reverse order.
 
 
 def array(n=4):
@@ -28,7 +28,7 @@ def made(group):
     return group and group.free()
 
 
-# Nobody gets further than the victim allows; who is not the root may leave reduce and gather.
+# No rank gets further than the victim allows, except that ranks other than the root may leave reduce and gather.
 OPERATIONS = {
     "all_reduce": lambda g, n: ic.all_reduce(array(), group=g),
     "all_reduce_large": lambda g, n: ic.all_reduce(array(1 << 18), group=g),
@@ -73,7 +73,7 @@ def main():
     if rank == n - 1:
         while ic.store().add("waiting", 0) < (n - 1) * len(OPERATIONS):
             time.sleep(0.02)
-        time.sleep(0.3)  # So that they are inside.
+        time.sleep(0.3)  # Wait until they are inside the operations.
         die(way)
     told = []
     threads = [threading.Thread(target=wait_in, args=(name, groups[name], n, told)) for name in OPERATIONS]

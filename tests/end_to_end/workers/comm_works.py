@@ -1,6 +1,6 @@
-"""What tells the end of a Work, batches of messages, monitored barriers, groups that end, the store.
+"""Completion of Works, batches of messages, monitored barriers, groups that end, the store.
 
-Says "all equal" at the end.
+Prints "all equal" at the end.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import numpy as np
 import ivycomm as ic
 from comm_leave import leave
 
-SOON = 60  # Seconds; nothing here takes one, on a machine that hardly moves.
+SOON = 60  # Seconds. No step here takes as long, even on a very slow machine.
 
 
 def raises(kind, call, *words):
@@ -40,7 +40,7 @@ def callbacks(r, n):
     work.add_done_callback(note)
     assert has_called.wait(SOON)
     work.wait()
-    work.add_done_callback(note)  # It is done: called here and now.
+    work.add_done_callback(note)  # The Work is done, so the callback is called immediately on this thread.
     assert [value for _, value in called] == [sum(range(n))] * 2 and called[1][0], called
     # A callback that raises is printed, and the next one is called.
     seen = threading.Event()
@@ -65,14 +65,14 @@ def awaited(r, n):
 
     async def several():
         ticking = asyncio.ensure_future(tick())
-        # The loops of all others go on while rank 0 lets them wait, else it would wait for ever.
+        # The loops of the others must continue while rank 0 lets them wait; otherwise it would wait forever.
         if r == 0:
             others = [f"ticked/{rank}" for rank in range(1, n)]
             await asyncio.get_running_loop().run_in_executor(None, ic.store().wait, others, SOON)
         results = await asyncio.gather(*(one(i) for i in range(8)))
         assert results == [n * i + sum(range(n)) for i in range(8)], results
         await ticking
-        # A task that is cancelled leaves the operation alone.
+        # Cancelling a task does not affect the operation.
         work = ic.barrier(async_op=True) if r else None
         if work is not None:
             waiting = asyncio.ensure_future(_wait(work))
@@ -100,7 +100,7 @@ def first_and_all(r, n):
     assert [result[0] for result in ic.wait_all(works, SOON)] == [n * i for i in range(20)]
     if n == 1:
         return
-    # Of two receives the one whose message comes is the first.
+    # The receive whose message arrives completes first.
     x = [np.zeros(1), np.zeros(1)]
     if r == 0:
         receives = [ic.irecv(x[0], 1, tag=1), ic.irecv(x[1], 1, tag=2)]
@@ -117,7 +117,7 @@ def first_and_all(r, n):
 
 
 def without_end(r, n):
-    """math.inf is no limit, wherever a call waits."""
+    """math.inf means no timeout in every call that waits."""
     def later(call, *arguments, **named):
         thread = threading.Timer(0.05, call, arguments, named)
         thread.start()
@@ -142,7 +142,7 @@ def without_end(r, n):
 
 
 def batches(r, n):
-    """Everybody to everybody, in different orders, as torch's and MPI's own tests do."""
+    """Every rank sends to every rank in different orders, as in the tests of torch and MPI."""
     gifts = [np.full(100, 1000 * r + i) for i in range(n)]
     gets = [np.zeros(100, int) for _ in range(n)]
     operations = [ic.P2POp(ic.isend, gifts[i], i, 5) for i in range(n)]
@@ -173,7 +173,7 @@ def monitored(r, n):
         assert error.missing == (n - 1,) and isinstance(error, ic.Timeout), error
         if ic.store().add("told") == n - 1:
             ic.store().set("all were told", "")
-    # As after every failure the group is broken, on the rank that came late, too.
+    # As after every failure the group is broken, also on the late rank.
     raises(ic.Timeout, lambda: ic.monitored_barrier(group=group, timeout=SOON))
     group.free()
     ic.barrier()
@@ -185,10 +185,10 @@ def groups_that_end(r, n):
         name = group.name
     if r == 0:
         raises(ic.NotInitialized, lambda: group.handle, name)
-    with ic.init() as world:  # The world ends with finalize() alone.
+    with ic.init() as world:  # Only finalize() ends the world.
         assert world.rank == r
     ic.barrier()
-    # Thrown away with an operation under way: the operation goes on, and frees the group at last.
+    # The group is dropped during an operation, which continues and then frees it.
     work = ic.all_reduce(np.ones(1000), group=ic.new_group(range(n)), async_op=True)
     gc.collect()
     assert work.wait(SOON)[0] == n
@@ -233,7 +233,7 @@ def store_operations(r, n):
     assert [store.push(queue, str(i)) for i in range(3)] == [1, 2, 3] and store.queue_length(queue) == 3
     assert [store.pop(queue) for _ in range(3)] == [b"0", b"1", b"2"]
     raises(ic.Timeout, lambda: store.pop(queue, 0.2), queue)
-    # What all push is popped once each.
+    # Each pushed item is popped once.
     for i in range(10):
         store.push("shared", f"{r} {i}")
     popped = [store.pop("shared", SOON) for _ in range(10)]
@@ -262,7 +262,7 @@ def store_watches(r, n):
                         ("deleted", mine + "a", None), ("set", mine + "n", b"2"), ("set", mine + "c", b"34"),
                         ("set", mine + "c", b"5")], told
         raises(ic.Timeout, lambda: changes.next(0), mine)
-        # A thread that waits for ever ends with the watch.
+        # A thread that waits without a timeout ends with the watch.
         iterated = []
         thread = threading.Thread(target=lambda: iterated.extend(changes))
         thread.start()
@@ -275,7 +275,7 @@ def store_watches(r, n):
     raises(ValueError, changes.next, "closed")
     changes.close()
     raises(ValueError, lambda: store.watch("nul\0"), "NUL")
-    # One rank's changes reach every other, in their order.
+    # The changes of one rank reach all others in order.
     with store.watch("all/") as changes:
         ic.barrier()
         if r == 0:
@@ -297,7 +297,7 @@ def store_meetings(r, n):
     assert store.barrier(f"of one/{r}", 1, 0) == 1
     raises(ic.Timeout, lambda: store.barrier(f"nobody else/{r}", 2, 1, timeout=0.3), "nobody else")
     raises(ValueError, lambda: store.barrier("x", 2, 2), "member 2")
-    # It is as if the one that gave up had not come.
+    # A member that timed out does not count as arrived.
     thread = threading.Thread(target=store.barrier, args=(f"nobody else/{r}", 2, 0), kwargs={"timeout": SOON})
     thread.start()
     while "nobody else" not in store.why():

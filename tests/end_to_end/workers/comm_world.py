@@ -1,4 +1,4 @@
-"""Ranks, objects, the store, a forked child, i_dist; says "all equal" at the end. Needs no NumPy."""
+"""Ranks, objects, the store, a forked child, i_dist. Prints "all equal" at the end. Does not need NumPy."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def refuses_a_child(call):
 
 
 def forked(r):
-    """A child of rank 0, while an operation runs there that waits for the others."""
+    """Rank 0 forks a child during an operation that waits for the other ranks."""
     if r != 0:
         ic.store().get("the child has gone", timeout=60)
         ic.barrier()
@@ -79,7 +79,7 @@ def original_names(r, n):
     assert i_dist.Group([0]).rank == (0 if r == 0 else None)
 
 
-# What torchrun and ivyrun call it, by what Open MPI and MPICH do.
+# Variables of torchrun and ivyrun, and the corresponding ones of Open MPI and MPICH.
 OTHERS = {"RANK": ("OMPI_COMM_WORLD_RANK", "PMI_RANK"),
           "WORLD_SIZE": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
           "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
@@ -87,7 +87,7 @@ OTHERS = {"RANK": ("OMPI_COMM_WORLD_RANK", "PMI_RANK"),
 
 
 def said(name, default):
-    """The launcher's number."""
+    """Returns the launcher's value of a variable."""
     for variable in (name, *OTHERS.get(name, ())):
         if variable in os.environ:
             return int(os.environ[variable])

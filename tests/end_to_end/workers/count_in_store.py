@@ -1,5 +1,5 @@
-"""Counts its peers in the job's store, in torch's own protocol and without torch, then fails in every
-attempt but the last: rank 0, when all have been counted.
+"""Counts its peers in the job's store with torch's protocol, but without torch. Then rank 0 fails in every attempt except
+the last one, when all have been counted.
 
     count_in_store.py ATTEMPTS
 """
@@ -39,7 +39,7 @@ def main():
         print(f"attempt {attempt}: I am number {mine} of {add(b'/peers', 0)}", flush=True)
         if attempt + 1 == int(sys.argv[1]):
             return 0
-        # The others hold their connections open until they are stopped.
+        # The others keep their connections open until they are stopped.
         time.sleep(0.3 if os.environ["RANK"] == "0" else 600)
         return 5
 

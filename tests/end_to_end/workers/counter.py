@@ -1,4 +1,4 @@
-"""Prints "count N" every PAUSE seconds, COUNT times: counter.py COUNT PAUSE. Ends by itself."""
+"""Prints "count N" every PAUSE seconds, COUNT times: counter.py COUNT PAUSE. Then exits."""
 
 import sys
 import time

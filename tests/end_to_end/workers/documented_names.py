@@ -1,7 +1,7 @@
-"""Prints what is missing of the originals' documented names, one line each; nothing when all is there.
+"""Prints a line for each of the originals' documented names that is missing or differs.
 
-A row is a name and its documented signature: parameters in their order, with their names and defaults. Ours may have
-more parameters, behind those and with defaults. A row without a signature is a property or a value that has to be there.
+A row is a name and its documented signature: parameters in their order, with their names and defaults. ivycomm's function
+may have more parameters after those, with defaults. A row without a signature is a property or a value that must exist.
 """
 
 import importlib
@@ -144,7 +144,7 @@ def rows_of(text):
 
 
 def problem(module, row):
-    """What is wrong with a row; None: nothing."""
+    """Returns the problem with a row, or None."""
     path, bracket, parameters = row.partition("(")
     found, is_method = importlib.import_module(module), False
     for name in path.split("."):

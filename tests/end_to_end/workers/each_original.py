@@ -1,4 +1,4 @@
-"""Runs an example of each of the originals' documents, one after the other in one process: importing torch takes long."""
+"""Runs an example of each of the originals' documents, one after the other in one process, because importing torch takes long."""
 
 import os
 import runpy

@@ -1,4 +1,4 @@
-"""Rank 1 takes memory without end; the others wait."""
+"""Rank 1 allocates memory without limit; the others wait."""
 
 import os
 import time

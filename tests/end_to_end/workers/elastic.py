@@ -1,6 +1,5 @@
-"""Trains with DDP, keeps a checkpoint, and resumes from it, as any script for torchrun does: nothing
-here is ivyrun's. Rank 1 kills itself once, after step 3; with "wait" everybody waits there instead, until
-the first attempt is ended from outside.
+"""Trains with DDP, saves a checkpoint, and resumes from it, like any script for torchrun: nothing here depends on ivyrun.
+Rank 1 kills itself once, after step 3. With "wait" all ranks wait there instead until the test ends the first attempt.
 
     elastic.py CHECKPOINT [STEPS [wait]]
 """

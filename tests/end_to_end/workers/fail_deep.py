@@ -1,4 +1,4 @@
-"""Rank 2 fails with a traceback of several frames; the others wait for ever."""
+"""Rank 2 fails with a traceback of several frames; the others wait forever."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Hangs as it is told: `hangs.py KIND`, and says "ready JOB" before. Rank 2 is always elsewhere."""
+"""Hangs in a way: `hangs.py KIND`. Prints "ready JOB" before. Rank 2 is always in another function."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ def where_others_are():
 
 
 class Short:
-    """Makes and frees many frames, which is what a reader of another thread's stack must fear."""
+    """Creates and frees many frames, which is dangerous for a reader of another thread's stack."""
 
     def __init__(self, depth):
         self.inner = Short(depth - 1) if depth else None
@@ -32,13 +32,13 @@ def runs_python():
 
 
 def flight_socket():
-    """Where ivyrun's hook lets torch's worker server listen."""
+    """Returns the path on which ivyrun's hook lets torch's worker server listen."""
     hook = next(finder for finder in sys.meta_path if type(finder).__name__ == "_FlightServer")
     return hook.path
 
 
 def serve_flight_record(records):
-    """Answers as torch's worker server does, with the record that a real torch gave (flight_dumps/record.py)."""
+    """Answers like torch's worker server, with a record of a real torch (flight_dumps/record.py)."""
     with open(os.path.join(records, f"absent-{RANK}.json"), "rb") as file:
         record = file.read()
     listener = socket.socket(socket.AF_UNIX)
@@ -58,7 +58,7 @@ def answer_with_record(listener, record):
 
 
 def serve_health():
-    """As a process with NCCL in it listens at NCCL_RAS_ADDR; how often it was asked is in a file."""
+    """Listens at NCCL_RAS_ADDR like a process with NCCL. A file contains the requests."""
     host, port = os.environ["NCCL_RAS_ADDR"].rsplit(":", 1)
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -86,7 +86,7 @@ def answer_about_health(listener):
 
 
 def works_quietly():
-    """Is somewhere else at each look, and prints nothing for long."""
+    """Is in another function at each inspection, and prints nothing for a long time."""
     lines = "\n" * RANK + "def f(n):\n" + "".join(
         f" if n == {n}: time.sleep(0.3)\n" for n in range(40))
     names = {"time": time}
@@ -98,7 +98,7 @@ def works_quietly():
 
 
 def prints_when_interrupted():
-    """As torch does where it waits for its store: a signal ends the wait, and that is said."""
+    """Like torch when it waits for its store: a signal interrupts the wait, and this is printed."""
     libc = ctypes.CDLL(None)
     while True:
         libc.usleep(1_000_000_000)
@@ -127,7 +127,7 @@ def main():
     if kind == "echo":
         prints_when_interrupted()
     if kind == "uninterruptible" and RANK == 0:
-        # A parent sleeps uninterruptibly until its vfork child executes something.
+        # A parent sleeps uninterruptibly until its vfork child executes a program.
         libc = ctypes.PyDLL(None)
         if libc.vfork() == 0:
             libc.pause()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for `kubectl exec -i POD -- COMMAND...`: a pod is a network namespace. A file POD.FAULT in the directory
-FAULTS makes it fail in that way; the file is removed first. Faults before the command starts: `noise`. Later: `cut`,
-`garbage`, `stall`, `killed`."""
+FAULTS makes it fail in that way; the file is removed before. `noise` acts before the command starts, and `cut`, `garbage`,
+`stall` and `killed` later."""
 
 import os
 import selectors
@@ -22,7 +22,7 @@ def has_fault(pod, name):
 
 
 def fail(pod, child):
-    """Fails as a file demands, with the words of kubectl 1.32."""
+    """Fails as a file requests, with messages of kubectl 1.32."""
     if has_fault(pod, "cut"):
         child.kill()
         print("error: error reading from error stream: next reader: unexpected EOF", file=sys.stderr)
@@ -32,7 +32,7 @@ def fail(pod, child):
     if has_fault(pod, "garbage"):
         os.write(1, b"W1130 08:00:00.000000 proxy: stream reset\n")
     while os.path.exists(f"{FAULTS}/{pod}.stall"):
-        signal.pause()  # Until somebody ends it.
+        signal.pause()  # Waits until it is killed.
 
 
 def pump(pod, child):

@@ -1,5 +1,5 @@
-"""All ranks meet in the store, as torch's clients; the first attempt then fails. What it wrote must be
-gone in the second."""
+"""All ranks synchronize in the store, as clients of torch. Then the first attempt fails. Its keys must not exist in the
+second attempt."""
 
 import os
 import socket

@@ -1,7 +1,7 @@
-"""Its main thread exits, another one goes on, so that /proc calls a living process a zombie.
+"""Its main thread exits and another thread continues, so that /proc shows a running process as a zombie.
 
-leave_main_thread.py             the worker does so itself
-leave_main_thread.py grandchild  an orphan of it does, in a session of its own; the worker ends with 0
+leave_main_thread.py             the worker itself
+leave_main_thread.py grandchild  an orphan of the worker in a separate session; the worker exits with 0
 """
 import ctypes
 import os
@@ -17,7 +17,7 @@ if "grandchild" in sys.argv:
     child = os.fork()
     if child:
         os.waitpid(child, 0)
-        # Not before the grandchild has got where it is going.
+        # Wait until the grandchild is in its session.
         time.sleep(1)
         sys.exit(0)
     os.setsid()
@@ -33,4 +33,4 @@ def go_on():
 
 threading.Thread(target=go_on).start()
 SYS_EXIT = {"x86_64": 60, "aarch64": 93}[platform.machine()]
-ctypes.CDLL(None).syscall(SYS_EXIT, 0)  # Of this thread only; the interpreter's lock is free.
+ctypes.CDLL(None).syscall(SYS_EXIT, 0)  # Ends only this thread; the interpreter lock is released.

@@ -1,5 +1,5 @@
-"""Meets its peers in the job's store, in torch's own protocol and without torch, says who it is, and works
-until a file appears.
+"""Finds its peers in the job's store with torch's protocol, but without torch, prints its place in the job, and runs until a
+file exists.
 
     meet_peers.py FILE
 """

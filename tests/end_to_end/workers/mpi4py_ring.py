@@ -1,4 +1,4 @@
-"""As mpi_ring.c, by mpi4py: mpi4py_ring.py [abort CODE]."""
+"""The same as mpi_ring.c with mpi4py: mpi4py_ring.py [abort CODE]."""
 
 import sys
 import time

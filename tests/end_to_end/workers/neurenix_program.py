@@ -1,4 +1,4 @@
-"""A program of Neurenix, which is not installed, and one of ivy.distributed; says "all equal" at the end."""
+"""A program of Neurenix, which is not installed, and one of ivy.distributed. Prints "all equal" at the end."""
 
 import neurenix
 from neurenix.distributed import (DataParallel, DistributedContext, RpcContext, SyncBatchNorm, barrier, get_rank,
@@ -31,7 +31,7 @@ def train():
 
 
 def check_files():
-    """Tensors that are saved, and loaded again."""
+    """Tensors are saved and loaded again."""
     import tempfile
     random = neurenix.tensor.randn(30, 2)
     assert isinstance(random, neurenix.Tensor) and 0.3 < random.std().item() < 3

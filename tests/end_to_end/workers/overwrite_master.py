@@ -1,7 +1,7 @@
-"""Overwrites where rank 0 is found, as tutorials do: overwrite_master.py all|first|dies.
+"""Overwrites the address of rank 0, as in tutorials: overwrite_master.py all|first|dies.
 
-all: every rank names its own host. first: rank 0 alone does, with a port of its own.
-dies: nobody does; rank 0 fails before it serves.
+all: every rank sets its own host. first: only rank 0 does, with another port.
+dies: no rank does; rank 0 fails before it serves.
 """
 
 import datetime
@@ -18,6 +18,6 @@ if mode == "first" and is_first:
     os.environ["MASTER_PORT"] = "12355"
 if mode == "dies" and is_first:
     sys.exit("no data")
-# Who looks for the others in the job's store, where rank 0 is not, gives up after rank 0.
+# Ranks that search in the job's store, which rank 0 does not use, time out after rank 0.
 is_patient = mode == "first" and not is_first and os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=14 if is_patient else 4))

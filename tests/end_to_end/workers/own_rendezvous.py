@@ -1,8 +1,8 @@
-"""Names its own place to meet, as scripts for plain Python do: own_rendezvous.py KIND PORT.
+"""Sets its own rendezvous address, like scripts for plain Python: own_rendezvous.py KIND PORT.
 
-port: every rank sets MASTER_PORT. address: and MASTER_ADDR. tcp: an init_method of its own.
-given: nobody sets anything. spawn, fork: two ranks of each worker's own, in children.
-launched: a launcher in a launcher, whose own agent serves on another port.
+port: every rank sets MASTER_PORT. address: also MASTER_ADDR. tcp: the script passes an init_method.
+given: nothing is set. spawn, fork: each worker starts two ranks as children.
+launched: a launcher in a worker, whose own agent serves on another port.
 """
 
 import datetime
@@ -20,7 +20,7 @@ def meet(method="env://", **ranks):
     total = torch.tensor([dist.get_rank() + 1])
     dist.all_reduce(total)
     flag = os.environ.get("TORCHELASTIC_USE_AGENT_STORE")
-    # One write: children share the stream.
+    # A single write, because children share the stream.
     os.write(1, f"met {dist.get_rank()} {dist.get_world_size()} {int(total)} {flag}\n".encode())
     dist.barrier()
     dist.destroy_process_group()
@@ -38,7 +38,7 @@ def child(rank):
 
 
 def serve_as_agent():
-    """What torchrun's agent does in a worker: its own store, its own flag, its own run."""
+    """Acts like torchrun's agent in a worker: starts its own store and sets its own variables."""
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(store.port), RANK="0", WORLD_SIZE="1",
                       TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RUN_ID="inner")

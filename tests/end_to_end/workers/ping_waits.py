@@ -1,5 +1,5 @@
-"""Speaks to the store as torch >= 2.5 does, which tells its process. Rank 0 waits in vain; with the
-word "brief" it first computes for long and then waits for a moment, which is no stall."""
+"""A client of the store like torch >= 2.5, which sends its process id. Rank 0 waits forever. With "brief" it first computes
+for a long time and then waits for a moment, which is not a stall."""
 
 import os
 import socket

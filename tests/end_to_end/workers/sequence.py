@@ -1,5 +1,5 @@
-"""Prints "pid P count N" every PAUSE seconds until the file STOP is there (then exits with CODE):
-sequence.py PAUSE STOP [CODE]. STOP.RANK stops one rank, with the code that is written in it."""
+"""Prints "pid P count N" every PAUSE seconds until the file STOP exists (then exits with CODE):
+sequence.py PAUSE STOP [CODE]. STOP.RANK stops one rank, with the code that it contains."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ code = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 own = f"{stop}.{os.environ['RANK']}"
 number = 0
 while True:
-    # One write: print() would send the words of a line one by one.
+    # A single write, because print() would write the parts of a line separately.
     os.write(1, f"pid {os.getpid()} count {number}\n".encode())
     number += 1
     time.sleep(pause)

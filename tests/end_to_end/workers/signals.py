@@ -1,4 +1,4 @@
-"""Counts signals: prints "ready", then "got NAME TIMES" for each, and ends with code 0 at TERM."""
+"""Counts signals: prints "ready", then "got NAME TIMES" for each, and exits with 0 at TERM."""
 
 import collections
 import signal

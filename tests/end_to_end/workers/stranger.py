@@ -1,7 +1,7 @@
-"""Somebody who connects and should not, or does so too often.
+"""A client that connects without permission or too often.
 
   stranger.py say ADDRESS PORT HEX [PAUSE]   sends these bytes (one by one, with a pause), waits for the end
-  stranger.py tls ADDRESS PORT CA [CERT KEY] shakes hands with that certificate, waits for the end
+  stranger.py tls ADDRESS PORT CA [CERT KEY] makes a handshake with that certificate, waits for the end
   stranger.py crowd COUNT ADDRESS PORT       opens COUNT connections: half of them silent, half of them in
   stranger.py crowd COUNT PATH               the middle of a hello; holds them until standard input ends
 
@@ -52,7 +52,7 @@ def tls(address, port, authority, certificate=None, key=None):
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_ecdh_curve("prime256v1")
     context.set_alpn_protocols(["h2"])
-    # Whom we talk to is not the question here.
+    # The server's name is not checked here.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.load_verify_locations(authority)
@@ -70,7 +70,7 @@ def crowd(count, *place):
     held = []
     for number in range(int(count)):
         one = socket.socket(socket.AF_INET if len(place) == 2 else socket.AF_UNIX)
-        # What is refused at once, or not answered, is a connection that was tried.
+        # A connection that is rejected or not answered counts as tried.
         with contextlib.suppress(OSError):
             one.settimeout(5)
             one.connect((place[0], int(place[1])) if len(place) == 2 else place[0])

@@ -1,6 +1,6 @@
-"""Does all to survive: ignores signals, double-forks into sessions of its own, holds pipes open.
+"""Is hard to stop: ignores signals, double-forks into separate sessions, keeps pipes open.
 
-stubborn.py [stay|leave]: its first process stays for ever, or leaves at once with exit code 0.
+stubborn.py [stay|leave]: the first process runs forever, or exits immediately with 0.
 """
 
 import os
@@ -15,7 +15,7 @@ def ignore():
 
 
 def daemon():
-    """A grandchild in a session of its own, whose parent is gone; it keeps the output open."""
+    """Starts an orphan in a separate session that keeps the output open."""
     if os.fork():
         os.wait()
         return

@@ -1,6 +1,6 @@
-"""Every call of torch.distributed on backend ivy beside the same call on gloo; says "all equal" at the end.
+"""Every call of torch.distributed with backend ivy, compared with gloo. Prints "all equal" at the end.
 
-argv: the backend ("ivy"), and "models" for what torch_backend_models.py has.
+argv: the backend ("ivy"), and "models" to also run torch_backend_models.py.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ OLD = torch.__version__.startswith("1.")
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 TELLS_FACTORS = VERSION >= (2, 14)
 BACKEND = sys.argv[1] if len(sys.argv) > 1 else "ivy"
-IS_MIXED = ":" in BACKEND  # torch's works of such groups do not say when they are done, nor who has sent.
+IS_MIXED = ":" in BACKEND  # torch's works of such groups report neither their completion nor the sender.
 if OLD:
     import ivycomm.torch  # noqa: F401  (it registers the backend)
 
@@ -61,7 +61,7 @@ def reductions(r, n, gloo):
         for op in OPS + (BITS if dtype in WHOLES else []):
             mine, theirs = values((3, 4), dtype, r), values((3, 4), dtype, r)
             dist.all_reduce(mine, op)
-            if dtype == torch.bfloat16 and OLD:  # Its gloo has none.
+            if dtype == torch.bfloat16 and OLD:  # This torch's gloo does not support it.
                 continue
             dist.all_reduce(theirs, op, group=gloo)
             same(mine, theirs, (dtype, op))
@@ -77,7 +77,7 @@ def reductions(r, n, gloo):
     mean = torch.full((3,), float(r))
     dist.all_reduce(mean, dist.ReduceOp.AVG)
     assert mean[0] == (n - 1) / 2
-    turned = torch.full((3, 4), float(r)).t()  # Dense, but not in C's order.
+    turned = torch.full((3, 4), float(r)).t()  # Dense, but not in C order.
     strided = torch.full((4, 4), float(r))[:, ::2]
     dist.all_reduce(turned)
     dist.all_reduce(strided)
@@ -97,7 +97,7 @@ def reductions(r, n, gloo):
 
 
 def moves(r, n, gloo):
-    for dtype in REALS[:3] + WHOLES + ([] if OLD else [torch.bool]):  # As the old gloo has them.
+    for dtype in REALS[:3] + WHOLES + ([] if OLD else [torch.bool]):  # Supported by the old gloo.
         for root in range(n):
             mine, theirs = values((3, 2), dtype, r), values((3, 2), dtype, r)
             dist.broadcast(mine, root)
@@ -124,7 +124,7 @@ def moves(r, n, gloo):
 
 
 def lists(r, n, gloo):
-    """all_gather_coalesced has its lists the other way round than all_gather; and wrong lists are refused."""
+    """all_gather_coalesced nests its lists the other way round than all_gather. Invalid lists are rejected."""
     warnings.simplefilter("ignore")  # all_gather_coalesced is deprecated.
     for shapes in ([(2,)], [(2,), (2,)], [(2,)] * n, [(3,), (2, 2), (1,)]):
         inputs = [torch.full(shape, 10.0 * r + i) for i, shape in enumerate(shapes)]
@@ -136,7 +136,7 @@ def lists(r, n, gloo):
         same(*gathered, shapes)
         same(gathered[0], [[torch.full(shape, 10.0 * q + i) for i, shape in enumerate(shapes)] for q in range(n)])
     if IS_MIXED:
-        return  # C++ of torch's is between.
+        return  # The call passes through torch's C++ code.
     group, x = dist.distributed_c10d._get_default_group(), torch.ones(2)
     row, root = [torch.ones(2) for _ in range(n)], dist.GatherOptions()
     from_root = dist.distributed_c10d.ScatterOptions()
@@ -157,7 +157,7 @@ def lists(r, n, gloo):
                  lambda: group.gather([[each.double() for each in row]], [x], root),
                  lambda: group.alltoall([each.double() for each in row], row)):
         refused(call, ValueError, "input")
-    dist.all_reduce(x)  # None of that has reached another rank.
+    dist.all_reduce(x)  # None of these calls has reached another rank.
     assert x[0] == n
 
 
@@ -177,7 +177,7 @@ def scattered_sums(r, n, gloo):
     dist.all_gather_into_tensor(every, torch.full((2, 3), r))
     assert all((every[i] == i).all() for i in range(n))
     refused(lambda: dist.all_gather_into_tensor(torch.empty(5), torch.empty(4)), ValueError, "5 elements")
-    odd = torch.zeros(n, dtype=torch.float8_e4m3fnuz)  # The library has no such type, and moves it.
+    odd = torch.zeros(n, dtype=torch.float8_e4m3fnuz)  # The library does not have this type, but can move it.
     dist.all_gather_into_tensor(odd, torch.full((1,), r + 1.0).to(torch.float8_e4m3fnuz))
     assert odd.float().tolist() == [i + 1.0 for i in range(n)]
     x = torch.full((4,), float(r))
@@ -211,7 +211,7 @@ def exchanges(r, n, gloo):
     lists = [torch.empty(r + 1) for _ in range(n)]
     dist.all_to_all(lists, [torch.full((i + 1,), float(r)) for i in range(n)])
     same(lists, [torch.full((r + 1,), float(i)) for i in range(n)])
-    # Equal numbers on one rank and others elsewhere, as a mixture of experts has them by chance.
+    # Equal splits on one rank and different ones elsewhere, which may happen in a mixture of experts.
     table = [[4 + 3 * (max(a, b) + 1 == n and min(a, b) > 0) for b in range(n)] for a in range(n)]
     send, recv = table[r], [table[i][r] for i in range(n)]
     assert r != 0 or len({*send, *recv}) == 1
@@ -277,20 +277,20 @@ def objects(r, n, gloo):
 
 
 def futures(r, n, gloo):
-    """Asynchronous calls keep their order, and futures end, also in an order of waiting that is another one."""
+    """Asynchronous calls keep their order, and futures complete even if they are waited for in another order."""
     tensors = [torch.full((1000,), float(r)) for _ in range(20)]
     works = [dist.all_reduce(each, async_op=True) for each in tensors]
     ends = [work.get_future().then(lambda future: future.value()[0].sum().item()) for work in works]
     assert [end.wait() for end in reversed(ends)] == [1000.0 * n * (n - 1) / 2] * 20
     x = torch.ones(4)
     first = dist.all_reduce(x, async_op=True)
-    dist.all_reduce(x)  # Behind it.
+    dist.all_reduce(x)  # After it.
     assert first.wait() and (x == n * n).all()
     assert first.result()[0] is x or OLD
 
 
 def callbacks(r, n, gloo):
-    """What a future calls may wait for another collective, as torch's PowerSGD hook does."""
+    """A callback of a future may wait for another collective, as in torch's PowerSGD hook."""
     x, y, z = torch.ones(4), torch.full((4,), 2.0), torch.full((4,), 3.0)
 
     def second(future):
@@ -307,7 +307,7 @@ def callbacks(r, n, gloo):
     if r != 0:
         time.sleep(0.3)
     assert end.wait()[0] == 2 * n and (x == n).all() and (z == 3 * n).all()
-    # Callbacks that stay inside keep no operation from its turn. That of a future which is done is called here.
+    # Blocked callbacks do not delay operations. The callback of a completed future is called on this thread.
     leave, main = threading.Event(), threading.current_thread()
     held = [dist.all_reduce(x, async_op=True).get_future().then(
         lambda future: threading.current_thread() is main or leave.wait(60)) for _ in range(4)]
@@ -318,7 +318,7 @@ def callbacks(r, n, gloo):
 
 
 def records(r, n, gloo):
-    """The profiler and debuggers find what they find of torch's own groups."""
+    """The profiler and debuggers find the same records as for torch's own groups."""
     group = dist.distributed_c10d._get_default_group()
     before = group._get_sequence_number_for_group()
     for _ in range(3):
@@ -331,7 +331,7 @@ def records(r, n, gloo):
         dist.all_gather([torch.ones(1) for _ in range(n)], torch.ones(1))
     names = {each.name for each in seen.events()}
     assert {"c10d::allreduce_", "c10d::broadcast_", "c10d::allgather_"} <= names, names
-    # Another thread's operations are no part of what this one puts together.
+    # Operations of another thread are not part of this thread's batch.
     if not OLD:
         x = torch.ones(3)
         with contextlib.ExitStack() as inside:
@@ -349,7 +349,7 @@ def records(r, n, gloo):
 
 
 class Stream:
-    """In place of a device's current stream: what is on it is done after a while."""
+    """Replaces a device's current stream. Its work is done after a while."""
 
     def __init__(self, seconds):
         self.end = time.monotonic() + seconds
@@ -362,7 +362,7 @@ class Stream:
 
 
 def barrier_of_devices(r, n, gloo):
-    """A barrier waits for what the current stream has, as NCCL's does."""
+    """A barrier waits for the work on the current stream, as NCCL's barrier does."""
     import ivycomm.torch.backend.streams as streams
     before = torch.cuda.is_initialized, torch.cuda.current_device, streams.current_stream
     torch.cuda.is_initialized, torch.cuda.current_device = (lambda: True), (lambda: 0)
@@ -379,7 +379,7 @@ def barrier_of_devices(r, n, gloo):
 
 
 def groups(r, n, gloo):
-    """Members only make a group; pairs talk beside each other."""
+    """Only members create a group, and pairs communicate at the same time."""
     pairs = [dist.new_group([i, (i + 1) % n]) for i in range(n)]
     for i, pair in enumerate(pairs):
         if r in (i, (i + 1) % n):
@@ -401,13 +401,13 @@ def groups(r, n, gloo):
         import ivycomm
         assert ivycomm.world_size() == n and ivycomm.rank() == r
         assert IS_MIXED or dist.distributed_c10d._get_default_group().ivycomm_group.size == n
-        assert ivycomm.all_reduce(torch.ones(2))[0] == n  # Of the world, beside torch's groups.
+        assert ivycomm.all_reduce(torch.ones(2))[0] == n  # Groups of the world, in addition to torch's groups.
     subgroups(r, n)
     dist.barrier()
 
 
 def in_a_part(r, n, gloo):
-    """Every call in a group whose ranks are not the world's: roots and peers are the world's ranks all the same."""
+    """Every call in a group of some ranks of the world. Roots and peers are still ranks of the world."""
     ranks = list(range(1, n))
     part, m, me = dist.new_group(ranks), n - 1, r - 1
     if r == 0:
@@ -476,14 +476,14 @@ def subgroups(r, n):
 
 def main():
     place = {}
-    for each in range(1 if IS_MIXED else 2):  # In the second life gloo would meet its first one.
+    for each in range(1 if IS_MIXED else 2):  # In the second world gloo would connect to its first one.
         dist.init_process_group(BACKEND, timeout=timedelta(seconds=60), **place)
         r, n = dist.get_rank(), dist.get_world_size()
-        if OLD:  # It would count those who came in its first life.
+        if OLD:  # It would count the ranks of its first world.
             place = {"store": dist.PrefixStore("again", dist.distributed_c10d._get_default_store()), "rank": r,
                      "world_size": n}
         assert "ivy" in dist.get_backend().lower()
-        # Only once: in torch's store gloo would find what it has left there in its first life.
+        # Only once, because gloo would find the keys of its first world in torch's store.
         gloo = dist.new_group(backend="gloo") if each == 0 else None
         for check in (reductions, moves, lists, scattered_sums, exchanges, messages, objects, futures, callbacks, records,
                       barrier_of_devices, groups, in_a_part):

@@ -1,4 +1,4 @@
-"""Rank 1 dies, or does not come, while the others are in a collective; each says as JSON what it was told."""
+"""Rank 1 dies or is absent while the others are in a collective. Each prints its errors as JSON."""
 
 import json
 import os
@@ -43,10 +43,10 @@ if rank == 1:
     os._exit(0)
 if CASE == "killed" and rank == 0:
     work = dist.all_reduce(x, async_op=True)
-    told(lambda: work.get_future().wait())  # torch puts the text of an error into one of its own.
+    told(lambda: work.get_future().wait())  # torch wraps the text of an error in its own error.
 told(lambda: dist.all_reduce(x))
-told(lambda: dist.all_reduce(x))  # The group is broken, which costs no time again.
-if CASE == "mismatch":  # As C++ calls it, for DDP.
+told(lambda: dist.all_reduce(x))  # The group is broken, so the next call fails immediately.
+if CASE == "mismatch":  # The call of C++ code, as in DDP.
     told(lambda: dist._broadcast_coalesced(dist.distributed_c10d._get_default_group(), [x], 1 << 20, 0))
 time.sleep(1)
 os._exit(0)

@@ -1,4 +1,4 @@
-"""DDP, FSDP2, DTensor and functional collectives on backend ivy against gloo or one process; says "all equal"."""
+"""DDP, FSDP2, DTensor and functional collectives with backend ivy, compared with gloo or one process. Prints "all equal"."""
 
 import torch
 import torch.distributed as dist
@@ -39,7 +39,7 @@ def data_parallel(r, n, gloo):
     for accumulate in (False, True):
         mine = train(DistributedDataParallel(net()), r, accumulate=accumulate)
         close(mine, train(DistributedDataParallel(net(), process_group=gloo), r, accumulate=accumulate))
-    buckets = DistributedDataParallel(net(), bucket_cap_mb=0.0005)  # Several, which overlap the backward pass.
+    buckets = DistributedDataParallel(net(), bucket_cap_mb=0.0005)  # Several buckets, which overlap the backward pass.
     close(train(buckets, r), train(DistributedDataParallel(net(), process_group=gloo), r))
     uneven = DistributedDataParallel(net())
     with uneven.join():
@@ -48,7 +48,7 @@ def data_parallel(r, n, gloo):
 
 
 def hooks(r, n, gloo):
-    """What becomes of a bucket may be the program's, in Python or in C++."""
+    """A program may process a bucket with its own hook, in Python or C++."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
     halves = DistributedDataParallel(net())
@@ -62,7 +62,7 @@ def hooks(r, n, gloo):
 
 
 def sharded(r, n, gloo):
-    """FSDP2 gives what DDP gives."""
+    """FSDP2 gives the same result as DDP."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -91,7 +91,7 @@ def distributed_tensors(r, n, gloo):
     assert rows.to_local().shape == (6, 4)
     assert torch.equal(rows.redistribute(mesh, [Replicate()]).to_local(), whole)
     assert torch.equal(rows.redistribute(mesh, [Shard(1)]).full_tensor(), whole)
-    product = torch.mm(rows.t(), rows)  # Of parts, which are summed.
+    product = torch.mm(rows.t(), rows)  # Made of partial values, which are summed.
     assert torch.equal(product.full_tensor(), whole.t() @ whole)
 
 

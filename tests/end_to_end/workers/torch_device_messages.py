@@ -12,7 +12,7 @@ from comm_device import DeviceArray, check, cuda, use_device
 
 
 class Tensor(DeviceArray):
-    """What backend ivy asks of a tensor on a GPU."""
+    """The methods of a GPU tensor that backend ivy calls."""
 
     is_cuda, layout, dtype, device = True, torch.strided, torch.float32, torch.device("cuda", 0)
 
@@ -44,7 +44,7 @@ def main():
     import ivycomm
     ivycomm.prepare_device(rank, group=group.ivycomm_group)
     sent, got = Tensor([rank + 1.0] * 4), Tensor([0.0] * 4)
-    # One after the other every rank's stream would wait in its send for a receive that stands behind another send.
+    # If they were started one after the other, every rank's stream would wait in its send for a receive after another send.
     group._start_coalescing(Tensor.device)
     group.send([sent], (rank + 1) % size, 0)
     group.recv([got], (rank - 1) % size, 0)

@@ -1,4 +1,4 @@
-"""Steps in a group that is formed anew when a member is gone; argv: the step at which this one dies, or spare."""
+"""Runs steps in a group that is formed again when a member dies. argv: the step at which this rank dies, or "spare"."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ if WHAT == "spare":
     step = int(at)
 else:
     uuid, handles = ivycomm.torch.rendezvous_reconfigure(dist.distributed_c10d._get_reconfigure_handle(), size=SIZE)
-    dist.distributed_c10d._reconfigure(uuid=uuid, handles=handles).wait()  # As torch's documentation has it.
+    dist.distributed_c10d._reconfigure(uuid=uuid, handles=handles).wait()  # As in torch's documentation.
     say("is", dist.get_rank(), "of", dist.get_world_size())
     assert dist.get_rank() == first
 while step < STEPS:

@@ -1,4 +1,4 @@
-"""Uses torch's store as its launcher says, and nothing else of torch's."""
+"""Uses only torch's store, with the launcher's settings."""
 
 import datetime
 import os
@@ -16,7 +16,7 @@ store.set(f"from{rank}", str(rank * rank))
 squares = [int(store.get(f"from{peer}")) for peer in range(world)]
 print("squares", squares, "sum", store.add("met", 0), flush=True)
 if mode == "first_leaves":
-    # Rank 0 goes; the others still talk to the store afterwards.
+    # Rank 0 exits; the others still use the store afterwards.
     if rank == 0:
         store.set("rank0", "is going")
         sys.exit(0)

@@ -1,8 +1,8 @@
 """torch's own DistributedTest suite in the ranks of a job: torch_suite.py BACKEND FOLDER [NAME ... | +NAME]
 
 Each rank forks a process for each test, which joins the job, runs the test and leaves. Prints one line per test: its
-name, ok, skipped or failed, and why. +NAME: the tests after that one. The suite thinks that it runs on gloo; for another backend the calls that name
-gloo are changed. Exits with 3 when a test hangs: what comes after it needs a new job.
+name, ok, skipped or failed, and why. +NAME: the tests after that one. The suite is written for gloo; for another
+backend its calls that name gloo are changed. Exits with 3 if a test hangs, because the later tests need a new job.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from datetime import timedelta
 
 BACKEND, FOLDER = sys.argv[1:3]
 os.environ.update(BACKEND="gloo", TEMP_DIR=FOLDER, INIT_METHOD="env://")
-# The suite's base class is expecttest's, of which these tests use nothing.
+# The suite's base class is from expecttest, whose features these tests do not use.
 sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase, assert_expected_inline=None)
 
 import torch.distributed as dist  # noqa: E402
@@ -44,7 +44,7 @@ def change_backend():
 
 
 def outcome_of(name):
-    """Runs a test in this process, which is forked for it."""
+    """Runs a test in this process, which was forked for it."""
     folder = os.path.join(FOLDER, name)
     for part in "barrier", "test_dir", "init_dir":
         os.makedirs(os.path.join(folder, part), exist_ok=True)
@@ -70,7 +70,7 @@ def outcome_of(name):
 
 
 def wait_for_others(folder):
-    """A rank that leaves would end what the others are in."""
+    """Waits for the other ranks, because a rank that leaves would break their operations."""
     open(os.path.join(folder, f"done.{RANK}"), "w").close()
     end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
@@ -80,7 +80,7 @@ def wait_for_others(folder):
 
 
 def run(name):
-    """False: the test hangs."""
+    """Runs a test in a forked process. Returns False if it hangs."""
     child = os.fork()
     if child == 0:
         try:
@@ -88,7 +88,7 @@ def run(name):
         except BaseException as error:  # noqa: BLE001 - as above.
             said = f"failed {type(error).__name__}: {' '.join(str(error).split())[:600]}"
         print(name, said, flush=True)
-        # As at the end of a program: ivycomm leaves the job.
+        # ivycomm leaves the job as at the end of a program.
         sys.exit(0)
     end = time.monotonic() + 3 * TIMEOUT
     while time.monotonic() < end:
