@@ -664,7 +664,7 @@ TEST_F(AutoLinkTest, LimitsNotesOfOneKind) {
   EXPECT_EQ(std::count(notes_.begin(), notes_.end(), '\n'), 4);
 }
 
-// ---- ivyctl's questions
+// ---- ivyctl's queries
 // -----------------------------------------------------------------------------
 
 class AgentClientTest : public AgentLinkTest {

@@ -380,7 +380,7 @@ class JobTest : public ::testing::Test {
   int saved_[2] = {-1, -1};
 };
 
-// ---- Words of other hosts
+// ---- Text of other hosts
 // ------------------------------------------------------------------------
 
 struct EvilWord {
@@ -715,7 +715,7 @@ TEST_P(StoreTroubleTest, HasItsSpecificAdvice) {
 
 INSTANTIATE_TEST_SUITE_P(EachCode, StoreTroubleTest, ::testing::ValuesIn(kStoreTroubles));
 
-// ---- The store, and what a restart waits for
+// ---- The store and restarts
 // ---------------------------------------------------------------------------------
 
 class RestartTest : public JobTest {
@@ -838,7 +838,7 @@ TEST_F(JobTest, NamesAStoreThatDoesNotOpenInTime) {
       << reported;
 }
 
-// ---- A take-over
+// ---- Takeover
 // ---------------------------------------------------------------------------------
 
 // Two nodes; a test lets one or both of them answer the new launcher.

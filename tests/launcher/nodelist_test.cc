@@ -139,7 +139,7 @@ TEST(NodelistTest, WritesShortAndInOrder) {
   EXPECT_EQ(node_counts_text({8}), "8");
 }
 
-// ---- Beside Slurm's own reading
+// ---- Comparison with scontrol
 // ------------------------------------------------------------------
 
 using Random = std::mt19937;

@@ -61,7 +61,7 @@ class TemporaryFile {
   std::string path_;
 };
 
-// ---- The five traps of the parser ---------------------------------------------------------------
+// ---- Five traps of the parser ---------------------------------------------------------------
 
 TEST(OptionsTest, AcceptsShortWordsWithOneDash) {
   EXPECT_EQ(options_of({"-np", "4", "x"}).num_proc, 4);

@@ -214,7 +214,7 @@ TEST(DeviceChecksTest, WarnsIfNoDeviceIsVisible) {
   EXPECT_EQ(made.plan.warnings[0].cause, "SLURM_GPUS_ON_NODE=4 in Slurm job 1234");
 }
 
-// ---- What a worker hears
+// ---- Slurm's variables
 // -------------------------------------------------------------------------
 
 std::string line(const Environment& environment) {

@@ -80,7 +80,7 @@ struct PlanInput {
   std::vector<Diagnostic> rejections;
 };
 
-// ---- Places ------------------------------------------------------------------------------------
+// ---- Workers of hosts ------------------------------------------------------------------------------------
 
 TEST(PlanTest, StartsOneWorkerPerHostWithoutAccelerators) {
   PlanInput input;
@@ -297,7 +297,7 @@ TEST(PlanTest, NumbersRanksInTheOrderOfHosts) {
   EXPECT_EQ(plan.hosts[0].name, "b");
 }
 
-// ---- What runs ---------------------------------------------------------------------------------
+// ---- Programs ---------------------------------------------------------------------------------
 
 TEST(PlanTest, BuildsTheArgumentsOfAScriptAModuleAndAProgram) {
   PlanInput input;
@@ -500,7 +500,7 @@ TEST(PlanTest, RejectsRanksToShowThatDoNotExist) {
   const struct {
     std::vector<int> ranks;
     bool local;
-    const char* rejected;  // What is rejected; empty: nothing.
+    const char* rejected;  // The rejection; empty: none.
     const char* warned;
   } cases[] = {
       {{9}, false, "--show-ranks: there is no rank 9", ""},
@@ -614,7 +614,7 @@ TEST(PlanTest, ListsSharedAcceleratorsInThePlanLine) {
   EXPECT_NE(plan_line(input.plan()).find("4 workers share 2 accelerators"), std::string::npos);
 }
 
-// ---- Where rank 0 is reached -------------------------------------------------------------------
+// ---- Address of rank 0 -------------------------------------------------------------------
 
 void add_address(HostFacts& facts, const char* interface, const char* address,
                  bool loopback = false) {
