@@ -12,8 +12,8 @@ BARS = (
      {"÷ Hydra": "MPICH Hydra", "÷ Open MPI": "Open MPI", "÷ other": "ssh"}),
     ("64 hosts by ssh", ("`tests/bench/run ssh --hosts 64`", "64 hosts"),
      {"÷ Hydra": "MPICH Hydra", "÷ Open MPI": "Open MPI", "÷ other": "ssh"}),
-    ("16 hosts by agents, 64 workers", ("16", "4"), {"fresh ÷ `srun`": "srun"}),
-    ("64 hosts by agents, 256 workers", ("64", "4"), {"fresh ÷ `srun`": "srun"}),
+    ("16 hosts by agents, 64 workers", ("16", "4"), {"ivyrun ÷ `srun`": "srun"}),
+    ("64 hosts by agents, 256 workers", ("64", "4"), {"ivyrun ÷ `srun`": "srun"}),
 )
 WIDTH, ROW, LEFT, SCALE, TOP = 760, 22, 330, 320, 62
 HEAD = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"
