@@ -89,6 +89,15 @@ def test_results_are_bitwise_equal(mixed_hosts, ranks):
     assert machines == {rank: ["stored aarch64" if rank < ranks else "stored x86_64"] for rank in texts}, done
 
 
+@pytest.mark.parametrize("hosts, ranks", [("node2", 4), ("node1,node2", 2)])
+def test_every_collective(mixed_hosts, hosts, ranks):
+    """Compared with NumPy. Ranks of one host use shared memory, with the futexes of the emulator."""
+    done = mixed_hosts.run("-H", hosts, "--nproc-per-node", str(ranks), PYTHON, mixed_hosts.script("comm_collectives.py"),
+                           limit=2 * LIMIT)
+    assert done.code == 0, done
+    assert [texts[-1] for texts in done.texts_by_rank().values()] == ["all equal"] * 4, done
+
+
 def test_the_plan_and_the_doctor_show_the_architecture(mixed_hosts):
     done = mixed_hosts.run(*BOTH, "--dry-run", "true", limit=LIMIT)
     assert done.code == 0 and re.search(r"node1 .*x86_64", done.out.decode()), done
