@@ -8,18 +8,19 @@
 //  part                  an object that owns one aspect of the job (below)
 //  planned host          a host on which the plan places workers
 //  lost host             a host, or its supervisor, that is no longer reachable
-//  gone host             with --nnodes MIN:MAX, a host that takes no part any longer (membership.h)
+//  gone host             with --nnodes MIN:MAX, a host that takes no part any longer
+//                        (hosts/membership.h)
 //
-// The parts apply events to JobPhase. The table in job_state.cc determines the action, and act()
-// calls the part that performs it:
+// The parts apply events to JobPhase. The table in core/job_state.cc determines the action, and
+// act() calls the part that performs it:
 //  how a job comes up                           bring_up.h
-//  how a generation runs                        rank_events.h
+//  how a generation runs                        ranks/rank_events.h
 //  hosts that are lost                          host_losses.h
 //  how a group starts again                     restarts.h
 //  how a job ends                               job_ending.h
 //  a job whose launcher was killed              takeover.h
-//  the record for the next launcher             record_keeper.h
-//  the state that all of them share             job_context.h
+//  the record for the next launcher             control/record_keeper.h
+//  the state that all of them share             core/job_context.h
 //
 // Job itself does what no part owns: it dispatches actions and the hosts' messages, reports hosts
 // that are silent or stuck, and handles --timeout, signals, Ctrl-Z and the reader of standard
