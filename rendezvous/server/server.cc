@@ -91,7 +91,8 @@ SessionPointer Server::take_client(Descriptor socket, const sockaddr_storage& fr
   else if (is_torch)
     rejection = admission_.reject_torch(socket.get(), host_text(from));
   if (rejection) {
-    if (!rejection->empty()) log_("connection from " + host_text(from) + " rejected: " + *rejection);
+    if (!rejection->empty())
+      log_("connection from " + host_text(from) + " rejected: " + *rejection);
     return nullptr;
   }
   set_options(socket.get());

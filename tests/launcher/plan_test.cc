@@ -80,7 +80,8 @@ struct PlanInput {
   std::vector<Diagnostic> rejections;
 };
 
-// ---- Workers of hosts ------------------------------------------------------------------------------------
+// ---- Workers of hosts
+// ------------------------------------------------------------------------------------
 
 TEST(PlanTest, StartsOneWorkerPerHostWithoutAccelerators) {
   PlanInput input;
