@@ -105,8 +105,8 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   if (prepared.warden_pidfd < 0) {
     return pidfd_error("watch the warden", errno);
   }
-  // Emulators such as qemu-user lack this call. Orphans of the job are then found by its cgroup
-  // only.
+  // Emulators such as qemu-user lack this call. Orphans of the job then become children of init,
+  // and only the containment finds them.
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 && errno != EINVAL) {
     return errno_error(Code::kFailedPrecondition, "become a subreaper", errno);
   }
