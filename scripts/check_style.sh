@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks what a program can see of our style, without building anything. One line per finding:
-# file:line: what. The rules are described in scripts/README.md.
+# Checks the style rules that need no build. Prints one line per finding, "file:line: text".
+# scripts/README.md describes the rules.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,7 +17,7 @@ else
 fi
 
 if command -v clang-format >/dev/null; then
-  # One finding per file: clang-format names every spot, which says nothing more.
+  # One finding per file, because clang-format reports every position.
   unformatted=$(python3 scripts/style_rules.py --list-cxx |
     xargs -r -d "\n" clang-format --dry-run 2>&1 |
     sed -n 's/^\([^: ]*:[0-9]*\):[0-9]*: warning: .*clang-format-violations.*/\1/p' |
