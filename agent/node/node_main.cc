@@ -70,7 +70,7 @@ class AppStoreClient final : public AppStore {
   void set(const std::string& key) override { (void)client_->set(key, "1"); }
   // Blocks while it connects; if that fails, it calls over(false) itself.
   void wait(std::vector<std::string> keys, std::function<void(bool)> over) override {
-    constexpr std::chrono::hours kAlmostForever{24 * 364};
+    static constexpr std::chrono::hours kAlmostForever{24 * 364};
     Result<std::unique_ptr<store::Client>> client = dial_store_as_worker();
     if (!client.ok()) return over(false);
     KeyWait& wait = waits_.emplace_back();
