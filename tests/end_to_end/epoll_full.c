@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Preloaded: while the file $EPOLL_FULL is there, no Unix socket can be watched any more, as where
- * the kernel's limit of watches is reached. */
+/* Preloaded: while the file $EPOLL_FULL exists, no further Unix socket can be watched, as if the
+ * kernel's limit of watches were reached. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

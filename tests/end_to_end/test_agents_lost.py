@@ -167,7 +167,7 @@ def test_slow_agent_failures(agents):
             killed = time.monotonic()
         time.sleep(10)
         assert len(agents.workers(2)) >= 1 and len(agents.workers(3)) >= 1, \
-            "they wait for another agent"
+            "the workers do not wait for another agent"
         ours = lambda: [line for line in agents.leftovers_of_ours()  # noqa: E731
                         if line.startswith(("node2:", "node3:"))]
         agents.wait_clean(ABSENCE + GRACE + 1 - (time.monotonic() - killed), ours)
@@ -180,7 +180,7 @@ def test_slow_agent_failures(agents):
             run.wait_for("count 1", count=2)
             moment = time.monotonic()
             assert agents[4].stop() == 0
-            assert agents.workers(4), "they wait for another agent"
+            assert agents.workers(4), "the workers do not wait for another agent"
             done = run.finish(ABSENCE + GRACE + 10)
             took = time.monotonic() - moment
         assert done.code == 121, done
@@ -250,7 +250,7 @@ def test_a_suspended_launcher_is_killed(agents):
         run.wait_for("count 1", count=2)
         kill_suspended(run)
         killed = time.monotonic()
-        assert agents.workers(2) and agents.workers(3), "they wait for another way"
+        assert agents.workers(2) and agents.workers(3), "the workers do not wait for another connection"
     agents.wait_clean(HELD_OPEN + ABSENCE + GRACE + 5 - (time.monotonic() - killed))
     said = "outcome=\"ended because the launcher was lost\""
     for number in (2, 3):
@@ -289,7 +289,7 @@ def test_stop_reaches_a_job_without_a_launcher(agents):
         kill_suspended(run)
     listed = ctl(1, "ps", "-H", "node[2-4]")
     job, = {line.split()[1] for line in listed.out_lines[1:]}
-    assert "no launcher here" in ctl(3, "ps").out.decode(), "it runs on this host"
+    assert "no launcher here" in ctl(3, "ps").out.decode(), "the launcher runs on node3"
     # The agent stops only its own host's part of the job.
     stopped = ctl(1, "stop", "-H", "node2", job)
     assert stopped.code == 0 and "has finished on node2" in stopped.err_text, stopped

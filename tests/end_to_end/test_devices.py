@@ -332,7 +332,7 @@ def test_workers_are_bound_near_the_accelerators_by_default(local, tree):
     assert b"bound to the cores near their accelerators" in done.out, done
     rows = {line.split()[0]: line for line in done.out.decode().splitlines() if "0000:" in line}
     assert "48-63,176-191  3" in rows["0"] and "16-31,144-159  1" in rows["3"], done
-    assert "  any  " in rows["5"], "the processors near this accelerator may not be used, so any are"
+    assert "  any  " in rows["5"], "rank 5 is bound, but the processors near its device may not be used"
     done = local.run("--dry-run", "--bind-to", "none", "/bin/true", env=host.environment())
     assert b"bound to" not in done.out and b"48-63" not in done.out, done
 

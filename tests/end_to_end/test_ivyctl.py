@@ -495,7 +495,7 @@ def test_without_another_launcher_the_job_ends_with_its_lease(local, ctl):
     job, _ = detach(local, "--lease", "3", "-n", "2", *COUNTING)
     kill_launcher(ctl, job)
     time.sleep(1.5)
-    assert len(workers_of(local)) == 2, "the lease has not expired"
+    assert len(workers_of(local)) == 2, "a worker ended before the lease expired"
     local.wait_clean(3 + 6)
     lost = ctl.run("attach", job)
     assert lost.code in (1, 121), lost

@@ -3,7 +3,7 @@
 
 A test host gets the files that a package would install (the program in /usr/bin, the unit, /etc/ivyrun) and a systemd.
 Most tests use a `systemd --user` of the ordinary user, with a drop-in, because a user's manager can change neither user
-nor capabilities. The tests of these use a system manager, which is process 1 of separate namespaces and runs the unit
+nor capabilities. Tests of these settings use a system manager, which is process 1 of separate namespaces and runs the unit
 unchanged. Neither covers the order at boot (After=) and OOMPolicy=; systemd-analyze checks that these lines are valid.
 """
 

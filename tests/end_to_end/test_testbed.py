@@ -33,7 +33,7 @@ def test_every_sshd_accepts_logins(hosts, user):
     for name in ("node1", "node2", "node3", "node4", "node5", "node6", "node3-v6"):
         done = hosts.run_on(1, "ssh", f"{user}@{name}", "id -un", user=user)
         assert user in done.out.decode().split("\n"), done
-        assert ("Welcome" in done.out.decode()) == (name == "node2"), "only the .bashrc of node2 prints"
+        assert ("Welcome" in done.out.decode()) == (name == "node2"), f"{name} prints at login, or node2 does not"
     shell = hosts.run_on(1, "ssh", f"{user}@node3", "echo $SHELL", user=user).out.decode()
     assert shell.strip() == ("/bin/csh" if user == "root" else "/usr/bin/fish")
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Preloaded: the wall clock of one process is off by as many seconds as the file $WALL_CLOCK says,
- * and jumps when the file is changed. Monotonic clocks are left alone. Deadlines in wall clock time
- * are given to the kernel in its own time: a clock that jumps for all does not make them an hour
- * late.
+/* Preloaded: the wall clock of one process is off by the number of seconds in the file $WALL_CLOCK,
+ * and jumps when the file is changed. Monotonic clocks are not changed. Deadlines in wall clock time
+ * are converted to the kernel's time, because a clock that really jumps would not delay them by an
+ * hour either.
  *
- * libfaketime is not used: with monotonic clocks left alone, its version in Debian 12 makes
+ * libfaketime is not used: if it does not change monotonic clocks, its version in Debian 12 makes
  * clock_nanosleep fail. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* No monotonic clock of a test machine says so much. */
+/* A monotonic clock of a test machine never has such a value. */
 static const time_t kWallClockTimes = 1000000000;
 
 static long offset(void) {
@@ -31,7 +31,7 @@ static long offset(void) {
   return count > 0 ? atol(text) : 0;
 }
 
-/* What the kernel has to be told instead of this deadline. */
+/* Returns the deadline in the kernel's time. */
 static struct timespec kernel_time(const struct timespec* deadline) {
   struct timespec result = *deadline;
   if (result.tv_sec > kWallClockTimes) result.tv_sec -= offset();

@@ -1,5 +1,5 @@
-// An MPI program without anything of ours: mpi_ring [abort CODE | wait | exit]. Each rank prints
-// its world's size and the sum of all ranks' numbers; then rank 1 aborts, or exits without
+// An MPI program that does not depend on ivyrun: mpi_ring [abort CODE | wait | exit]. Each rank
+// prints its world's size and the sum of all ranks' numbers; then rank 1 aborts, or exits without
 // MPI_Finalize, or all wait.
 #include <mpi.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-// An MPI program without anything of ours: mpi_world [WHAT]. Each rank prints its world's size, the
-// sum of all ranks' numbers and how many share its memory; then rank 1 does WHAT, and the others
-// wait for it.
+// An MPI program that does not depend on ivyrun: mpi_world [WHAT]. Each rank prints its world's
+// size, the sum of all ranks' numbers and the number of ranks that share its memory; then rank 1
+// does WHAT, and the others wait for it.
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// A PMIx client without MPI: ranks 0 and 2, 1 and 3 meet in pairs, three times, and read what the
-// other has put.
+// A PMIx client without MPI: ranks 0 and 2, and 1 and 3, synchronize in pairs three times and read
+// the values of the other rank.
 #include <pmix.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static int meet(pmix_rank_t other, int turn) {
   if (status == PMIX_SUCCESS) status = PMIx_Commit();
   if (status != PMIX_SUCCESS) return failed("put", status);
   pmix_proc_t pair[2] = {self, self};
-  pair[turn % 2].rank = other;  // In this order or in that one: it is the same pair.
+  pair[turn % 2].rank = other;  // The order of the ranks does not matter.
   pmix_info_t collect;
   bool yes = true;
   PMIX_INFO_LOAD(&collect, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
