@@ -80,8 +80,7 @@ struct PlanInput {
   std::vector<Diagnostic> rejections;
 };
 
-// ---- Workers of hosts
-// ------------------------------------------------------------------------------------
+// ---- Workers of hosts --------------------------------------------------------------------------
 
 TEST(PlanTest, StartsOneWorkerPerHostWithoutAccelerators) {
   PlanInput input;
