@@ -113,9 +113,10 @@ def test_documented_commands_work_unchanged(local):
         local.file(name, "print('ran')\n")
     local.file("run.sh", "#!/bin/sh\necho ran\n", 0o755)
     local.file("hosts", "node[01-08] slots=8\n")
-    # Stands for the real one, whose pods cannot be reached here.
+    # Stand for programs whose hosts cannot be reached here.
     os.mkdir(os.path.join(local.directory, "tools"))
     local.file("tools/kubectl", "#!/bin/sh\necho pod/ivy-nodes-0\n", 0o755)
+    local.file("tools/my-cluster", "#!/bin/sh\necho node01\n", 0o755)
     commands = whole_commands()
     assert len(commands) > 40
     limits = {"IVY_START_TIMEOUT": "1s", "IVY_TIMEOUT": "5s",

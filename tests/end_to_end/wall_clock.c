@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Preloaded: the wall clock of one process is off by the number of seconds in the file $WALL_CLOCK,
- * and jumps when the file is changed. Monotonic clocks are not changed. Deadlines in wall clock time
- * are converted to the kernel's time, because a clock that really jumps would not delay them by an
- * hour either.
+ * and jumps when the file is changed. Monotonic clocks are not changed. Deadlines in wall clock
+ * time are converted to the kernel's time, because a clock that really jumps would not delay them
+ * by an hour either.
  *
  * libfaketime is not used: if it does not change monotonic clocks, its version in Debian 12 makes
  * clock_nanosleep fail. */
