@@ -9,7 +9,7 @@
 namespace ivy::comm {
 namespace {
 
-// What is known of one rank, and what it means for the new world:
+// The states of a rank, and the consequence of each for the new world:
 //
 //                                                  shrink         grow
 //   kSurvivor  the member has called               is a member    is a member

@@ -213,7 +213,7 @@ Result<void> WorldFormation::exchange_members() {
 
 Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) {
   const std::string machine = machine_of(own_host_key(inputs_.identity));
-  // Of each rank of this machine.
+  // One element for each rank of this machine:
   std::vector<CoreList> processors;
   std::vector<Quotas> quotas;
   std::vector<Caches> caches;

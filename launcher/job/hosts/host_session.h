@@ -108,8 +108,9 @@ class HostSession final : private ActiveLinkEvents {
   std::int64_t last_received_ns() const { return silence_.last_received_ns(); }
   // The host's lease; 0 before the first link was up.
   std::chrono::milliseconds lease() const { return silence_.lease(); }
-  // After host_lost(HostLoss::kHost): the latest time, on the launcher's clock, at which the host's
-  // supervisor gives this launcher up and starts to stop its workers.
+  // After host_lost(HostLoss::kHost): the time, on the launcher's clock, at which the host's
+  // supervisor gives this launcher up and starts to stop its workers. Assumes that both sides have
+  // seen the link break at about the same time; a host that sees it later waits longer.
   std::int64_t given_up_ns() const { return given_up_ns_; }
   HostAbsence absence();
   // Closes the session without waiting. No event follows.

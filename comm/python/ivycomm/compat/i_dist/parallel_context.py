@@ -80,7 +80,7 @@ class ParallelContext(collections.abc.MutableMapping[str, Any]):
             cls._instance = super().__new__(cls)
         return cls._instance
 
-    # What programs store is in __dict__, so that attributes and items are the same.
+    # Programs may store their own values, as attributes or as items: both are kept in __dict__.
     def __getitem__(self, name: str) -> Any:
         return _VALUES[name]() if name in _VALUES else self.__dict__[name]
 
