@@ -88,7 +88,8 @@ bool Restarts::decide(bool is_preempted) {
   facts.cause = cause_of(first);
   facts.step = job_.screen.output().step();
   const RestartDecision decision = policy_.decide(facts);
-  if (!decision.why_not.empty()) job_.print("no restart: " + decision.why_not);
+  if (!decision.why_not.empty() && !decision.is_futile)
+    job_.print("no restart: " + decision.why_not);
   if (!decision.restarts) {
     if (decision.is_futile) end_without_progress(decision.why_not, first);
     give_up(facts.host_lost);
@@ -102,7 +103,8 @@ bool Restarts::decide(bool is_preempted) {
   if (!facts.host_lost) ++counted_;
   pause_ = losses_.pause_for(decision.pause);
   keep_attempt(ends, reason, outcome);
-  print_failed(first != nullptr ? first->host : "", first != nullptr  ? cause_with_device(*first, job_)
+  print_failed(first != nullptr ? first->host : "",
+               first != nullptr  ? cause_with_device(*first, job_)
                : facts.host_lost ? lost_text(losses_.members())
                : job_.workers.has_stalled()
                    ? "its ranks made no progress (--on-stall stop)"
@@ -137,11 +139,13 @@ void Restarts::end_without_progress(const std::string& why, const WorkerEnd* fir
   const std::size_t shown = std::min(failed_.size(), kMaxFailuresShown);
   for (std::size_t i = failed_.size() - shown; i < failed_.size(); ++i)
     futile.cause += "attempt " + std::to_string(failed_[i].number) + ": " + failed_[i].cause + "\n";
-  futile.cause += "attempt " + std::to_string(job_.generation + 1) + ": " +
-                  (first != nullptr ? cause_with_device(*first, job_) : ending_reason().diagnostic.what);
+  futile.cause +=
+      "attempt " + std::to_string(job_.generation + 1) + ": " +
+      (first != nullptr ? cause_with_device(*first, job_) : ending_reason().diagnostic.what);
   const std::string host = common_host(first);
   futile.fix = host.empty() ? "look at the cause of the last attempt"
-                            : "every one of them failed first on " + host + ": try without it, --exclude " + host;
+                            : "every one of them failed first on " + host +
+                                  ": try without it, --exclude " + host;
   futile.exit_code = kExitNoProgress;
   job_.end_because(LauncherReason::kNoProgress, std::move(futile));
 }

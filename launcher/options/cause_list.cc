@@ -76,9 +76,10 @@ Result<Cause> parse_cause(std::string_view item) {
     cause.low = signal;
     return cause;
   }
-  return usage_error("\"" + std::string(item) + "\" is not a cause",
-                     "use exit codes (7 or 1-127), exit, signal, a signal such as SIGSEGV, oom, xid, xid:79, "
-                     "host-lost, store-lost, stall, or /REGEX/ for the rank's last standard error");
+  return usage_error(
+      "\"" + std::string(item) + "\" is not a cause",
+      "use exit codes (7 or 1-127), exit, signal, a signal such as SIGSEGV, oom, xid, xid:79, "
+      "host-lost, store-lost, stall, or /REGEX/ for the rank's last standard error");
 }
 
 bool describes(const Cause& cause, const AttemptCause& attempt) {

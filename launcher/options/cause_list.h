@@ -23,7 +23,18 @@
 
 namespace ivy {
 
-enum class CauseKind { kCode, kAnyExit, kAnySignal, kSignal, kOutOfMemory, kXid, kHostLost, kStoreLost, kStall, kOutput };
+enum class CauseKind {
+  kCode,
+  kAnyExit,
+  kAnySignal,
+  kSignal,
+  kOutOfMemory,
+  kXid,
+  kHostLost,
+  kStoreLost,
+  kStall,
+  kOutput
+};
 
 struct Cause {
   CauseKind kind = CauseKind::kCode;
@@ -38,8 +49,8 @@ struct AttemptCause {
   // Of the rank that failed first; empty if the attempt ended for another reason.
   std::optional<ExitStatus> status;
   bool out_of_memory = false;
-  std::vector<unsigned> xids;     // Of GPUs of that rank's host.
-  std::string_view stderr_tail;   // The end of that rank's standard error.
+  std::vector<unsigned> xids;    // Of GPUs of that rank's host.
+  std::string_view stderr_tail;  // The end of that rank's standard error.
   bool host_lost = false;
   bool store_lost = false;
   bool has_stalled = false;

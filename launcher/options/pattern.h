@@ -19,8 +19,9 @@ namespace ivy {
 
 class Pattern {
  public:
-  // Compiles an expression in RE2's syntax, which is Perl's without back-references and look-around.
-  // Texts are bytes: they need not be UTF-8. InvalidArgument: it is not a regular expression.
+  // Compiles an expression in RE2's syntax, which is Perl's without back-references and
+  // look-around. Texts are bytes: they need not be UTF-8. InvalidArgument: it is not a regular
+  // expression.
   static Result<Pattern> compile(const std::string& expression);
 
   // Returns true if the pattern matches somewhere in the text.

@@ -154,7 +154,7 @@ class Output final : private ConsoleStreamEvents, private FileEvents {
   std::array<std::unique_ptr<ConsoleStream>, 2> streams_;
   std::map<int, RankRecord> ranks_;  // A map keeps the addresses of the sources.
   std::optional<ProgressMatch> progress_;
-  std::size_t tail_bytes_ = 0;       // Bytes of standard error that are kept for each rank.
+  std::size_t tail_bytes_ = 0;  // Bytes of standard error that are kept for each rank.
   bool appends_ = false;
   std::vector<std::string> output_errors_;
   std::string console_failure_;

@@ -13,7 +13,7 @@ namespace ivy {
 // shells, 141 is 128 + SIGPIPE. 120 to 123 are the free numbers before these.
 inline constexpr int kExitUsage = 2;       // Usage, configuration or hostfile; nothing started.
 inline constexpr int kExitPreempted = 75;  // Stopped by --preempt-signal, and all ranks returned 0.
-inline constexpr int kExitNoProgress = 93;  // Restarts make no progress; do not requeue the job.
+inline constexpr int kExitNoProgress = 93;   // Restarts make no progress; do not requeue the job.
 inline constexpr int kExitHostsNotUp = 120;  // Hosts did not come up in time.
 inline constexpr int kExitHostLost = 121;    // Host, supervisor or store lost while running.
 inline constexpr int kExitRejected = 122;    // Rejected before any worker started.

@@ -68,7 +68,8 @@ TEST(CauseListTest, FindsAPatternInTheRanksLastOutput) {
 }
 
 TEST(CauseListTest, RejectsUnknownCausesWithTheKnownOnes) {
-  for (const char* text : {"", "7,,8", "0", "256", "9-7", "SIGFOO", "xid:0", "xid:x", "/", "//", "/open"})
+  for (const char* text :
+       {"", "7,,8", "0", "256", "9-7", "SIGFOO", "xid:0", "xid:x", "/", "//", "/open"})
     EXPECT_FALSE(parse_cause_list(text).ok()) << text;
   const Result<std::vector<Cause>> wrong = parse_cause_list("7,segfault");
   ASSERT_FALSE(wrong.ok());
@@ -76,7 +77,8 @@ TEST(CauseListTest, RejectsUnknownCausesWithTheKnownOnes) {
   EXPECT_NE(wrong.error().fix.find("SIGSEGV"), std::string::npos);
   const Result<std::vector<Cause>> pattern = parse_cause_list("/a(/");
   ASSERT_FALSE(pattern.ok());
-  EXPECT_NE(pattern.error().message.find("is not a regular expression: missing )"), std::string::npos)
+  EXPECT_NE(pattern.error().message.find("is not a regular expression: missing )"),
+            std::string::npos)
       << pattern.error().message;
   std::string many = "1";
   for (int i = 0; i < 64; ++i) many += ",1";

@@ -345,13 +345,13 @@ void RankEvents::stall_continues() {
   LauncherEnd end;
   end.reason = LauncherReason::kStalled;
   end.at_ns = monotonic_ns();
-  end.diagnostic = {
-      .id = "IVY-R021",
-      .what = "the job was stopped because its ranks made no progress (" + flag + ")",
-      .cause = evidence_.finding().empty() || exit_timeout_runs_ ? succeeded_ranks(job_.workers)
-                                                                 : evidence_.finding(),
-      .fix = "see the stall report above, and docs/hangs.md",
-      .exit_code = kExitStalled};
+  end.diagnostic = {.id = "IVY-R021",
+                    .what = "the job was stopped because its ranks made no progress (" + flag + ")",
+                    .cause = evidence_.finding().empty() || exit_timeout_runs_
+                                 ? succeeded_ranks(job_.workers)
+                                 : evidence_.finding(),
+                    .fix = "see the stall report above, and docs/hangs.md",
+                    .exit_code = kExitStalled};
   job_.print("no progress: " + job_.stopping_text() + " (" + flag + ")");
   job_.workers.attempt_ends(std::move(end));
   if (job_.max_restarts == 0) job_.take_attempt_end_as_reason();
