@@ -7,10 +7,10 @@ set(IVY_LAUNCH_CORE_SOURCES
   job/hosts/host_failures.cc job/hosts/membership.cc
   job/ranks/rank_event_log.cc job/ranks/rank_rows.cc
   links/link_step.cc
-  options/activation.cc options/app_file.cc options/app_table.cc options/config_files.cc
+  options/activation.cc options/app_file.cc options/app_table.cc options/cause_list.cc options/config_files.cc
   options/env_files.cc options/exec_command.cc options/exports.cc options/host_filter.cc options/hosts.cc
   options/option_help.cc options/option_scan.cc options/option_table.cc options/option_values.cc
-  options/options.cc options/other_launchers.cc options/pod.cc options/policy.cc
+  options/options.cc options/other_launchers.cc options/pattern.cc options/pod.cc options/policy.cc
   options/tf_roles.cc
   options/toml_file.cc options/transport_kind.cc
   plan/allocation.cc plan/app_plan.cc plan/batch_hosts.cc plan/core_split.cc
@@ -26,6 +26,9 @@ list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
 target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options ivy_json)
 find_path(IVY_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
+# The archive itself: gRPC, which also needs it, is linked statically as well.
+find_library(IVY_RE2_ARCHIVE NAMES libre2.a REQUIRED)
+target_link_libraries(ivy_launch_core PRIVATE ${IVY_RE2_ARCHIVE})
 target_include_directories(ivy_launch_core SYSTEM PRIVATE ${IVY_CLI11_INCLUDE} ${IVY_TOMLPLUSPLUS_INCLUDE})
 # toml++ alone is as much as the rest of the folder.
 set_source_files_properties(options/app_file.cc options/toml_file.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

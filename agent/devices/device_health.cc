@@ -150,6 +150,7 @@ std::vector<DeviceFinding> xid_findings(const std::vector<XidRecord>& records,
   for (const XidRecord& record : records) {
     DeviceFinding finding{"NVSwitch " + record.bdf, "", record.at_ns, ""};
     if (!record.is_switch) {
+      finding.xid = record.number;
       const auto gpu = std::find_if(gpus.begin(), gpus.end(), [&](const GpuHealth& other) {
         return is_at(other, record.bdf);
       });

@@ -43,6 +43,7 @@ struct DeviceFinding {
   std::string bdf;          // Empty for a port.
   std::uint64_t at_ns = 0;  // CLOCK_MONOTONIC; 0 if known only to lie between the two readings.
   std::string text;         // "Xid 79, fallen off the bus"
+  unsigned xid = 0;         // The Xid of a GPU; 0 for anything else.
   bool operator==(const DeviceFinding&) const = default;
 };
 

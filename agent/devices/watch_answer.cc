@@ -27,7 +27,8 @@ void take_holder(const ProbeFields& fields, WatchAnswer& answer) {
 std::string finding_line(const DeviceFinding& finding) {
   std::string text;
   add_probe_line(text, "finding",
-                 {finding.device, finding.bdf, std::to_string(finding.at_ns), finding.text});
+                 {finding.device, finding.bdf, std::to_string(finding.at_ns),
+                  std::to_string(finding.xid), finding.text});
   return text;
 }
 
@@ -48,12 +49,12 @@ void take_watch_line(std::string_view line, WatchAnswer& answer) {
   const ProbeFields fields = split_probe_line(line.substr(kProbeMark.size()));
   if (fields.front() == "ready") answer.is_ready = true;
   if (fields.front() == "end") answer.is_complete = true;
-  if (fields.front() == "finding" && fields.size() == 5 && answer.findings.size() < kMaxOfEach) {
+  if (fields.front() == "finding" && fields.size() == 6 && answer.findings.size() < kMaxOfEach) {
     DeviceFinding finding;
-    if (!read_number(fields[3], finding.at_ns)) return;
+    if (!read_number(fields[3], finding.at_ns) || !read_number(fields[4], finding.xid)) return;
     finding.device = fields[1];
     finding.bdf = fields[2];
-    finding.text = fields[4];
+    finding.text = fields[5];
     answer.findings.push_back(std::move(finding));
   }
   if (fields.front() == "held" && fields.size() == 5 && answer.held.size() < kMaxOfEach) {

@@ -18,6 +18,8 @@ namespace {
 
 // A restart that waits reports what it waits for this long after its pause.
 constexpr std::int64_t kFirstNamedNs = 4'000'000'000;
+// Earlier attempts that the message about missing progress shows: those that count, with this one.
+constexpr std::size_t kMaxFailuresShown = 2;
 constexpr std::size_t kMaxAwaitedShown = 4;  // Limit of the things that are named.
 
 // Returns why an attempt failed, with the fault of a device of that host, if there was one.
@@ -47,6 +49,9 @@ Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store,
 RestartLimits Restarts::limits() const {
   RestartLimits limits;
   limits.max_restarts = job_.max_restarts;
+  limits.restart_on = job_.options.restart_on;
+  limits.never_restart = job_.options.never_restart;
+  limits.measures_progress = job_.options.progress_match.has_value();
   // For tests: may only make the first pause shorter.
   if (const std::string* pause = find_variable(job_.request.caller, "IVY_TEST_RESTART_PAUSE")) {
     const Result<milliseconds> shorter = parse_duration(*pause);
@@ -80,9 +85,13 @@ bool Restarts::decide(bool is_preempted) {
       ends.begin(), ends.end(), [](const WorkerEnd& end) { return !end.exec_failure.empty(); });
   facts.has_leftovers = !job_.unclean.empty();
   facts.job_is_ending = job_.has_reason() || is_preempted;
+  facts.cause = cause_of(first);
+  facts.step = job_.screen.output().step();
   const RestartDecision decision = policy_.decide(facts);
-  if (!decision.why_not.empty()) job_.print("no restart: " + decision.why_not);
+  if (!decision.why_not.empty() && !decision.is_futile)
+    job_.print("no restart: " + decision.why_not);
   if (!decision.restarts) {
+    if (decision.is_futile) end_without_progress(decision.why_not, first);
     give_up(facts.host_lost);
     return false;
   }
@@ -94,12 +103,62 @@ bool Restarts::decide(bool is_preempted) {
   if (!facts.host_lost) ++counted_;
   pause_ = losses_.pause_for(decision.pause);
   keep_attempt(ends, reason, outcome);
-  print_failed(first != nullptr  ? cause_with_device(*first, job_)
+  print_failed(first != nullptr ? first->host : "",
+               first != nullptr  ? cause_with_device(*first, job_)
                : facts.host_lost ? lost_text(losses_.members())
                : job_.workers.has_stalled()
                    ? "its ranks made no progress (--on-stall stop)"
                    : attempt_end->diagnostic.what + ": " + attempt_end->diagnostic.cause);
   return true;
+}
+
+// first: the rank that failed first; null if the attempt ended for another reason.
+AttemptCause Restarts::cause_of(const WorkerEnd* first) const {
+  AttemptCause cause;
+  if (first == nullptr) {
+    cause.host_lost = !losses_.members().empty();
+    cause.has_stalled = !cause.host_lost && job_.workers.has_stalled();
+    cause.store_lost = !cause.host_lost && !cause.has_stalled;
+    return cause;
+  }
+  cause.status = first->status;
+  cause.out_of_memory = first->out_of_memory;
+  cause.stderr_tail = first->stderr_tail;
+  for (const DeviceNote& note : job_.device_notes)
+    if (note.xid != 0 && note.host == first->host) cause.xids.push_back(note.xid);
+  return cause;
+}
+
+// Makes the lack of progress the reason for the job's end, whose exit code keeps schedulers from
+// submitting the job again.
+void Restarts::end_without_progress(const std::string& why, const WorkerEnd* first) {
+  Diagnostic futile;
+  futile.id = "IVY-R023";
+  futile.what = why;
+  futile.where = "--progress-match";
+  const std::size_t shown = std::min(failed_.size(), kMaxFailuresShown);
+  for (std::size_t i = failed_.size() - shown; i < failed_.size(); ++i)
+    futile.cause += "attempt " + std::to_string(failed_[i].number) + ": " + failed_[i].cause + "\n";
+  futile.cause +=
+      "attempt " + std::to_string(job_.generation + 1) + ": " +
+      (first != nullptr ? cause_with_device(*first, job_) : ending_reason().diagnostic.what);
+  const std::string host = common_host(first);
+  futile.fix = host.empty() ? "look at the cause of the last attempt"
+                            : "every one of them failed first on " + host +
+                                  ": try without it, --exclude " + host;
+  futile.exit_code = kExitNoProgress;
+  job_.end_because(LauncherReason::kNoProgress, std::move(futile));
+}
+
+// Returns the host on which the shown attempts and this one failed first; empty: not the same one,
+// or the job has only this host.
+std::string Restarts::common_host(const WorkerEnd* first) const {
+  if (first == nullptr || job_.plan.hosts.size() < 2) return "";
+  const std::size_t shown = std::min(failed_.size(), kMaxFailuresShown);
+  const bool is_common =
+      std::all_of(failed_.end() - static_cast<std::ptrdiff_t>(shown), failed_.end(),
+                  [first](const FailedAttempt& attempt) { return attempt.host == first->host; });
+  return is_common ? first->host : "";
 }
 
 const LauncherEnd& Restarts::ending_reason() const {
@@ -132,9 +191,9 @@ void Restarts::keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEn
   job_.events.write_attempt_file(folder, verdict_object(inputs));
 }
 
-void Restarts::print_failed(const std::string& cause) {
+void Restarts::print_failed(const std::string& host, const std::string& cause) {
   const int number = static_cast<int>(job_.generation) + 1;
-  failed_.push_back({number, cause});
+  failed_.push_back({number, cause, host});
   job_.events.restarts(failed_.back(), pause_);
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(pause_.count()) / 1e3);

@@ -63,7 +63,11 @@ class Restarts {
   const LauncherEnd& ending_reason() const;
   // No attempt follows: makes the reason for the end of this attempt that of the job.
   void give_up(bool host_lost);
-  void print_failed(const std::string& cause);
+  AttemptCause cause_of(const WorkerEnd* first) const;
+  void end_without_progress(const std::string& why, const WorkerEnd* first);
+  std::string common_host(const WorkerEnd* first) const;
+  // host: of the rank that failed first; empty if the attempt ended for another reason.
+  void print_failed(const std::string& host, const std::string& cause);
   void plan();
   void keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
                     const Outcome& outcome) const;

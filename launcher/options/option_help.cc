@@ -70,6 +70,7 @@ struct ExitCodeRow {
 
 constexpr ExitCodeRow kExitCodes[] = {
     {kExitUsage, "wrong command line"},
+    {kExitNoProgress, "restarts make no progress: do not requeue"},
     {kExitPreempted, "stopped before the end of Slurm job or pod"},
     {kExitHostsNotUp, "hosts not reachable"},
     {kExitHostLost, "host or supervisor lost"},

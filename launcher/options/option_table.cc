@@ -213,6 +213,14 @@ constexpr OptionEntry kTable[] = {
     {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun,
      "if a worker fails, restart all of them, at most N times (default 0; lost hosts of --nnodes MIN:MAX do not "
      "count); with --on-failure replace: replace at most N workers (default 3)"},
+    {"restart-on", "", "LIST", kLifecycle, kHonoured, kIvyrun,
+     "restart only after these causes, separated by commas: exit codes (7, 1-127), exit, signal, SIGSEGV, oom, xid, "
+     "xid:79, host-lost, store-lost, stall, /REGEX/ (in the failing rank's last standard error)"},
+    {"never-restart", "", "LIST", kLifecycle, kHonoured, kIvyrun,
+     "never restart after these causes, even if --restart-on has them"},
+    {"progress-match", "", "REGEX", kLifecycle, kHonoured, kIvyrun,
+     "measure progress by the step that ranks print, the first group of REGEX ('step (\\d+)'): three attempts in a row "
+     "that do not exceed the step of earlier ones end the job with exit code 93"},
     {"on-failure", "", "restart|shrink|replace", kLifecycle, kHonoured, kIvyrun,
      "if a worker fails: stop all workers and restart them as --max-restarts allows (restart, the default), "
      "continue without it (shrink), or restart only it (replace); with shrink and replace the program repairs "
@@ -234,6 +242,9 @@ constexpr OptionEntry kTable[] = {
     {"on-stall", "", "report|stop", kLifecycle, kHonoured, kIvyrun,
      "with --stall-timeout: only report (the default), or also stop the workers: --max-restarts N restarts them, else "
      "the exit code is 123"},
+    {"exit-timeout", "", "TIME", kLifecycle, kHonoured, kIvyrun,
+     "stop the job (exit code 123) if a rank has exited with 0 and the ranks that are left make no progress for TIME: no "
+     "output, and every one of them stays in the same place"},
     {"no-python-hook", "", "", kLifecycle, kHonoured, kIvyrun,
      "do not put ivyrun's sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb and has no "
      "flight record of torch, a script that sets MASTER_PORT itself needs --no-store, and JAX needs -B jax"},

@@ -317,6 +317,13 @@ Result<std::string> parse_job_name(const std::string& text) {
   return invalid(text, "a name of at most 64 letters, digits, dots, dashes and underscores");
 }
 
+Result<Pattern> parse_progress_pattern(std::string_view text) {
+  Pattern pattern = IVY_TRY(Pattern::compile(std::string(text)));
+  if (pattern.groups() > 0) return pattern;
+  return usage_error("\"" + std::string(text) + "\" has no group for the number of the step",
+                     "put it into parentheses: 'step (\\d+)'");
+}
+
 Result<bool> parse_switch(std::string_view text) {
   for (const std::string_view yes : {"1", "true", "yes", "on"})
     if (text == yes) return true;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launcher/options/option_types.h"
+#include "launcher/options/pattern.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
@@ -81,6 +82,9 @@ Result<std::string> parse_job_name(const std::string& text);
 
 // Reads a range "A-B", or "A" for a single port.
 Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text);
+
+// --progress-match: compiles the pattern, which needs a group for the number.
+Result<Pattern> parse_progress_pattern(std::string_view text);
 
 // Parses "1", "true", "yes", "on" and their opposites.
 Result<bool> parse_switch(std::string_view text);

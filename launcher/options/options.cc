@@ -268,6 +268,7 @@ void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
   binder.parsed("name", options.name, parse_job_name);
   binder.on("dedup", raw.dedup);
   binder.parsed("metrics-file", options.metrics_file, parse_log_location);
+  binder.parsed("progress-match", options.progress_match, parse_progress_pattern);
 }
 
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
@@ -292,6 +293,10 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
     options.stall_timeout = std::chrono::ceil<std::chrono::seconds>(IVY_TRY(parse_duration(text)));
     return {};
   });
+  binder.value("exit-timeout", [&](const std::string& text) -> Result<void> {
+    options.exit_timeout = std::chrono::ceil<std::chrono::seconds>(IVY_TRY(parse_duration(text)));
+    return {};
+  });
   binder.choice<OnStall>("on-stall", options.on_stall,
                          {{"report", OnStall::kReport}, {"stop", OnStall::kStop}});
   binder.parsed("stop-before-end", options.stop_before_end, parse_duration);
@@ -311,6 +316,8 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
                             {"replace", OnFailure::kReplace}});
   binder.parsed("min-workers", options.min_workers, number_between(1, kMaxWorkers));
   binder.parsed("max-restarts", options.max_restarts, number_between(0, kMaxRestarts));
+  binder.parsed("restart-on", options.restart_on, parse_cause_list);
+  binder.parsed("never-restart", options.never_restart, parse_cause_list);
 }
 
 void bind_network(Binder& binder, NetworkOptions& options) {
@@ -863,6 +870,23 @@ Result<void> resolve_node_range(const Binder& binder, const Options& options) {
   return check_min_hosts(options, binder.spelling("nnodes"));
 }
 
+// Rejects flags that choose among restarts if the group is never restarted.
+Result<void> require_restarts(const Binder& binder, const Options& options) {
+  for (const char* flag : {"restart-on", "never-restart", "progress-match"}) {
+    if (!binder.is_given(flag)) continue;
+    if (options.on_failure != OnFailure::kRestart)
+      return usage_error(
+          binder.spelling(flag) +
+              " is for restarts of all workers; --on-failure shrink and replace keep "
+              "the others running",
+          "leave one of them out");
+    if (options.max_restarts == 0 && !options.min_nodes)
+      return usage_error(binder.spelling(flag) + " needs --max-restarts N",
+                         "such as --max-restarts 3");
+  }
+  return {};
+}
+
 // Rejects flags that conflict with `--on-failure shrink` or `replace`.
 Result<void> resolve_failure_flags(const Binder& binder, Options& options) {
   if (options.on_stall == OnStall::kStop && options.stall_timeout.count() == 0)
@@ -870,6 +894,7 @@ Result<void> resolve_failure_flags(const Binder& binder, Options& options) {
                        "such as --stall-timeout 10m, the longest time without progress");
   if (binder.is_given("min-workers") && options.on_failure != OnFailure::kShrink)
     return usage_error(binder.spelling("min-workers") + " needs --on-failure shrink");
+  IVY_CHECK(require_restarts(binder, options));
   if (options.on_failure == OnFailure::kRestart) return {};
   const std::string spelling = binder.spelling("on-failure") +
                                (options.on_failure == OnFailure::kShrink ? " shrink" : " replace");

@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "launcher/options/app_table.h"
+#include "launcher/options/cause_list.h"
 #include "launcher/options/host_filter.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_types.h"
+#include "launcher/options/pattern.h"
 #include "launcher/options/pod.h"
 #include "launcher/options/tf_roles.h"
 #include "launcher/options/transport_kind.h"
@@ -105,6 +107,7 @@ struct OutputOptions {
   std::string name;           // --name: the job's name for people.
   std::optional<bool> dedup;  // --dedup: show equal lines only once; if not given, on a terminal.
   std::string metrics_file;   // --metrics-file: an absolute path; empty if none.
+  std::optional<Pattern> progress_match;  // Its first group is a step that ranks print.
 };
 
 // When the job ends, is abandoned or restarts.
@@ -116,7 +119,13 @@ struct LifecycleOptions {
   std::optional<std::chrono::milliseconds> lease;
   std::chrono::seconds stall_timeout{0};  // Time until a stall is reported; 0 means never.
   OnStall on_stall = OnStall::kReport;
+  // --exit-timeout: ends the job if some ranks have exited with 0 and the others make no progress
+  // for this long; 0 means never.
+  std::chrono::seconds exit_timeout{0};
   int max_restarts = 0;  // --max-restarts: number of restarts of a failed group.
+  // Causes after which a failed group is restarted; empty: after any of them.
+  std::vector<Cause> restart_on;
+  std::vector<Cause> never_restart;  // These causes end the job.
   OnFailure on_failure = OnFailure::kRestart;
   int max_replacements = 0;  // --max-restarts with --on-failure replace; max_restarts is 0 then.
   int min_workers = 1;       // --on-failure shrink ends the job with fewer workers.

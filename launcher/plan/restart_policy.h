@@ -7,12 +7,21 @@
 // quick failures in a row end the job even if restarts are left. So up to --max-restarts 4 every
 // restart is used; with more, a script that cannot work does not occupy its hosts for hours.
 //
+// With --progress-match, an attempt has made progress if its ranks printed a larger step than those
+// of all earlier attempts, however long it ran; three attempts in a row without progress end the
+// job. --restart-on and --never-restart choose by the cause of the attempt's end.
+//
 // The loss of a host with --nnodes MIN:MAX uses up no restart, since the number of hosts limits it,
 // and does not count as a quick failure; after a long attempt it resets the count.
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/options/cause_list.h"
 
 namespace ivy {
 
@@ -22,6 +31,10 @@ struct RestartLimits {
   std::chrono::milliseconds longest_pause{30'000};
   std::chrono::milliseconds quick{10'000};  // An attempt that fails sooner has made no progress.
   int max_quick_failures = 5;
+  std::vector<Cause> restart_on;  // Empty: all causes.
+  std::vector<Cause> never_restart;
+  bool measures_progress = false;  // --progress-match: by steps instead of run time.
+  int max_without_progress = 3;
 };
 
 // Facts about an attempt, after all of its processes have exited.
@@ -34,6 +47,8 @@ struct AttemptFacts {
   bool could_not_start = false;  // Some worker's program was never executed.
   bool has_leftovers = false;    // Some process could not be killed.
   bool job_is_ending = false;    // Ctrl-C, --timeout, a lost host: ended for another reason.
+  AttemptCause cause;
+  std::optional<double> step;  // --progress-match: the largest step of the attempt, if any.
 };
 
 struct RestartDecision {
@@ -42,19 +57,26 @@ struct RestartDecision {
   // Tells the user why the job is not restarted although a worker failed and restarts are left;
   // empty otherwise.
   std::string why_not;
+  // That reason is that attempts make no progress, so that the job should not be submitted again.
+  bool is_futile = false;
 };
 
 class RestartPolicy {
  public:
-  explicit RestartPolicy(const RestartLimits& limits) : limits_(limits) {}
+  explicit RestartPolicy(RestartLimits limits) : limits_(std::move(limits)) {}
 
   // Call it once for each attempt, in order.
   RestartDecision decide(const AttemptFacts& facts);
   int max_restarts() const { return limits_.max_restarts; }
 
  private:
+  bool has_progressed(const AttemptFacts& facts);
+  std::string excluded(const AttemptCause& cause) const;
+  RestartDecision too_many_failures(int left) const;
+
   RestartLimits limits_;
-  int quick_failures_ = 0;  // Quick failures in a row.
+  int failures_ = 0;  // Failures in a row without progress.
+  std::optional<double> best_step_;
 };
 
 }  // namespace ivy

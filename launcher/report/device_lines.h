@@ -16,6 +16,7 @@ struct DeviceNote {
   std::string host;
   std::string device;                 // "GPU 3", "mlx5_0 port 1"
   std::string text;                   // "Xid 79, fallen off the bus"
+  unsigned xid = 0;                   // The Xid of a GPU; 0 for anything else.
   std::optional<int> rank;            // The rank that uses the device.
   std::optional<std::int64_t> at_ns;  // Launcher's clock; if empty, at some time since the start.
 };

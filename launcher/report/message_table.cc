@@ -238,13 +238,21 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-R020", "a rank could not open MASTER_PORT, where the job's store listens",
      "the script starts its own server at MASTER_PORT",
      "use another port in the script, or `--no-store`", ""},
-    {"IVY-R021", "the job was stopped because its ranks made no progress (`--on-stall stop`)",
-     "there was no progress for `--stall-timeout`; the report above shows where the ranks were and "
+    {"IVY-R021",
+     "the job was stopped because its ranks made no progress (`--on-stall stop`, `--exit-timeout`)",
+     "there was no progress for `--stall-timeout`, or for `--exit-timeout` after a rank had exited "
+     "with 0; the report above shows where the ranks were and "
      "for which ranks they waited",
      "see [hangs](hangs.md); `--max-restarts N` restarts all workers", kExitStalled},
     {"IVY-R022", "the next attempt could not start within `--start-timeout`",
      "the job's store or a host did not respond; the message says which",
      "see that host's kernel log, or use a longer `--start-timeout`", kExitHostsNotUp},
+    {"IVY-R023", "the attempts of a job make no progress (`--progress-match`)",
+     "several attempts in a row failed before they reached a step that earlier ones had not "
+     "reached; the message "
+     "shows how each ended",
+     "look at the cause of the last attempt; if a host is the cause, leave it out with `--exclude`",
+     kExitNoProgress},
     {"IVY-X001", "internal error in ivyrun; the job was stopped cleanly",
      "no memory or descriptors left, or a bug "
      "in ivyrun",

@@ -24,7 +24,7 @@ constexpr std::int64_t kSameSignalWindow = 2 * kSecond;
 constexpr std::int64_t kLossWindow = 2 * kSecond;
 
 // In the order of the enumeration.
-constexpr std::array<ReasonRow, 12> kLauncherReasons = {{
+constexpr std::array<ReasonRow, 13> kLauncherReasons = {{
     {LauncherReason::kNone, "ok", kExitInternal},                  // Outcome has the exit code.
     {LauncherReason::kInterrupted, "interrupted", kExitInternal},  // Its signal gives the code.
     {LauncherReason::kTimeout, "timeout", kExitTimeout},
@@ -34,6 +34,7 @@ constexpr std::array<ReasonRow, 12> kLauncherReasons = {{
     {LauncherReason::kStoreLost, "store_lost", kExitHostLost},
     {LauncherReason::kOutputClosed, "output_closed", kExitOutputClosed},
     {LauncherReason::kPreempted, "preempted", kExitPreempted},
+    {LauncherReason::kNoProgress, "no_progress", kExitNoProgress},
     {LauncherReason::kHostsNotUp, "hosts_not_up", kExitHostsNotUp},
     {LauncherReason::kRejected, "refused", kExitRejected},
     {LauncherReason::kInternal, "internal", kExitInternal},
@@ -237,7 +238,13 @@ Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_en
       blame_worker(outcome, ends[first]);
     }
   }
-  if (!outcome.first && has_reason) blame_launcher(outcome, launcher_end);
+  // Without progress, the worker of the last attempt is still named, but its exit code would let a
+  // scheduler try again.
+  const bool is_futile = launcher_end.reason == LauncherReason::kNoProgress;
+  if ((!outcome.first && has_reason) || is_futile) {
+    outcome.origin_is_worker = false;
+    blame_launcher(outcome, launcher_end);
+  }
   outcome.candidates = std::move(failed);
   return outcome;
 }

@@ -49,7 +49,8 @@ enum class LauncherReason {
   kSupervisorLost,
   kStoreLost,
   kOutputClosed,
-  kPreempted,  // The time of the Slurm allocation has expired.
+  kPreempted,   // The time of the Slurm allocation has expired.
+  kNoProgress,  // Attempts in a row have failed without progress (--progress-match).
   kHostsNotUp,
   kRejected,
   kInternal

@@ -70,6 +70,7 @@ Output::Output(boost::asio::io_context& loop, const OutputOptions& options, std:
       files_(*this),
       credit_(loop, owner, [this] { return files_.has_room(); }),
       finish_timer_(loop) {
+  if (options_.progress_match) progress_.emplace(*options_.progress_match);
   FileEvents& self = *this;
   if (target == OutputTarget::kBackground)
     log_ = std::make_unique<LauncherLog>(options_.log_dir, job_id_, self);
@@ -125,6 +126,7 @@ void Output::begin(std::uint32_t generation, const std::vector<RankLocation>& lo
   for (const auto& stream : streams_)
     if (stream) stream->begin(is_single);
   ranks_.clear();
+  if (progress_) progress_->begin();
   tail_bytes_ = std::clamp(kTailBudget / std::max<std::size_t>(1, locations.size()), kMinTailBytes,
                            kMaxKeptTailBytes);
   for (const RankLocation& location : locations) add_sources(style, location);
@@ -166,6 +168,7 @@ void Output::worker_bytes(int rank, int stream, std::string_view bytes, bool end
   skipped -= known;
   files_.write(rank, stream, bytes.substr(known));
   if (stream == 2) keep_tail(record.tail, bytes, tail_bytes_);
+  if (progress_) progress_->feed(rank, stream, bytes, end);
   if (end) files_.close(rank, stream);
   OutputSource& source = record.sources[index_of(stream)];
   if (is_shown_remotely(source.host_index)) return remote_output_->show(source, bytes, end);

@@ -30,6 +30,7 @@
 #include "launcher/screen/host_credit.h"
 #include "launcher/screen/launcher_log.h"
 #include "launcher/screen/output_events.h"
+#include "launcher/screen/progress_match.h"
 #include "launcher/screen/rank_files.h"
 #include "launcher/screen/rank_memory.h"
 
@@ -79,6 +80,8 @@ class Output final : private ConsoleStreamEvents, private FileEvents {
   // True if the end of a rank's standard error is among the last few lines that workers have
   // printed on the console.
   bool was_just_printed(int rank) const;
+  // --progress-match: returns the largest step that ranks of this generation have printed, if any.
+  std::optional<double> step() const { return progress_ ? progress_->largest() : std::nullopt; }
   // Returns the path of a rank's log file; empty: none.
   std::string log_path(int rank, int stream) const { return files_.path(rank, stream); }
 
@@ -150,7 +153,8 @@ class Output final : private ConsoleStreamEvents, private FileEvents {
   // are null once the job has left the terminal.
   std::array<std::unique_ptr<ConsoleStream>, 2> streams_;
   std::map<int, RankRecord> ranks_;  // A map keeps the addresses of the sources.
-  std::size_t tail_bytes_ = 0;       // Bytes of standard error that are kept for each rank.
+  std::optional<ProgressMatch> progress_;
+  std::size_t tail_bytes_ = 0;  // Bytes of standard error that are kept for each rank.
   bool appends_ = false;
   std::vector<std::string> output_errors_;
   std::string console_failure_;

@@ -396,11 +396,13 @@ std::string summary(const SummaryInputs& inputs) {
   if (outcome.first) text += first_cause_block(inputs, (*inputs.ends)[*outcome.first]);
   const bool has_words =
       launcher_end.reason != LauncherReason::kNone && !launcher_end.diagnostic.what.empty();
-  // If a worker failed first, the launcher's own reason is a consequence ("then:").
-  if (has_words && !outcome.first) text += render(launcher_end.diagnostic);
+  // If a worker failed first, the launcher's own reason is a consequence ("then:"), unless it is
+  // the decision that another attempt would not help.
+  const bool is_consequence = outcome.first && launcher_end.reason != LauncherReason::kNoProgress;
+  if (has_words && !is_consequence) text += render(launcher_end.diagnostic);
   text += device_block(inputs) + finished_before_line(inputs) + candidates_block(inputs) +
           stopped_line(inputs) + log_lines(inputs);
-  if (has_words && outcome.first)
+  if (has_words && is_consequence)
     text += "  then:  " + clean_line(launcher_end.diagnostic.what) + "\n";
   return text + losses_block(inputs) + attempts_block(inputs) + last_line(inputs);
 }

@@ -91,7 +91,7 @@ def test_ranks_that_outlast_a_successful_rank_are_named_once(local):
     hurry = {"IVY_TEST_REMAINING_PATIENCE": "1s"}
     with local.start("-n", "3", "sh", "-c", "[ $RANK = 0 ] && exit 0; exec sleep 9999", env=hurry) as job:
         job.wait_for(r"ivyrun: note: rank 0 exited with code 0, ranks 1-2 still run, and no rank has exited for 1 s. "
-                     r"`ivyctl stack` shows where each is\n  --stall-timeout TIME --on-stall stop stops a job")
+                     r"`ivyctl stack` shows where each is\n  --exit-timeout TIME stops a job")
         time.sleep(seconds(2))
         job.signal(signal.SIGINT)
         done = job.finish()
@@ -119,6 +119,19 @@ def test_a_job_whose_last_rank_waits_for_an_exited_rank_can_be_stopped(local):
                      "[ $RANK = 0 ] && exit 0; exec sleep 9999", limit=60)
     assert done.code == 123, done
     assert re.search(r"error\[IVY-R021\]: .*\n *cause: rank 0 exited with code 0\n", done.err_text), done
+
+
+def test_an_exit_timeout_stops_ranks_that_wait_for_an_exited_rank(local):
+    done = local.run("--exit-timeout", "1", "-n", "3", "sh", "-c", "[ $RANK = 0 ] && exit 0; exec sleep 9999", limit=60)
+    assert done.code == 123, done
+    assert re.search(r"error\[IVY-R021\]: .* \(--exit-timeout\)\n *cause: rank 0 exited with code 0\n", done.err_text), done
+    assert "no progress: stopping 2 workers (--exit-timeout)" in done.err_text, done
+
+
+def test_an_exit_timeout_does_not_stop_ranks_that_work(local):
+    done = local.run("--exit-timeout", "1", "-n", "2", "sh", "-c",
+                     "[ $RANK = 0 ] && exit 0; for i in 1 2 3 4 5 6 7; do sleep 0.5; echo $i; done", limit=60)
+    assert done.code == 0, done
 
 
 def test_other_candidates_are_shown(local):

@@ -411,3 +411,40 @@ def test_every_host_exits_when_the_launcher_dies_between_two_attempts(anyone):
         between(run)
         run.signal(signal.SIGKILL)
         anyone.wait_clean(7)
+
+
+# Prints the steps that the attempt reaches, given by position in a list, and fails.
+STEPS = "set -- $STEPS; shift $IVY_GENERATION; echo step $1; [ $RANK = 1 ] && exit ${CODE:-7}; sleep 600"
+
+
+def test_attempts_without_progress_end_with_a_code_of_their_own(local):
+    done = local.run("-n", "2", "--max-restarts", "9", "--progress-match", r"step (\d+)", "sh", "-c", STEPS,
+                     env={**QUICKLY, "STEPS": "5 3 8 8 2 1 1"})
+    assert done.code == 93, done
+    assert [number for number, *_ in attempts_said(done)] == ["1", "2", "3", "4", "5"], done
+    summary = done.err_text[done.err_text.index("error[IVY-R001]"):]
+    assert re.search(r"error\[IVY-R023\]: 3 attempts in a row made no progress \(none exceeded step 8\); 4 of 9 restarts "
+                     r"are not used\n.*\n +cause: attempt 4: rank 1 .* with exit 7.*\n"
+                     r" +attempt 5: .*\n +attempt 6: rank 1", summary), done
+    assert summary.endswith("ivyrun: exit code 93 (from ivyrun)\n"), done
+
+
+def test_a_list_of_causes_decides_what_is_restarted(local):
+    fails = ["sh", "-c", "[ $IVY_GENERATION = 0 ] && kill -SEGV $$; exit 3"]
+    listed = local.run("--max-restarts", "5", "--restart-on", "SIGSEGV,oom", *fails, env=QUICKLY)
+    assert listed.code == 3 and len(attempts_said(listed)) == 1, listed
+    assert "no restart: exit 3 is not a cause of --restart-on" in listed.err_text, listed
+    never = local.run("--max-restarts", "5", "--never-restart", "/disk quota/,77", "sh", "-c",
+                      "echo Disk full: disk quota exceeded >&2; exit 1", env=QUICKLY)
+    assert never.code == 1 and not attempts_said(never), never
+    assert "no restart: exit 1: --never-restart has /disk quota/" in never.err_text, never
+
+
+def test_flags_about_restarts_need_restarts(local):
+    for flag, value in [("--restart-on", "oom"), ("--never-restart", "2"), ("--progress-match", "step (1)")]:
+        done = local.run(flag, value, "true")
+        assert done.code == 2 and f"{flag} needs --max-restarts N" in done.err_text, done
+    done = local.run("--max-restarts", "1", "--progress-match", "step [", "true")
+    assert done.code == 2 and "is not a regular expression" in done.err_text, done
+    done = local.run("--max-restarts", "1", "--never-restart", "segfault", "true")
+    assert done.code == 2 and '"segfault" is not a cause' in done.err_text, done

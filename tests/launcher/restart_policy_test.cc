@@ -130,6 +130,53 @@ TEST(RestartPolicyTest, DoesNotCountALostHostAsAQuickFailure) {
   EXPECT_TRUE(alive.decide(failure(restarts, seconds(1))).restarts) << "the series was interrupted";
 }
 
+AttemptFacts at_step(std::optional<double> step, int code = 1) {
+  AttemptFacts facts = failure(0, seconds(100));
+  facts.step = step;
+  facts.cause.status = ExitStatus{.code = code, .signal = 0};
+  return facts;
+}
+
+TEST(RestartPolicyTest, MeasuresProgressByStepsHoweverLongAttemptsRun) {
+  RestartPolicy steps({.max_restarts = 100, .measures_progress = true});
+  EXPECT_TRUE(steps.decide(at_step(10)).restarts);
+  EXPECT_TRUE(steps.decide(at_step(std::nullopt)).restarts);
+  EXPECT_TRUE(steps.decide(at_step(10)).restarts);
+  EXPECT_TRUE(steps.decide(at_step(11)).restarts) << "step 11 was not reached before";
+  EXPECT_TRUE(steps.decide(at_step(4)).restarts);
+  EXPECT_TRUE(steps.decide(at_step(11)).restarts);
+  const RestartDecision last = steps.decide(at_step(9));
+  EXPECT_FALSE(last.restarts);
+  EXPECT_TRUE(last.is_futile);
+  EXPECT_EQ(last.why_not,
+            "3 attempts in a row made no progress (none exceeded step 11); 100 of 100 restarts are "
+            "not used");
+}
+
+TEST(RestartPolicyTest, ReportsThatNoStepWasPrinted) {
+  RestartPolicy steps({.max_restarts = 5, .measures_progress = true});
+  steps.decide(at_step(std::nullopt));
+  steps.decide(at_step(std::nullopt));
+  EXPECT_NE(steps.decide(at_step(std::nullopt))
+                .why_not.find("(none printed a step that matches --progress-match)"),
+            std::string::npos);
+}
+
+TEST(RestartPolicyTest, ChoosesByTheCause) {
+  RestartLimits limits{.max_restarts = 100};
+  limits.restart_on = std::move(parse_cause_list("1-9,host-lost")).value();
+  limits.never_restart = std::move(parse_cause_list("2")).value();
+  RestartPolicy listed(limits);
+  EXPECT_TRUE(listed.decide(at_step(std::nullopt, 7)).restarts);
+  EXPECT_EQ(listed.decide(at_step(std::nullopt, 2)).why_not, "exit 2: --never-restart has 2");
+  EXPECT_EQ(listed.decide(at_step(std::nullopt, 77)).why_not,
+            "exit 77 is not a cause of --restart-on");
+  EXPECT_FALSE(listed.decide(at_step(std::nullopt, 77)).is_futile);
+  AttemptFacts lost = loss(0);
+  lost.cause.host_lost = true;
+  EXPECT_TRUE(listed.decide(lost).restarts);
+}
+
 // With an inaccurate clock relation a worker can seem to fail before its start.
 TEST(RestartPolicyTest, CountsAFailureBeforeTheStartAsQuick) {
   EXPECT_EQ(policy(3).decide(failure(0, milliseconds(-5))).pause, seconds(1));

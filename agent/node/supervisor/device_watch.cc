@@ -202,6 +202,7 @@ void DeviceWatch::send_findings(bool in_time) {
     fault.set_bdf(finding.bdf);
     fault.set_at_ns(finding.at_ns);
     fault.set_text(finding.text);
+    fault.set_xid(finding.xid);
   }
   if (!answer_.findings.empty()) context_.events.send(event);
   if (std::exchange(is_settling_, false)) owner_.devices_settled();

@@ -29,6 +29,13 @@ void copy_words(const From& from, To& to) {
   to.assign(from.begin(), from.end());
 }
 
+// Returns a list that this build has recorded; a job record of another build is not read.
+std::vector<Cause> recorded_causes(const std::string& text) {
+  if (text.empty()) return {};
+  Result<std::vector<Cause>> causes = parse_cause_list(text);
+  return causes.ok() ? std::move(causes).value() : std::vector<Cause>();
+}
+
 }  // namespace
 
 Result<void> write_job_record(const LauncherDirectory& directory, const ctl::JobRecord& record) {
@@ -110,6 +117,7 @@ void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   recorded.set_name(options.name);
   recorded.set_stall_seconds(static_cast<std::uint32_t>(options.stall_timeout.count()));
   recorded.set_on_stall(static_cast<std::uint32_t>(options.on_stall));
+  recorded.set_exit_timeout_seconds(static_cast<std::uint32_t>(options.exit_timeout.count()));
   recorded.set_metrics_file(options.metrics_file);
   recorded.set_start_timeout_ms(static_cast<std::uint64_t>(options.start_timeout.count()));
   recorded.set_no_store(options.no_store);
@@ -117,6 +125,9 @@ void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   recorded.set_on_failure(static_cast<std::uint32_t>(options.on_failure));
   recorded.set_min_workers(static_cast<std::uint32_t>(options.min_workers));
   recorded.set_max_replacements(static_cast<std::uint32_t>(options.max_replacements));
+  recorded.set_restart_on(cause_list_text(options.restart_on));
+  recorded.set_never_restart(cause_list_text(options.never_restart));
+  if (options.progress_match) recorded.set_progress_match(options.progress_match->text());
 }
 
 Options recorded_options(const ctl::RecordedOptions& recorded) {
@@ -142,6 +153,7 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
   options.name = recorded.name();
   options.stall_timeout = std::chrono::seconds(recorded.stall_seconds());
   options.on_stall = static_cast<OnStall>(recorded.on_stall());
+  options.exit_timeout = std::chrono::seconds(recorded.exit_timeout_seconds());
   options.metrics_file = recorded.metrics_file();
   options.start_timeout = milliseconds(recorded.start_timeout_ms());
   options.no_store = recorded.no_store();
@@ -149,6 +161,12 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
   options.on_failure = static_cast<OnFailure>(recorded.on_failure());
   options.min_workers = static_cast<int>(recorded.min_workers());
   options.max_replacements = static_cast<int>(recorded.max_replacements());
+  options.restart_on = recorded_causes(recorded.restart_on());
+  options.never_restart = recorded_causes(recorded.never_restart());
+  if (!recorded.progress_match().empty()) {
+    Result<Pattern> pattern = Pattern::compile(recorded.progress_match());
+    if (pattern.ok()) options.progress_match = std::move(pattern).value();
+  }
   return options;
 }
 

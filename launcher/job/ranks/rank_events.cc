@@ -85,6 +85,7 @@ RankEvents::RankEvents(JobContext& job, Preemption& preemption)
 void RankEvents::begin() {
   remaining_timer_.cancel();
   has_printed_remaining_ = false;
+  exit_timeout_runs_ = false;
   job_.device_notes.clear();
   mpi_.begin();
   losses_.begin();
@@ -207,6 +208,7 @@ void RankEvents::device_faults(std::size_t index, const DeviceFaults& faults) {
     note.host = host.name();
     note.device = RemoteText(one.device()).line();
     note.text = RemoteText(one.text()).line();
+    note.xid = one.xid();
     note.rank = rank_with(job_.plan, host, one.bdf());
     if (one.at_ns() != 0) note.at_ns = host.session->relate(one.at_ns()).at_ns;
     job_.device_notes.push_back(std::move(note));
@@ -231,15 +233,27 @@ void RankEvents::report_stall(const std::string& what, const std::string& more) 
   });
 }
 
+// Call when a rank has exited: some ranks may wait for one that has exited with 0.
 void RankEvents::watch_remaining() {
   remaining_timer_.cancel();
-  if (has_printed_remaining_ || job_.phase.state() != JobState::kRunning ||
+  if (job_.phase.state() != JobState::kRunning ||
       std::none_of(job_.workers.begin(), job_.workers.end(), has_succeeded))
     return;
+  begin_exit_timeout();
+  if (has_printed_remaining_) return;
   remaining_timer_.expires_after(remaining_timeout(job_.request));
   remaining_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) print_remaining();
   });
+}
+
+// --exit-timeout: from the first exit with 0 on, a stall of the remaining ranks ends the attempt.
+void RankEvents::begin_exit_timeout() {
+  const std::chrono::seconds limit = job_.options.exit_timeout;
+  if (limit.count() == 0 || std::exchange(exit_timeout_runs_, true)) return;
+  const std::chrono::seconds other = job_.options.stall_timeout;
+  const bool other_stops = job_.options.on_stall == OnStall::kStop && other.count() > 0;
+  evidence_.watch(other_stops ? std::min(limit, other) : limit);
 }
 
 // Reports ranks that run on after others have exited with 0. No user has requested this, so ranks
@@ -264,8 +278,8 @@ void RankEvents::print_remaining() {
       text += " What each rank waits for:\n" + indented(operations);
     else
       text += " `ivyctl stack` shows where each is";
-    if (job_.options.on_stall != OnStall::kStop)
-      text += "\n  --stall-timeout TIME --on-stall stop stops a job that makes no progress";
+    if (job_.options.on_stall != OnStall::kStop && !exit_timeout_runs_)
+      text += "\n  --exit-timeout TIME stops a job whose last ranks make no progress";
     job_.screen.note(text);
   });
 }
@@ -324,19 +338,21 @@ WatchdogAbort RankEvents::watchdog_abort() {
   return answer;
 }
 
-// --on-stall stop: ends this attempt, as a failure does.
+// --on-stall stop, --exit-timeout: ends this attempt, as a failure does.
 void RankEvents::stall_continues() {
-  if (job_.options.on_stall != OnStall::kStop) return;
+  if (job_.options.on_stall != OnStall::kStop && !exit_timeout_runs_) return;
+  const std::string flag = exit_timeout_runs_ ? "--exit-timeout" : "--on-stall stop";
   LauncherEnd end;
   end.reason = LauncherReason::kStalled;
   end.at_ns = monotonic_ns();
-  end.diagnostic = {
-      .id = "IVY-R021",
-      .what = "the job was stopped because its ranks made no progress (--on-stall stop)",
-      .cause = evidence_.finding().empty() ? succeeded_ranks(job_.workers) : evidence_.finding(),
-      .fix = "see the stall report above, and docs/hangs.md",
-      .exit_code = kExitStalled};
-  job_.print("no progress: " + job_.stopping_text() + " (--on-stall stop)");
+  end.diagnostic = {.id = "IVY-R021",
+                    .what = "the job was stopped because its ranks made no progress (" + flag + ")",
+                    .cause = evidence_.finding().empty() || exit_timeout_runs_
+                                 ? succeeded_ranks(job_.workers)
+                                 : evidence_.finding(),
+                    .fix = "see the stall report above, and docs/hangs.md",
+                    .exit_code = kExitStalled};
+  job_.print("no progress: " + job_.stopping_text() + " (" + flag + ")");
   job_.workers.attempt_ends(std::move(end));
   if (job_.max_restarts == 0) job_.take_attempt_end_as_reason();
   job_.phase.apply(JobEvent::kStopRequired);

@@ -62,6 +62,7 @@ class RankEvents final : private ExaminedJob {
   WorkerRecord* worker(std::size_t index, std::uint32_t generation, std::uint32_t rank);
   void ended(WorkerRecord& worker);
   void watch_remaining();
+  void begin_exit_timeout();
   void print_remaining();
   // ExaminedJob, for evidence_.
   bool send(std::size_t host, const Command& command) override;
@@ -79,6 +80,7 @@ class RankEvents final : private ExaminedJob {
   RankLosses losses_;
   boost::asio::steady_timer remaining_timer_;  // Runs since the last exit, while other ranks run.
   bool has_printed_remaining_ = false;         // print_remaining() has been called in this attempt.
+  bool exit_timeout_runs_ = false;             // A rank of this attempt has exited with 0.
 };
 
 }  // namespace ivy
