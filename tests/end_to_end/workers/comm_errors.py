@@ -309,11 +309,11 @@ def thrown_away(r, n):
 
 def daemon_thread(r, n):
     """The interpreter exits while a thread waits in a call."""
-    from ivycomm import calls, waiting
+    from ivycomm import calls
     if r == 0:
         threading.Thread(target=ic.barrier, daemon=True).start()
         deadline = time.monotonic() + 30
-        while not (waiting.count_inside() or calls.inside()) and time.monotonic() < deadline:
+        while not calls.inside() and time.monotonic() < deadline:
             time.sleep(0.01)
         try:
             ic.finalize()
