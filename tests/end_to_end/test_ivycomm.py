@@ -81,10 +81,7 @@ def test_torch_tensors(local, flags):
 @needs_numpy
 @pytest.mark.parametrize("flags", [ONE_HOST["two"], TWO_HOSTS["hosts"]], ids=["two", "hosts"])
 def test_messages(local, flags):
-    done = local.run(*flags, *CALM, local.script("comm_messages.py"), limit=LIMIT)
-    if b"not there" in done.out:
-        pytest.skip("this libivycomm has no messages between two ranks")
-    check_all_equal(done, ranks_of(flags))
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_messages.py"), limit=LIMIT), ranks_of(flags))
 
 
 def test_a_world_of_one_without_a_launcher(local):
@@ -118,7 +115,7 @@ def test_gelu_example(local):
 
 # ---- finding the package ---------------------------------------------------------------------------
 
-WHERE = "import ivycomm, sys; from ivycomm import library; print(ivycomm.__file__, library.load()._name)"
+WHERE = "import ivycomm, sys; from ivycomm import library; print(ivycomm.__file__, library.path())"
 
 
 def test_the_users_package_takes_precedence(local):
