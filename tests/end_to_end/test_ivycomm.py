@@ -284,6 +284,12 @@ def test_ctrl_c_wakes_a_waiting_call(local, scenario):
         assert error["kind"] == "Aborted" and error["rank"] == 0, done
 
 
+def test_finalize_waits_for_a_thread_that_frees_a_group(local):
+    done = fail(local, "freed_during_finalize")
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {rank: ["went on"] for rank in range(3)}, done
+
+
 def test_the_world_can_end_after_ctrl_c_at_the_end_of_a_call(local):
     done = fail(local, "interrupted_at_the_end")
     assert done.code == 0, done

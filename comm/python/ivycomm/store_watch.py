@@ -15,6 +15,11 @@ from .errors import IvyError, Timeout
 from .groups import Group
 from .store_calls import seconds, wait_in_slices
 
+def _text(key: bytes) -> str:
+    """Returns a key as text. Bytes that are not UTF-8, of other clients' keys, become surrogates."""
+    return key.decode(errors="surrogateescape")
+
+
 _WHAT: dict[int, Literal["set", "deleted", "missed"]] = {1: "set", 2: "deleted", 3: "missed"}
 
 
@@ -70,12 +75,12 @@ class WatchOfStore(Watch):
     def next(self, timeout: float | None = None) -> Change:
         try:
             what, key, value = wait_in_slices(self._next, timeout if timeout is None else seconds(timeout),
-                                              f"no key below {self._prefix.decode(errors='surrogateescape')!r} changed")
+                                              f"no key below {_text(self._prefix)!r} changed")
         except Exception:
             if not self._is_open:
                 raise ValueError("this watch is closed") from None
             raise
-        return Change(_WHAT[what], None if key is None else key.decode(errors="surrogateescape"), value)
+        return Change(_WHAT[what], None if key is None else _text(key), value)
 
     def close(self) -> None:
         self._is_open = False
@@ -108,7 +113,7 @@ class WatchOfOne(Watch):
 
     def note(self, change: Change) -> None:
         """Keeps a change of a key, if it is watched, until next(). The caller holds the condition."""
-        if change.key is None or not change.key.encode().startswith(self._prefix):
+        if change.key is None or not change.key.encode(errors="surrogateescape").startswith(self._prefix):
             return
         if len(self._changes) == 1 << 16:
             self._changes.clear()
@@ -121,7 +126,7 @@ class WatchOfOne(Watch):
             while not self._changes and self._is_open:
                 left = threading.TIMEOUT_MAX if deadline is None else deadline - time.monotonic()
                 if left <= 0:
-                    raise Timeout(f"no key below {self._prefix.decode()!r} changed within {timeout:g} s")
+                    raise Timeout(f"no key below {_text(self._prefix)!r} changed within {timeout:g} s")
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
             if not self._is_open:
                 raise ValueError("this watch is closed")

@@ -291,6 +291,28 @@ def thrown_away(r, n):
     print("went on")
 
 
+def freed_during_finalize(r, n):
+    """A thread frees a group, which waits for the receiver of a message; finalize() waits for that thread."""
+    import numpy
+    group = ic.new_group([0, 1])
+    if r == 0:
+        ic.isend(numpy.ones(8 << 20), 1, group=group)
+        thread = threading.Thread(target=group.free)
+        thread.start()
+        time.sleep(0.5)
+        ic.store().set("freeing", "yes")
+    elif r == 1:
+        ic.store().get("freeing", timeout=30)
+        time.sleep(2)
+        assert ic.recv(numpy.empty(8 << 20), 0, group=group).all()
+    begin = time.monotonic()
+    ic.finalize()
+    if r == 0:
+        assert time.monotonic() - begin > 1, "finalize() has not waited"
+        thread.join()
+    print("went on")
+
+
 def daemon_thread(r, n):
     """The interpreter exits while a thread waits in a call."""
     from ivycomm import calls
