@@ -18,6 +18,7 @@
 #include "comm/python/extension/arguments.h"
 #include "comm/python/extension/array_view.h"
 #include "comm/python/extension/collective_calls.h"
+#include "comm/python/extension/dlpack.h"
 #include "comm/python/extension/group_handles.h"
 #include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/library.h"
@@ -66,6 +67,10 @@ PyMethodDef module_methods[] = {
     {"connect", connect, METH_VARARGS, "connect(reductions, ReduceOp, raise_error)"},
     {"call_inside", fast(call_inside), kMethodFastCall,
      "call_inside(handle, function): function(), as a call on the group"},
+    {"take_dlpack", take_dlpack, METH_O, "take_dlpack(capsule): the exported memory"},
+    {"release_dlpack", release_dlpack, METH_O, "release_dlpack(owner): before the owner's end"},
+    {"make_dlpack", make_dlpack, METH_VARARGS,
+     "make_dlpack(address, shape, strides, code, bits, device_type, device, owner): a capsule"},
     {"copy_memory", fast(copy_memory), kMethodFastCall, "copy_memory(to, from, bytes)"},
     {"load_numpy", load_numpy, METH_VARARGS,
      "load_numpy(ndarray, empty, empty_like): NumPy is imported"},

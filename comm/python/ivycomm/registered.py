@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from .element_types import dtype_number
 from . import calls
+from .dlpack import Region
 from .groups import Group, resolve, world
 from .waiting import call_in_slices
 
@@ -40,16 +41,6 @@ def _on_device(shape: Sequence[int], dtype: Any, device: Any, window: Group | No
         handle = group.handle
         call_in_slices(lambda: calls.extension.ivy_mem_window(handle, memory.pointer), lambda: group.abort("interrupted"))
     return memory
-
-
-class _Region:
-    """Zeroed memory from ivy_mem_alloc, for NumPy, freed when no array uses it any longer."""
-
-    def __init__(self, size: int) -> None:
-        place = calls.handle_place()
-        calls.extension.ivy_mem_alloc(world().handle, size, place)
-        weakref.finalize(self, calls.extension.ivy_mem_free, place[0]).atexit = False
-        self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (place[0], False)}
 
 
 @overload
@@ -88,5 +79,8 @@ def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", device:
     if not size:
         world()
         return numpy.empty(shape, kind)
-    # Every view keeps the region alive through its base.
-    return numpy.asarray(_Region(size)).view(kind).reshape(shape)
+    place = calls.handle_place()
+    calls.extension.ivy_mem_alloc(world().handle, size, place)
+    region = Region(place[0], size, None)
+    weakref.finalize(region, calls.extension.ivy_mem_free, place[0]).atexit = False
+    return numpy.asarray(region).view(kind).reshape(shape)

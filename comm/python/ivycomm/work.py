@@ -181,7 +181,9 @@ class Work(Future[T]):
     def _settle(self, failure: IvyError | None) -> None:
         if failure is not None:
             self._error = failure.with_traceback(None)
-        self._timing = Timing(*calls.extension.ivy_work_timing(self._operation.handle))
+        self._timing = Timing(0.0, 0.0)
+        with contextlib.suppress(NotInitialized):  # This is a forked child.
+            self._timing = Timing(*calls.extension.ivy_work_timing(self._operation.handle))
         if failure is None and not self._is_held:
             try:
                 self._result = self._finish(self) if self._finish else None
