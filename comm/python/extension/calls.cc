@@ -55,7 +55,8 @@ PyObject* copy_memory(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return new_reference(Py_None);
 }
 
-// Implements call_inside(handle, function): returns function(), which counts as a call on that handle.
+// Implements call_inside(handle, function): returns function(), which counts as a call on that
+// handle.
 PyObject* call_inside(PyObject*, PyObject* const* given, Py_ssize_t count) {
   Argument<ivy_comm*> group;
   if (count != 2 || !group.take(given, 1)) return nullptr;
@@ -93,8 +94,8 @@ PyMethodDef module_methods[] = {
     IVY_CALL_LIST(IVY_CALL, IVY_QUERY)
 #define IVY_FUNCTION(function, ...) IVY_CALL(function)
 #include "proto/wire/operations.def"
-    IVY_METHOD(store_get, true, store_get) IVY_METHOD(store_multi_get, true, store_multi_get)
-    {nullptr, nullptr, 0, nullptr}};
+        IVY_METHOD(store_get, true, store_get)
+            IVY_METHOD(store_multi_get, true, store_multi_get){nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           "ivycomm_calls",

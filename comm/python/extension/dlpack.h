@@ -89,8 +89,7 @@ inline PyObject* take_dlpack(PyObject*, PyObject* capsule) {
     return nullptr;
   }
   DlManagedVersioned seen = {};
-  owned->managed =
-      PyCapsule_GetPointer(capsule, is_versioned ? "dltensor_versioned" : "dltensor");
+  owned->managed = PyCapsule_GetPointer(capsule, is_versioned ? "dltensor_versioned" : "dltensor");
   if (is_versioned) {
     const auto& given = *static_cast<DlManagedVersioned*>(owned->managed);
     seen.major = given.major;
@@ -166,9 +165,16 @@ inline PyObject* make_dlpack(PyObject*, PyObject* arguments) {
     lengths[axis] = PyLong_AsLongLong(PyTuple_GetItem(shape, axis));
     lengths[axes + axis] = PyLong_AsLongLong(PyTuple_GetItem(strides, axis));
   }
-  managed->tensor = {reinterpret_cast<void*>(address), device_type, device_id,
-                     static_cast<std::int32_t>(axes), static_cast<std::uint8_t>(code),
-                     static_cast<std::uint8_t>(bits), 1, lengths, lengths + axes, 0};
+  managed->tensor = {reinterpret_cast<void*>(address),
+                     device_type,
+                     device_id,
+                     static_cast<std::int32_t>(axes),
+                     static_cast<std::uint8_t>(code),
+                     static_cast<std::uint8_t>(bits),
+                     1,
+                     lengths,
+                     lengths + axes,
+                     0};
   managed->context = new_reference(owner);
   managed->deleter = release_export;
   PyObject* const capsule = PyCapsule_New(managed, "dltensor", [](PyObject* unused) {

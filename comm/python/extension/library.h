@@ -23,69 +23,25 @@ __asm__(".symver dlsym, dlsym@GLIBC_2.17");
 __asm__(".symver dlerror, dlerror@GLIBC_2.17");
 #endif
 
-// The functions of ivycomm.h that are not rows of operations.def. IVY_CALL: returns a code.
-// IVY_QUERY: returns a value. methods.h derives a method of the same name from the prototype.
-#define IVY_CALL_LIST(IVY_CALL, IVY_QUERY)                                                        \
-  IVY_QUERY(last_error)                                                                           \
-  IVY_CALL(last_failure)                                                                          \
-  IVY_QUERY(code_name)                                                                            \
-  IVY_QUERY(version)                                                                              \
-  IVY_QUERY(abi_version)                                                                          \
-  IVY_CALL(init)                                                                                  \
-  IVY_CALL(finalize)                                                                              \
-  IVY_QUERY(comm_rank)                                                                            \
-  IVY_QUERY(comm_size)                                                                            \
-  IVY_QUERY(comm_local_rank)                                                                      \
-  IVY_QUERY(comm_local_size)                                                                      \
-  IVY_QUERY(comm_node_rank)                                                                       \
-  IVY_QUERY(comm_node_count)                                                                      \
-  IVY_QUERY(comm_world_rank)                                                                      \
-  IVY_QUERY(comm_source)                                                                          \
-  IVY_QUERY(comm_name)                                                                            \
-  IVY_CALL(comm_group)                                                                            \
-  IVY_CALL(comm_group_of_members)                                                                 \
-  IVY_CALL(comm_split)                                                                            \
-  IVY_CALL(comm_free)                                                                             \
-  IVY_CALL(comm_abort)                                                                            \
-  IVY_CALL(comm_shrink)                                                                           \
-  IVY_CALL(comm_grow)                                                                             \
-  IVY_QUERY(restart_count)                                                                        \
-  IVY_CALL(prepare_device)                                                                        \
-  IVY_CALL(set_package_folders)                                                                   \
-  IVY_CALL(all_reduce_coalesced)                                                                  \
-  IVY_CALL(mem_alloc)                                                                             \
-  IVY_CALL(mem_alloc_device)                                                                      \
-  IVY_CALL(mem_window)                                                                            \
-  IVY_CALL(mem_free)                                                                              \
-  IVY_CALL(recv_within)                                                                           \
-  IVY_CALL(group_begin)                                                                           \
-  IVY_CALL(group_end)                                                                             \
-  IVY_CALL(work_wait)                                                                             \
-  IVY_CALL(work_hold_back)                                                                        \
-  IVY_CALL(work_test)                                                                             \
-  IVY_CALL(work_notify)                                                                           \
-  IVY_CALL(work_abort)                                                                            \
-  IVY_CALL(work_message)                                                                          \
-  IVY_CALL(work_timing)                                                                           \
-  IVY_CALL(work_free)                                                                             \
-  IVY_CALL(store_set)                                                                             \
-  IVY_CALL(store_add)                                                                             \
-  IVY_CALL(store_remove)                                                                          \
-  IVY_CALL(store_compare_set)                                                                     \
-  IVY_CALL(store_append)                                                                          \
-  IVY_CALL(store_wait)                                                                            \
-  IVY_CALL(store_check)                                                                           \
-  IVY_CALL(store_multi_set)                                                                       \
-  IVY_CALL(store_push)                                                                            \
-  IVY_CALL(store_pop)                                                                             \
-  IVY_CALL(store_queue_length)                                                                    \
-  IVY_CALL(store_list)                                                                            \
-  IVY_CALL(store_count)                                                                           \
-  IVY_CALL(store_barrier)                                                                         \
-  IVY_CALL(store_why)                                                                             \
-  IVY_CALL(store_watch)                                                                           \
-  IVY_CALL(store_next_change)                                                                     \
-  IVY_CALL(store_end_watch)
+// The functions of ivycomm.h that are not rows of operations.def. CALL: returns a code.
+// QUERY: returns a value. methods.h derives a method of the same name from the prototype.
+// clang-format off
+#define IVY_CALL_LIST(CALL, QUERY) \
+  QUERY(last_error) CALL(last_failure) QUERY(code_name) QUERY(version) QUERY(abi_version) \
+  CALL(init) CALL(finalize) QUERY(restart_count) CALL(prepare_device) CALL(set_package_folders) \
+  QUERY(comm_rank) QUERY(comm_size) QUERY(comm_local_rank) QUERY(comm_local_size) \
+  QUERY(comm_node_rank) QUERY(comm_node_count) QUERY(comm_world_rank) QUERY(comm_source) \
+  QUERY(comm_name) CALL(comm_group) CALL(comm_group_of_members) CALL(comm_split) CALL(comm_free) \
+  CALL(comm_abort) CALL(comm_shrink) CALL(comm_grow) CALL(all_reduce_coalesced) CALL(recv_within) \
+  CALL(group_begin) CALL(group_end) \
+  CALL(mem_alloc) CALL(mem_alloc_device) CALL(mem_window) CALL(mem_free) \
+  CALL(work_wait) CALL(work_hold_back) CALL(work_test) CALL(work_notify) CALL(work_abort) \
+  CALL(work_message) CALL(work_timing) CALL(work_free) \
+  CALL(store_set) CALL(store_add) CALL(store_remove) CALL(store_compare_set) CALL(store_append) \
+  CALL(store_wait) CALL(store_check) CALL(store_multi_set) CALL(store_push) CALL(store_pop) \
+  CALL(store_queue_length) CALL(store_list) CALL(store_count) CALL(store_barrier) \
+  CALL(store_why) CALL(store_watch) CALL(store_next_change) CALL(store_end_watch)
+// clang-format on
 
 namespace ivy::python {
 

@@ -12,7 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <new>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -24,23 +24,25 @@
 
 namespace ivy::python {
 
+struct NoCopy {
+  NoCopy() = default;
+  NoCopy(const NoCopy&) = delete;
+  NoCopy& operator=(const NoCopy&) = delete;
+};
+
 // The buffer of an object, held until the end of the call.
-class HeldBuffer {
+class HeldBuffer : NoCopy {
  public:
-  HeldBuffer() = default;
   ~HeldBuffer() {
     if (is_held_) PyBuffer_Release(&view_);
   }
-  HeldBuffer(const HeldBuffer&) = delete;
-  HeldBuffer& operator=(const HeldBuffer&) = delete;
-
   bool take(PyObject* given, int flags = 0) {
     is_held_ = PyObject_GetBuffer(given, &view_, kBufferShape | flags) == 0;
     if (!is_held_ || view_.ndim > 0) return is_held_;
     PyErr_Format(PyExc_TypeError, "a number that is no int is not a pointer");  // NumPy's, say.
     return false;
   }
-  // As take(), but the buffer must have this size.
+  // As take(), but the buffer must be writable and have this size.
   bool take_of_size(PyObject* given, std::size_t size) {
     if (!take(given, kBufferWritable)) return false;
     if (bytes() == size) return true;
@@ -55,59 +57,45 @@ class HeldBuffer {
   bool is_held_ = false;
 };
 
-inline PyObject* new_bytes(const void* data, std::size_t size) {
-  return PyBytes_FromStringAndSize(static_cast<const char*>(data), static_cast<Py_ssize_t>(size));
-}
-
 // Bytes that the library allocated.
-class OwnedBytes {
- public:
-  ~OwnedBytes() { library.bytes_free(value.data); }
-  OwnedBytes() = default;
-  OwnedBytes(const OwnedBytes&) = delete;
-  OwnedBytes& operator=(const OwnedBytes&) = delete;
-  PyObject* give() const { return new_bytes(value.data, value.bytes); }
-  PyObject* give_or_none() const {
-    return value.data != nullptr ? give() : new_reference(Py_None);
-  }
-
+struct OwnedBytes : NoCopy {
   ivy_bytes value = {};
+  ~OwnedBytes() { library.bytes_free(value.data); }
+  PyObject* give() const {
+    return PyBytes_FromStringAndSize(static_cast<const char*>(value.data),
+                                     static_cast<Py_ssize_t>(value.bytes));
+  }
+  PyObject* give_or_none() const { return value.data ? give() : new_reference(Py_None); }
 };
 
-// A tuple's items as an array of T for the C function, valid as long as the tuple.
-template <class T>
-class Row {
- public:
-  Row() = default;
-  ~Row() { PyMem_Free(items_); }
-  Row(const Row&) = delete;
-  Row& operator=(const Row&) = delete;
+static_assert(sizeof(OwnedBytes) ==
+              sizeof(ivy_bytes));  // Several of them are an array of ivy_bytes.
 
-  bool allocate(std::size_t count) {
-    count_ = count;
-    items_ = static_cast<T*>(PyMem_Calloc(count > 0 ? count : 1, sizeof(T)));
-    if (items_ == nullptr) PyErr_NoMemory();
-    return items_ != nullptr;
+// An array of T for the C function, as long as a tuple of bytes whose items it may refer to.
+template <class T>
+struct Row : NoCopy {
+  T* items = nullptr;
+  std::size_t count = 0;
+
+  ~Row() {
+    for (std::size_t i = 0; i < count; ++i) items[i].~T();
+    PyMem_Free(items);
   }
-  // Calls take(item, T&) for each item.
-  template <class Take>
-  bool take(PyObject* tuple, const Take& take) {
-    if (!PyTuple_Check(tuple)) {
-      PyErr_Format(PyExc_TypeError, "an argument is not a tuple");
-      return false;
-    }
-    if (!allocate(static_cast<std::size_t>(PyTuple_Size(tuple)))) return false;
-    for (std::size_t i = 0; i < count_; ++i) {
-      if (!take(PyTuple_GetItem(tuple, static_cast<Py_ssize_t>(i)), items_[i])) return false;
-    }
+  bool make(PyObject* tuple) {
+    const Py_ssize_t length = PyTuple_Size(tuple);
+    if (length < 0) return false;
+    items = static_cast<T*>(PyMem_Calloc(static_cast<std::size_t>(length) + 1, sizeof(T)));
+    if (items == nullptr) return PyErr_NoMemory() != nullptr;
+    while (count < static_cast<std::size_t>(length)) ::new (&items[count++]) T{};
     return true;
   }
-  T* data() const { return items_; }
-  std::size_t count() const { return count_; }
-
- private:
-  T* items_ = nullptr;
-  std::size_t count_ = 0;
+  bool take(PyObject* tuple, bool (*take)(PyObject*, T&)) {
+    bool is_taken = make(tuple);
+    for (std::size_t i = 0; is_taken && i < count; ++i) {
+      is_taken = take(PyTuple_GetItem(tuple, static_cast<Py_ssize_t>(i)), items[i]);
+    }
+    return is_taken;
+  }
 };
 
 // Raises an error if the object is not bytes, or contains a NUL.
@@ -117,7 +105,6 @@ inline bool take_text(PyObject* given, const char*& text) {
   text = begin;
   return true;
 }
-// The address stays valid as long as the bytes object.
 inline bool take_bytes(PyObject* given, ivy_bytes& value) {
   char* begin = nullptr;
   Py_ssize_t size = 0;
@@ -126,27 +113,25 @@ inline bool take_bytes(PyObject* given, ivy_bytes& value) {
   return true;
 }
 
-// Each Argument has kTaken, the number of Python objects that take() reads, kOptional, how many
-// more it may read, pass(), which returns the C argument, and give(), which returns a new reference
-// to the result, or null with an exception; kIsResult says whether there is a result.
+// Describes a parameter of type T. kTaken: the number of Python objects that take() reads;
+// kOptional: how many more it may read. pass(): the C argument. kIsResult: give() returns a new
+// reference to a result, or null with an exception.
 template <class T>
 struct Argument;
 
 template <int Taken, bool IsResult = false, int Optional = 0>
-struct Parameter {
+struct Parameter : NoCopy {
   static constexpr int kTaken = Taken;
   static constexpr int kOptional = Optional;
   static constexpr bool kIsResult = IsResult;
-  Parameter() = default;
-  Parameter(const Parameter&) = delete;
-  Parameter& operator=(const Parameter&) = delete;
   static bool take(PyObject* const*, Py_ssize_t) { return true; }
   static PyObject* give() { return nullptr; }
 };
 
-// Numbers: an int or a float. Errors are those of CPython's conversions.
+// A number: an int or a float.
 template <class T>
-struct Number : Parameter<1> {
+requires std::is_arithmetic_v<T>
+struct Argument<T> : Parameter<1> {
   T value = 0;
   bool take(PyObject* const* given, Py_ssize_t) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -158,56 +143,30 @@ struct Number : Parameter<1> {
     } else {
       const unsigned long long number = PyLong_AsUnsignedLongLong(*given);
       value = static_cast<T>(number);
-      if (PyErr_Occurred() == nullptr && value != number) {
-        PyErr_Format(PyExc_OverflowError, "%llu does not fit", number);
-      }
+      if (value != number) PyErr_Format(PyExc_OverflowError, "%llu does not fit", number);
     }
     return PyErr_Occurred() == nullptr;
   }
   T pass() const { return value; }
 };
-template <>
-struct Argument<int> : Number<int> {};
-template <>
-struct Argument<std::int64_t> : Number<std::int64_t> {};
-template <>
-struct Argument<std::uint32_t> : Number<std::uint32_t> {};
-template <>
-struct Argument<std::size_t> : Number<std::size_t> {};  // Also std::uint64_t.
-
-// A pointer to one number: a result.
+// A pointer to a number: a result.
 template <class T>
-struct NumberResult : Parameter<0, true> {
+requires(std::is_arithmetic_v<T> && !std::is_const_v<T>) struct Argument<T*> : Parameter<0, true> {
   T value = 0;
   T* pass() { return &value; }
   PyObject* give() const {
-    if constexpr (std::is_floating_point_v<T>) {
-      return PyFloat_FromDouble(value);
-    } else if constexpr (std::is_signed_v<T>) {
-      return PyLong_FromLongLong(value);
-    } else {
-      return PyLong_FromUnsignedLongLong(value);
-    }
+    if constexpr (std::is_floating_point_v<T>) return PyFloat_FromDouble(value);
+    if constexpr (std::is_signed_v<T>) return PyLong_FromLongLong(static_cast<long long>(value));
+    return PyLong_FromUnsignedLongLong(static_cast<unsigned long long>(value));
   }
 };
-template <>
-struct Argument<int*> : NumberResult<int> {};
-template <>
-struct Argument<std::int64_t*> : NumberResult<std::int64_t> {};
-template <>
-struct Argument<std::uint32_t*> : NumberResult<std::uint32_t> {};
-template <>
-struct Argument<std::size_t*> : NumberResult<std::size_t> {};
-template <>
-struct Argument<double*> : NumberResult<double> {};
 
 // Memory: an address, None for null, or an object with a contiguous buffer. Whether it may be
 // written is the caller's business, as for an address.
 template <class T>
-struct Memory : Parameter<1> {
+requires(std::is_void_v<T> || std::is_const_v<T>) struct Argument<T*> : Parameter<1> {
   T* address = nullptr;
   HeldBuffer buffer;
-
   bool take(PyObject* const* given, Py_ssize_t) {
     if (*given == Py_None) return true;
     if (PyLong_Check(*given)) {
@@ -220,36 +179,19 @@ struct Memory : Parameter<1> {
   }
   T* pass() const { return address; }
 };
-template <>
-struct Argument<void*> : Memory<void> {};
-template <>
-struct Argument<const void*> : Memory<const void> {};
-template <>
-struct Argument<const std::int32_t*> : Memory<const std::int32_t> {};
-template <>
-struct Argument<const std::size_t*> : Memory<const std::size_t> {};
-template <>
-struct Argument<const void* const*> : Memory<const void* const> {};
-template <>
-struct Argument<void* const*> : Memory<void* const> {};
 
 // The place for a handle: a writable buffer of 8 bytes. The library writes the handle there before
 // any step of the interpreter, so that an exception of a signal handler cannot lose it.
 template <class T>
-struct HandlePlace : Parameter<1> {
+struct Argument<T**> : Parameter<1> {
   HeldBuffer buffer;
-  bool take(PyObject* const* given, Py_ssize_t) { return buffer.take_of_size(*given, sizeof(T)); }
-  T* pass() const { return static_cast<T*>(buffer.data()); }
+  bool take(PyObject* const* given, Py_ssize_t) { return buffer.take_of_size(*given, sizeof(T*)); }
+  T** pass() const { return static_cast<T**>(buffer.data()); }
 };
-template <>
-struct Argument<ivy_comm**> : HandlePlace<ivy_comm*> {};
-template <>
-struct Argument<void**> : HandlePlace<void*> {};
-
 // A Work's handle: the place that received it.
 template <>
 struct Argument<ivy_work*> : Parameter<1> {
-  HandlePlace<ivy_work*> place;
+  Argument<ivy_work**> place;
   bool take(PyObject* const* given, Py_ssize_t left) { return place.take(given, left); }
   ivy_work* pass() const { return *place.pass(); }
 };
@@ -292,7 +234,7 @@ template <>
 struct Argument<const char* const*> : Parameter<1> {
   Row<const char*> texts;
   bool take(PyObject* const* given, Py_ssize_t) { return texts.take(*given, take_text); }
-  const char* const* pass() const { return texts.data(); }
+  const char* const* pass() const { return texts.items; }
 };
 
 // Values of the store: bytes.
@@ -306,7 +248,7 @@ template <>
 struct Argument<const ivy_bytes*> : Parameter<1> {
   Row<ivy_bytes> values;
   bool take(PyObject* const* given, Py_ssize_t) { return values.take(*given, take_bytes); }
-  const ivy_bytes* pass() const { return values.data(); }
+  const ivy_bytes* pass() const { return values.items; }
 };
 template <>
 struct Argument<ivy_bytes*> : Parameter<0, true> {
@@ -315,33 +257,28 @@ struct Argument<ivy_bytes*> : Parameter<0, true> {
   PyObject* give() const { return owned.give(); }
 };
 
-// Takes a tuple of keys; the result is a list of their values.
+// Takes a tuple of keys; the result is a tuple of their values.
 struct StoreRead {
   Row<const char*> keys;
-  Row<ivy_bytes> values;
+  Row<OwnedBytes> values;
 };
 template <>
 struct Argument<StoreRead*> : Parameter<1, true> {
   StoreRead read;
-  ~Argument() {
-    for (std::size_t i = 0; i < read.values.count(); ++i) {
-      library.bytes_free(read.values.data()[i].data);
-    }
-  }
   bool take(PyObject* const* given, Py_ssize_t) {
-    return read.keys.take(*given, take_text) && read.values.allocate(read.keys.count());
+    return read.keys.take(*given, take_text) && read.values.make(*given);
   }
   StoreRead* pass() { return &read; }
   PyObject* give() const {
-    PyObject* const list = PyList_New(static_cast<Py_ssize_t>(read.values.count()));
-    for (std::size_t i = 0; list != nullptr && i < read.values.count(); ++i) {
-      const ivy_bytes& value = read.values.data()[i];
-      PyObject* const made = new_bytes(value.data, value.bytes);
-      if (made != nullptr && PyList_SetItem(list, static_cast<Py_ssize_t>(i), made) == 0) continue;
-      Py_DECREF(list);
+    PyObject* const tuple = PyTuple_New(static_cast<Py_ssize_t>(read.values.count));
+    for (std::size_t i = 0; tuple != nullptr && i < read.values.count; ++i) {
+      PyObject* const value = read.values.items[i].give();
+      PyTuple_SetItem(tuple, static_cast<Py_ssize_t>(i), value);
+      if (value != nullptr) continue;
+      Py_DECREF(tuple);
       return nullptr;
     }
-    return list;
+    return tuple;
   }
 };
 
@@ -417,41 +354,34 @@ struct Argument<ivy_failure*> : Parameter<0, true> {
   }
 };
 
-// Takes the fields: init_method or None, rank, world_size and timeout_ms.
+// A tuple of its fields: init_method (a str or None), rank, world_size and timeout_ms.
 template <>
-struct Argument<const ivy_options*> : Parameter<4> {
+struct Argument<const ivy_options*> : Parameter<1> {
   ivy_options options = {};
   bool take(PyObject* const* given, Py_ssize_t) {
+    long long timeout_ms = 0;
     options.struct_bytes = sizeof options;
-    Number<std::int32_t> rank;
-    Number<std::int32_t> world_size;
-    Number<std::int64_t> timeout;
-    if ((given[0] != Py_None && !take_text(given[0], options.init_method)) ||
-        !rank.take(given + 1, 1) || !world_size.take(given + 2, 1) || !timeout.take(given + 3, 1)) {
-      return false;
-    }
-    options.rank = rank.value;
-    options.world_size = world_size.value;
-    options.timeout_ms = timeout.value;
-    return true;
+    const bool is_taken = PyArg_ParseTuple(*given, "ziiL", &options.init_method, &options.rank,
+                                           &options.world_size, &timeout_ms) != 0;
+    options.timeout_ms = timeout_ms;
+    return is_taken;
   }
   const ivy_options* pass() const { return &options; }
 };
-// Takes the fields: name, ranks as an array of 32 bits each, and timeout_ms.
+// A tuple of its fields: name, a str; ranks, an array of 32 bits each; and timeout_ms.
 template <>
-struct Argument<const ivy_members*> : Parameter<3> {
+struct Argument<const ivy_members*> : Parameter<1> {
   ivy_members members = {};
   HeldBuffer ranks;
   bool take(PyObject* const* given, Py_ssize_t) {
-    Number<std::int64_t> timeout;
-    if (!take_text(given[0], members.name) || !ranks.take(given[1]) ||
-        !timeout.take(given + 2, 1)) {
-      return false;
-    }
+    PyObject* array = nullptr;
+    long long timeout_ms = 0;
+    if (PyArg_ParseTuple(*given, "sOL", &members.name, &array, &timeout_ms) == 0) return false;
+    if (!ranks.take(array)) return false;
     members.struct_bytes = sizeof members;
     members.ranks = static_cast<const std::int32_t*>(ranks.data());
     members.rank_count = static_cast<std::int32_t>(ranks.bytes() / sizeof(std::int32_t));
-    members.timeout_ms = timeout.value;
+    members.timeout_ms = timeout_ms;
     return true;
   }
   const ivy_members* pass() const { return &members; }
@@ -461,10 +391,10 @@ struct Argument<const ivy_members*> : Parameter<3> {
 // and the place for the handle of an asynchronous operation (None: the call blocks).
 template <>
 struct Argument<const ivy_call*> : Parameter<0, false, 4> {
-  Number<std::int64_t> timeout_ms;
-  Number<double> factor;
+  Argument<std::int64_t> timeout_ms;
+  Argument<double> factor;
   DenseMemory memory;  // Only its device and stream are used.
-  HandlePlace<ivy_work*> work;
+  Argument<ivy_work**> work;
   ivy_call* passed = nullptr;
 
   Argument() { factor.value = 1; }
@@ -526,7 +456,8 @@ PyObject* results_of(Argument<All>&... arguments) {
       is_made = result != nullptr && PyTuple_SetItem(all, index++, result) == 0;
     };
     (add(arguments), ...);
-    PyObject* const only = kResults == 1 && is_made ? new_reference(PyTuple_GetItem(all, 0)) : nullptr;
+    PyObject* const only =
+        kResults == 1 && is_made ? new_reference(PyTuple_GetItem(all, 0)) : nullptr;
     if (is_made && kResults > 1) return all;
     Py_XDECREF(all);
     return only;
@@ -575,7 +506,8 @@ inline int store_get(ivy_comm* comm, const char* key, std::int64_t timeout_ms, i
   return library.store_get(comm, key, timeout_ms, &value->data, &value->bytes);
 }
 inline int store_multi_get(ivy_comm* comm, StoreRead* read) {
-  return library.store_multi_get(comm, read->keys.data(), read->keys.count(), read->values.data());
+  return library.store_multi_get(comm, read->keys.items, read->keys.count,
+                                 &read->values.items->value);
 }
 
 template <auto Function, bool IsCode>

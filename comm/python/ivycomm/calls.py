@@ -6,7 +6,7 @@ the C function takes, and raises the exception for the C function's code:
 
 - a communicator is a Group or its `handle`, which stays valid during the call, or an address;
 - memory is an address, None for null, or an object with a contiguous buffer, such as bytes or an array;
-- text is bytes; several texts or values are a tuple of bytes;
+- text is bytes; several texts or values are a tuple of bytes; ivy_options and ivy_members are a tuple of their fields;
 - a pointer to a number or a struct that the function sets is no argument but a result: `ivy_store_add` returns the sum;
 - the place for a handle is an array of one address, handle_place();
 - the last argument, an ivy_call, is up to four arguments: timeout in milliseconds (0: the group's), factor, stream (None:

@@ -213,9 +213,8 @@ def init(init_method: str | None = None, *, rank: int | None = None, world_size:
     if init_method in (None, "env://") and rank is None and world_size is None:
         _check_environment()
     library, place = load(), calls.handle_place()
-    arguments = (None if init_method is None else init_method.encode(), -1 if rank is None else rank,
-                 -1 if world_size is None else world_size, milliseconds(timeout), place)
-    call_in_slices(lambda: library.ivy_init(*arguments), on_interrupt=None)
+    options = (init_method, -1 if rank is None else rank, -1 if world_size is None else world_size, milliseconds(timeout))
+    call_in_slices(lambda: library.ivy_init(options, place), on_interrupt=None)
     made = Group(Handle(place[0]))
     _begin(made)
     return made
@@ -568,8 +567,8 @@ def group_of_members(name: str, ranks: Iterable[int], *, group: Group | None = N
     """
     parent = resolve(group)
     ranks = [whole_number(rank, "rank") for rank in ranks]
-    arguments = (name.encode(), array.array("i", ranks), milliseconds(timeout))
-    handle = _make(parent, lambda made: calls.extension.ivy_comm_group_of_members(parent.handle, *arguments, made),
+    members = (name, array.array("i", ranks), milliseconds(timeout))
+    handle = _make(parent, lambda made: calls.extension.ivy_comm_group_of_members(parent.handle, members, made),
                    may_abort=False)
     return Group(handle)
 

@@ -118,8 +118,7 @@ class Store:
         while True:
             self.wait(keys, max(0.0, deadline - time.monotonic()))
             try:
-                values: list[bytes] = calls.extension.ivy_store_multi_get(self._group.handle, names)
-                return values
+                return list(calls.extension.ivy_store_multi_get(self._group.handle, names))
             except NotFound:
                 continue  # One was deleted meanwhile.
 
