@@ -41,6 +41,7 @@ _worlds_ended = 0  # In this process; a group knows by it whether its world is a
 class Handle:
     """The address of a communicator, with the extension's group handle, which counts the calls in progress."""
 
+    address = 0  # Of a handle whose __init__() a signal handler has interrupted.
     is_freed = False
 
     def __init__(self, address: int) -> None:

@@ -154,8 +154,8 @@ def load() -> calls.Extension:
             raise ImportError(f"{path} has ABI {found}, but this ivycomm needs {ABI_VERSION}: both must come from the same "
                               "build")
         extension.connect(reductions(), ReduceOp, check)
-        # pip may have installed NCCL in one of them.
-        extension.ivy_set_package_folders(os.fsencode(":".join(path for path in sys.path if path)))
         _path = path
         calls.use(extension)
+        # pip may have installed NCCL in one of them.
+        extension.ivy_set_package_folders(os.fsencode(":".join(path for path in sys.path if path)))
     return extension
