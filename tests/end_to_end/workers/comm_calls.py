@@ -406,8 +406,9 @@ def late_interrupts(r, n, moments=range(0, 30, 3)):
             pass
         while True:
             try:
-                for timer in timers:  # On a busy machine the second signal may be late.
-                    timer.join()
+                for timer in timers:  # On a busy machine the second signal may be late, or its timer was never started.
+                    if timer.ident is not None:
+                        timer.join()
                 time.sleep(0.05)
                 if r == 0:
                     ic.store().set(f"go {number}", "on")
