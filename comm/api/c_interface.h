@@ -28,7 +28,7 @@ struct ivy_comm {
   std::vector<ivy_comm*> groups;  // Only used by a world; guarded by `mutex` until it ends.
   std::mutex mutex;
   std::condition_variable group_freed;  // ivy_comm_free() has removed a group from `groups`.
-  std::atomic<bool> is_ending{false};  // Only the thread that sets it ends the communicator.
+  std::atomic<bool> is_ending{false};   // Only the thread that sets it ends the communicator.
   std::atomic<bool> is_in_repair{false};
 };
 
