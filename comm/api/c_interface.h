@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -26,7 +27,8 @@ struct ivy_comm {
   ivy_comm* world = nullptr;
   std::vector<ivy_comm*> groups;  // Only used by a world; guarded by `mutex` until it ends.
   std::mutex mutex;
-  std::atomic<bool> is_ending{false};  // Only the thread that sets it ends the communicator.
+  std::condition_variable group_freed;  // ivy_comm_free() has removed a group from `groups`.
+  std::atomic<bool> is_ending{false};   // Only the thread that sets it ends the communicator.
   std::atomic<bool> is_in_repair{false};
 };
 

@@ -9,7 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "comm/api/c_interface.h"
 #include "comm/api/struct_growth.h"
@@ -127,6 +130,28 @@ int begin_end(ivy_comm* comm, bool is_world) {
                           : "this is the world; use ivy_finalize");
 }
 
+// Takes all groups of a world that no other thread is freeing.
+std::vector<Handle> take_groups(ivy_comm& world) {
+  std::vector<Handle> taken;
+  const std::lock_guard lock(world.mutex);
+  taken.reserve(world.groups.size());
+  for (ivy_comm* const group : world.groups) {
+    if (!group->is_ending.exchange(true)) taken.emplace_back(group);
+  }
+  std::erase_if(world.groups, [&](const ivy_comm* group) {
+    return std::any_of(taken.begin(), taken.end(),
+                       [&](const Handle& each) { return each.get() == group; });
+  });
+  return taken;
+}
+
+// Waits until other threads have freed the groups that they are freeing, for which the world's
+// connections are needed. The wait is as long as theirs: ivy_comm_free() has its own limits.
+void wait_until_freed(ivy_comm& world) {
+  std::unique_lock lock(world.mutex);
+  world.group_freed.wait(lock, [&] { return world.groups.empty(); });
+}
+
 }  // namespace
 
 int ivy_finalize(ivy_comm* world) {
@@ -136,19 +161,20 @@ int ivy_finalize(ivy_comm* world) {
     // After a failed repair there is no world to leave.
     if (world->communicator == nullptr) return IVY_OK;
     Outcome detached;
+    std::vector<Handle> groups = take_groups(*world);
+    wait_until_freed(*world);
     // Settle the groups first, because NCCL's communicator of a group may be split from the
     // world's.
-    for (const ivy_comm* group : world->groups) {
+    for (const Handle& group : groups) {
       const Outcome settled = group->communicator->finish_device_work();
       if (detached.code == IVY_OK) detached = settled;
     }
     const Outcome own = world->communicator->finalize();
     if (detached.code == IVY_OK) detached = own;
-    while (!world->groups.empty()) {
-      const Handle group(world->groups.front());
-      world->groups.erase(world->groups.begin());
+    for (Handle& group : groups) {
       const Outcome left = group->communicator->leave_group();
       if (detached.code == IVY_OK) detached = left;
+      group.reset();
     }
     return detached.code == IVY_OK ? IVY_OK : fail(detached.failure());
   });
@@ -278,14 +304,26 @@ int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group)
   });
 }
 
+namespace {
+
+// Removes a group from its world's list, at the very end: the world may end from then on.
+struct Unlisting {
+  ivy_comm& world;
+  ivy_comm* group;
+  ~Unlisting() {
+    const std::lock_guard lock(world.mutex);
+    std::erase(world.groups, group);
+    world.group_freed.notify_all();
+  }
+};
+
+}  // namespace
+
 int ivy_comm_free(ivy_comm* group) {
   return guarded([&]() -> int {
     IVY_CHECKED(begin_end(group, false));
+    const Unlisting unlisting{*group->world, group};
     const Handle ending(group);
-    {
-      const std::lock_guard lock(group->world->mutex);
-      std::erase(group->world->groups, group);
-    }
     const Outcome left = group->communicator->leave_group();
     return left.code == IVY_OK ? IVY_OK : fail(left.failure());
   });
@@ -297,14 +335,16 @@ namespace {
 // saved first. Returns the state that the old world passes on to the new one.
 InheritedDeviceState end_broken(ivy_comm& world, RepairAim aim) {
   const std::string reason = "it calls " + std::string(name_of(aim)) + " of the world";
+  std::vector<Handle> groups = take_groups(world);
   std::vector<Communicator*> all;
-  for (const ivy_comm* group : world.groups) all.push_back(group->communicator.get());
+  for (const Handle& group : groups) all.push_back(group->communicator.get());
   if (world.communicator != nullptr) all.push_back(world.communicator.get());
   for (Communicator* const each : all) {
     if (const auto failure = each->failure()) world.job->repairs().note_missed(*failure);
     each->abort(reason);
   }
-  for (ivy_comm* const group : std::exchange(world.groups, {})) const Handle ending(group);
+  groups.clear();
+  wait_until_freed(world);
   InheritedDeviceState inherited;
   if (world.communicator != nullptr)
     inherited = world.communicator->device().release_device_state();

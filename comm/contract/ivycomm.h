@@ -75,7 +75,8 @@ IVY_API int ivy_init(const ivy_options* options, ivy_comm** world);
  * receivers make progress: a send of which nothing was received for 10 s, or whose timeout
  * expired, is an error. Completed sends reach their receivers even after this call. It waits for
  * operations enqueued on a device, and otherwise for no other rank.
- * No other thread may be in a call on `world` or on one of its groups. */
+ * No other thread may be in a call on `world` or on one of its groups, except ivy_comm_free, for
+ * which this call waits. */
 IVY_API int ivy_finalize(ivy_comm* world);
 
 /* Properties of a communicator. These functions are cheap and cannot fail on a valid

@@ -12,11 +12,11 @@ from launching import REPOSITORY
 
 numpy = pytest.importorskip("numpy")
 sys.path.insert(0, os.path.join(REPOSITORY, "comm/python"))
+sys.path.insert(0, os.path.join(REPOSITORY, "tests/end_to_end/workers"))
 
+import dlpack_structs as structs  # noqa: E402
 from ivycomm import dlpack  # noqa: E402
 
-_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p,
-                                 ctypes.c_void_p)(("PyCapsule_New", ctypes.pythonapi))
 FLOAT, INT, BOOL = 2, 0, 6
 
 
@@ -30,13 +30,13 @@ class Producer:
         self.strides = (ctypes.c_int64 * array.ndim)(*steps) if strides else None
         self.deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.take_back)
         address = array.__array_interface__["data"][0]
-        tensor = dlpack.Tensor(address - offset if array.size else None, dlpack.Device(*device), array.ndim,
-                               dlpack.DataType(*type_), self.shape, self.strides, offset)
+        tensor = structs.Tensor(address - offset if array.size else None, structs.Device(*device), array.ndim,
+                               structs.DataType(*type_), self.shape, self.strides, offset)
         deleter = ctypes.cast(self.deleter, ctypes.c_void_p).value
         if version is None:
-            self.managed, self.name = dlpack.Managed(tensor, None, deleter), b"dltensor"
+            self.managed, self.name = structs.Managed(tensor, None, deleter), b"dltensor"
         else:
-            self.managed = dlpack.ManagedVersioned(*version, None, deleter, flags, tensor)
+            self.managed = structs.ManagedVersioned(*version, None, deleter, flags, tensor)
             self.name = b"dltensor_versioned"
 
     def take_back(self, address):
@@ -50,7 +50,7 @@ class Producer:
         self.asked.append(options)
         if self.version is None and "max_version" in options:
             raise TypeError("unexpected keyword argument 'max_version'")
-        self.capsule = _new_capsule(ctypes.addressof(self.managed), self.name, None)
+        self.capsule = structs.new_capsule(ctypes.addressof(self.managed), self.name, None)
         return self.capsule
 
 

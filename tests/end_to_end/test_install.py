@@ -85,7 +85,7 @@ def test_cplusplus_by_pkg_config(local, prefix):
 def test_workers_find_the_installed_package(local, prefix):
     done = run_installed(local, prefix, "-n", "1", "/usr/bin/python3", "-B", "-c",
                          "import ivycomm; from ivycomm import library\n"
-                         "print(ivycomm.__file__, library.load()._name, ivycomm.init().size)")
+                         "print(ivycomm.__file__, library.path(), ivycomm.init().size)")
     assert done.code == 0, done
     package, library, size = done.out_lines[-1].split()[-3:]
     assert package.startswith(prefix + "/lib/ivyrun/python/ivycomm/"), done
@@ -114,7 +114,7 @@ def test_the_wheel_holds_the_library(local, prefix):
     assert done.code == 0 and done.out_lines[-1:] == ["all equal"], done
     done = local.run_program("/usr/bin/python3", "-B", "-c",
                              "import ivycomm; from ivycomm import library\n"
-                             "print(library.load()._name, ivycomm.__version__)",
+                             "print(library.path(), ivycomm.__version__)",
                              env={"PYTHONPATH": place})
     assert done.out_lines == [os.path.join(place, "ivycomm/libivycomm.so.1") + f" {version}"], done
     assert not [name for name in os.listdir(place) if name.endswith(".pth")]

@@ -52,17 +52,19 @@ EXTENSION = os.path.join(os.path.dirname(BIN), "lib/ivyrun/ivycomm_calls.abi3.so
 
 # Functions and objects of CPython 3.9 that the extension uses. Add a new one only if CPython 3.9 exports it.
 OF_PYTHON_3_9 = set("""
-PyBuffer_Release PyCapsule_GetPointer PyCapsule_IsValid PyCapsule_New PyErr_CheckSignals PyErr_Clear
-PyErr_Fetch PyErr_Format PyErr_NoMemory PyErr_Occurred PyErr_Restore PyEval_RestoreThread PyEval_SaveThread
-PyExc_OverflowError PyExc_RuntimeError PyExc_TypeError PyExc_ValueError PyFloat_AsDouble PyFloat_Type
-PyGILState_Ensure PyGILState_Release PyList_Append PyList_AsTuple PyList_New PyList_SetItem PyList_Type PyLong_AsLong
-PyLong_AsLongAndOverflow PyLong_AsLongLong PyLong_AsSize_t PyLong_AsSsize_t PyLong_AsUnsignedLongLong
-PyLong_AsVoidPtr PyLong_FromLong PyLong_FromSsize_t PyLong_Type PyMem_Calloc PyMem_Free
-PyMem_Malloc PyModule_AddFunctions PyModule_AddIntConstant PyModule_Create2 PyObject_CallFunctionObjArgs PyObject_CallMethodObjArgs
-PyObject_GetAttr PyObject_GetAttrString PyObject_GetBuffer PyObject_GetItem PyObject_SetAttrString PySequence_List PyThread_get_thread_ident
-PyTuple_GetItem PyTuple_New PyTuple_SetItem PyTuple_Size PyType_GetFlags PyUnicode_AsUTF8AndSize
-PyUnicode_FromString PyUnicode_InternFromString PyUnicode_Type _PyArg_ParseTuple_SizeT _PyObject_CallFunction_SizeT _Py_Dealloc _Py_FalseStruct _Py_NoneStruct
-_Py_NotImplementedStruct _Py_TrueStruct
+_PyArg_ParseTuple_SizeT PyBool_FromLong PyBuffer_Release PyBytes_AsStringAndSize PyBytes_FromString
+PyBytes_FromStringAndSize PyCapsule_GetPointer PyCapsule_IsValid PyCapsule_New PyCapsule_SetName PyErr_CheckSignals
+PyErr_Clear PyErr_Fetch PyErr_Format PyErr_NoMemory PyErr_Occurred PyErr_Restore PyEval_RestoreThread
+PyEval_SaveThread PyExc_ImportError PyExc_OSError PyExc_OverflowError PyExc_RuntimeError PyExc_TypeError
+PyExc_ValueError PyFloat_AsDouble PyFloat_FromDouble PyFloat_Type PyGILState_Ensure PyGILState_Release PyList_AsTuple
+PyList_New PyList_SetItem PyList_Type PyLong_AsLong PyLong_AsLongAndOverflow PyLong_AsLongLong PyLong_AsSsize_t
+PyLong_AsUnsignedLongLong PyLong_AsVoidPtr PyLong_FromLong PyLong_FromLongLong PyLong_FromSsize_t
+PyLong_FromUnsignedLongLong PyLong_Type PyMem_Calloc PyMem_Free PyMem_Malloc PyModule_AddFunctions
+PyModule_AddIntConstant PyModule_Create2 PyObject_CallFunctionObjArgs PyObject_CallMethodObjArgs PyObject_GetAttr
+PyObject_GetAttrString PyObject_GetBuffer PyObject_GetItem PySequence_List PyThread_get_thread_ident PyTuple_GetItem
+PyTuple_New PyTuple_SetItem PyTuple_Size PyType_GetFlags PyUnicode_InternFromString PyUnicode_Type
+_Py_BuildValue_SizeT _Py_Dealloc _Py_FalseStruct Py_IsInitialized _Py_NoneStruct _Py_NotImplementedStruct
+_Py_TrueStruct
 """.split())
 
 
@@ -81,7 +83,7 @@ def test_a_missing_extension_is_one_clear_error(local):
     os.symlink(os.path.join(REPOSITORY, "comm/python/ivycomm"), os.path.join(package, "ivycomm"))
     done = local.run_program("/usr/bin/python3", "-B", "-c", "import sys, os; from ivycomm import library\n"
                              "library.places = lambda: [os.environ['PLACE']]\n"
-                             "import ivycomm.groups; ivycomm.groups.places = library.places\n"
+                             "import ivycomm\n"
                              "ivycomm.init()", env={"PYTHONPATH": package, "PLACE": local.directory})
     assert done.code == 1 and "ivycomm's extension ivycomm_calls.abi3.so is missing" in done.err_text, done
     assert "reinstall ivycomm" in done.err_text, done

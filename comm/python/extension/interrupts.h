@@ -29,6 +29,14 @@ struct Raised {
 
 inline PyObject* raise_error = nullptr;  // Called with a code; raises the exception for it.
 
+inline void raise_code(int code) {
+  PyObject* const number = PyLong_FromLong(code);
+  PyObject* const nothing = PyObject_CallFunctionObjArgs(raise_error, number, nullptr);
+  Py_XDECREF(number);
+  Py_XDECREF(nothing);
+  if (PyErr_Occurred() == nullptr) PyErr_Format(PyExc_RuntimeError, "ivycomm: error %d", code);
+}
+
 // Implements ivy_call.interrupt. `context` is the call's Raised.
 inline int check_signals(void* context) {
   const PyGILState_STATE state = PyGILState_Ensure();
@@ -52,13 +60,8 @@ inline bool succeeded(int code, Raised& raised) {
                   std::exchange(raised.trace, nullptr));
     return false;
   }
-  if (code == IVY_OK) return true;
-  PyObject* const number = PyLong_FromLong(code);
-  PyObject* const nothing = PyObject_CallFunctionObjArgs(raise_error, number, nullptr);
-  Py_XDECREF(number);
-  Py_XDECREF(nothing);
-  if (PyErr_Occurred() == nullptr) PyErr_Format(PyExc_RuntimeError, "ivycomm: error %d", code);
-  return false;
+  if (code != IVY_OK) raise_code(code);
+  return code == IVY_OK;
 }
 
 // Calls the library without the interpreter's lock; every function of the module does it through

@@ -1,32 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the extension ivycomm_calls, whose source is comm/python/extension, and calls the C library through it.
+"""The extension ivycomm_calls, through which the package calls the C library. Its source is comm/python/extension.
 
-A call of `ivycomm.all_reduce_(x)` reaches the library in one of two ways:
+Each function of the C interface that the package uses is a method of the extension, under the same name. It takes what
+the C function takes, and raises the exception for the C function's code:
 
-1. `extension.all_reduce_(x, ...)` does the whole call in one step if the arguments are the usual ones. The extension has
-   a function for most of the Python functions, under the same name. It takes every argument, by position, and returns
-   NotImplemented if it cannot handle one of them. extension/collective_calls.h and message_calls.h list these functions.
-2. Otherwise the Python function converts its arguments to those of the C function, and work.start() passes them to
-   `call("ivy_all_reduce", ...)`.
+- a communicator is a Group or its `handle`, which stays valid during the call, or an address;
+- memory is an address, None for null, or an object with a contiguous buffer, such as bytes or an array;
+- text is bytes; several texts or values are a tuple of bytes; ivy_options and ivy_members are a tuple of their fields;
+- a pointer to a number or a struct that the function sets is no argument but a result: `ivy_store_add` returns the sum;
+- the place for a handle is an array of one address, handle_place();
+- the last argument, an ivy_call, is up to four arguments: timeout in milliseconds (0: the group's), factor, stream (None:
+  host memory), and the place for the handle of an asynchronous operation (None: the call blocks).
+
+The collectives and messages have a second method, without "ivy_": `extension.all_reduce_(x, ...)` does the whole call in
+one step if the arguments are the usual ones. It takes every argument of the Python function of its name, by position, and
+returns NotImplemented if it cannot handle one of them; then the Python function prepares the arguments, and work.start()
+passes them to `extension.ivy_all_reduce`.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
+import array
 import sys
-import threading
-from collections.abc import Callable, Iterable
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from collections.abc import Callable
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from typing import Any, Protocol, cast
 
-from .element_types import DTYPES, ReduceOp, reductions
-from .errors import NotInitialized
+from .element_types import DTYPES, ReduceOp
 
-INTERFACE = 9  # kInterface of the extension: both must come from one build.
-_IS_FREE_THREADED = "t" in getattr(sys, "abiflags", "")
-# Free-threaded builds have no limited API, so each of their versions needs its own file.
-FILE_NAME = "ivycomm_calls" + (EXTENSION_SUFFIXES[0] if _IS_FREE_THREADED else ".abi3.so")
+INTERFACE = 10  # kInterface of the extension: both must come from one build.
+GROUP_ENDED = -1  # kGroupEnded: passed to the function that raises errors instead of a code.
 
 
 class Extension(Protocol):
@@ -38,19 +41,24 @@ class Extension(Protocol):
 
     INTERFACE: int
 
-    def connect(self, address_of: Callable[[str], int | None], reductions: dict[str | ReduceOp, int],
-                reduce_op: type[ReduceOp], raise_error: Callable[[int], None]) -> None: ...
+    def open_library(self, path: str) -> None: ...
+    def connect(self, reductions: dict[str | ReduceOp, int], reduce_op: type[ReduceOp],
+                raise_error: Callable[[int], None]) -> None: ...
     def load_numpy(self, ndarray: Any, empty: Any, empty_like: Any) -> None: ...
     def load_torch(self, tensor: Any, strided: Any, numbers: dict[Any, int], empty_like: Any, increment_version: Any,
                     current_stream: Any) -> None: ...
-    def group_handle(self, communicator: int | None, rank: int | None, size: int) -> Any: ...
+    def group_handle(self, communicator: int, rank: int, size: int) -> Any: ...
     def close(self, handle: Any) -> bool: ...
     def inside(self, handle: Any) -> int: ...
     def begin_world(self, handle: Any, main_thread: int | None) -> None: ...
     def end_world(self) -> int: ...
-    def call_library(self, name: str, arguments: tuple[Any, ...], timeout_ms: int, factor: float, stream: int | None,
-                     work: int | None) -> Any: ...
-    def __getattr__(self, operation: str) -> Callable[..., Any]: ...  # all_reduce, all_reduce_, send, recv, ...
+    def call_inside(self, handle: Any, function: Callable[[], Any]) -> Any: ...
+    def take_dlpack(self, capsule: Any) -> tuple[Any, ...]: ...
+    def release_dlpack(self, owner: Any) -> None: ...
+    def make_dlpack(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], code: int, bits: int, device_type: int,
+                    device: int, owner: Any) -> Any: ...
+    def copy_memory(self, to: Any, from_: Any, count: int) -> None: ...
+    def __getattr__(self, operation: str) -> Callable[..., Any]: ...  # ivy_all_reduce, ...; all_reduce, all_reduce_, ...
 
 
 def _not_implemented(*_: object) -> Any:
@@ -58,8 +66,8 @@ def _not_implemented(*_: object) -> Any:
 
 
 class _NotLoaded:
-    """In place of the extension until connect() has loaded it. Handles no operation, so that the Python functions go on
-    and raise NotInitialized."""
+    """In place of the extension until library.load() has loaded it. Handles no operation, so that the Python functions go
+    on and raise NotInitialized."""
 
     def inside(self, handle: Any) -> int:
         return 0
@@ -69,58 +77,33 @@ class _NotLoaded:
 
 
 extension: Extension = cast(Extension, _NotLoaded())
-_is_loaded = False
-_loading = threading.Lock()
 _knows_numpy = _knows_torch = False
 
 
-def connect(library: ctypes.CDLL, places: Iterable[str], raise_error: Callable[[int], None]) -> None:
-    """Loads the extension and passes it the addresses of the library's functions. Later calls do nothing.
-
-    The file is in the directory of `library`, in one of `places`, or in `ivyrun/` below one of these. raise_error:
-    called with a code of the C interface, raises its exception. Raises ImportError if there is no such file, or if it is
-    from another build.
-    """
-    global extension, _is_loaded
-    with _loading:
-        if _is_loaded:
-            return
-        # An installation has it in lib/ivyrun.
-        folders = [folder for place in [os.path.dirname(library._name), *places] if place
-                   for folder in (place, os.path.join(place, "ivyrun"))]
-        loaded = _load(folders)
-
-        def address_of(name: str) -> int | None:
-            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-
-        loaded.connect(address_of, reductions(), ReduceOp, raise_error)
-        extension, _is_loaded = loaded, True
+def is_loaded() -> bool:
+    return not isinstance(extension, _NotLoaded)
 
 
-def _load(folders: list[str]) -> Extension:
-    if sys.implementation.name != "cpython":
-        raise ImportError(f"ivycomm needs CPython 3.9 or later, not {sys.version.split()[0]} of {sys.implementation.name}")
-    path = next(filter(os.path.exists, [os.path.join(folder, FILE_NAME) for folder in folders]), None)
-    if path is None:
-        advice = ("reinstall ivycomm, or build it (cmake --build build --target ivycomm, which needs python3-dev)"
-                  if not _IS_FREE_THREADED else
-                  f"build it for this free-threaded Python: cmake -B build -DIVY_FREE_THREADED_PYTHON={sys.executable} && "
-                  "cmake --build build --target ivycomm")
-        raise ImportError(f"ivycomm's extension {FILE_NAME} is missing: it must be next to libivycomm, but is in none of "
-                          + ", ".join(dict.fromkeys(map(os.path.normpath, folders))) + "; " + advice)
+def load(path: str) -> Extension:
+    """Returns the extension in that file. ImportError: it is from another build."""
     loader = ExtensionFileLoader("ivycomm_calls", path)
     module = cast(Extension, loader.create_module(ModuleSpec("ivycomm_calls", loader, origin=path)))
     loader.exec_module(cast(Any, module))
     if module.INTERFACE != INTERFACE:
-        raise ImportError(f"{path} is from a different build than {os.path.dirname(os.path.abspath(__file__))}: both "
-                          "must come from the same build")
+        raise ImportError(f"{path} is from a different build than {__file__}: both must come from the same build")
     return module
+
+
+def use(loaded: Extension) -> None:
+    """Makes this the extension of all calls."""
+    global extension
+    extension = loaded
 
 
 def load_array_types() -> None:
     """Passes NumPy's and torch's types and functions to the extension, once the program has imported them."""
     global _knows_numpy, _knows_torch
-    if not _is_loaded or _knows_numpy and _knows_torch:
+    if not is_loaded() or _knows_numpy and _knows_torch:
         return
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if not _knows_numpy and numpy is not None and hasattr(numpy, "empty_like"):
@@ -139,30 +122,12 @@ def load_array_types() -> None:
                                  current_stream)
 
 
-def call(name: str, arguments: tuple[Any, ...], timeout_ms: int = 0, factor: float = 0.0, stream: int | None = None,
-         work: int | None = None) -> None:
-    """Calls the C function `name`, such as "ivy_all_reduce", and raises its error. Blocks if `work` is None.
-
-    arguments: those of the C function except the last; the first is the group's handle. The others are the fields of its
-    last argument, an ivy_call: timeout_ms (0: the group's), factor, stream (None: host memory), and the address that
-    receives the handle of an asynchronous operation. Raises NotInitialized if another thread has freed the group, or has
-    ended the world, since the caller obtained the handle.
-    """
-    if extension.call_library(name, arguments, timeout_ms, factor, stream, work) is NotImplemented:
-        raise NotInitialized("another thread freed the group, or finalized or repaired its world")
+def handle_place() -> array.array[int]:
+    """Returns a place for one handle: the library writes it there itself, so that an exception of a signal handler cannot
+    lose it. `place[0]` is the address, 0 at first."""
+    return array.array("Q", [0])
 
 
 def inside(handle: Any = None) -> int:
     """Returns the number of threads that are inside a call of the extension on a group handle; None: on any of them."""
     return extension.inside(handle)
-
-
-def begin_world(handle: Any) -> None:
-    """Makes this the group handle that calls without a group use."""
-    extension.begin_world(handle, threading.main_thread().ident)
-
-
-def end_world() -> int:
-    """Closes the handles of the world and of its groups to further calls. If calls are in progress, closes none and
-    returns their number."""
-    return extension.end_world()

@@ -29,7 +29,6 @@ ValueError on its rank alone, and the other ranks wait for this rank until their
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, cast
 
 from . import arrays, calls, docstrings, gradients, trees
@@ -170,8 +169,7 @@ def _all_reduce_coalesced(call: _Call, xs: Iterable[Any], writes_xs: bool) -> An
     outputs = [part.output for part in parts]
     if len({output.dtype for output in outputs}) != 1:
         raise TypeError("the arrays have different types: " + ", ".join(str(output.owner.dtype) for output in outputs))
-    pointers = c_void_p * len(parts)
-    send, recv = pointers(*(part.send for part in parts)), pointers(*(part.recv for part in parts))
+    send, recv = counts_of(part.send for part in parts), counts_of(cast(int, part.recv) for part in parts)
     counts = counts_of([output.count for output in outputs])
     finish_each = [part.finish() for part in parts]
     return call.start("ivy_all_reduce_coalesced", (len(parts), send, recv, counts, outputs[0].dtype, call.op),

@@ -7,11 +7,11 @@ caller has not imported.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Protocol
 
+from . import calls
 from .element_types import dtype_number
 
 
@@ -236,7 +236,7 @@ class NumpyArrays:
 
     @classmethod
     def copy(cls, to: Any, from_: Any) -> None:
-        ctypes.memmove(to.pointer, from_.pointer, from_.bytes)
+        calls.extension.copy_memory(to.pointer, from_.pointer, from_.bytes)
 
     @classmethod
     def by_name(cls, name: str, shape: Sequence[int], place: Any) -> Any:

@@ -11,15 +11,13 @@ import contextlib
 import math
 import sys
 import weakref
-from ctypes import byref, c_void_p
 from collections.abc import Sequence
 from typing import Any
 
-from . import device_driver, dlpack
+from . import calls, device_driver, dlpack
 from .dense_arrays import CudaArrays, Memory, NumpyArrays, find_stream, let_borrowed_end
 from .element_types import DTYPES, dtype_number
-from .errors import check
-from .library import load, world_handle
+from .library import world_handle
 
 
 class DeviceMemory:
@@ -41,10 +39,9 @@ class DeviceMemory:
     @classmethod
     def new(cls, shape: Sequence[int], dtype: str, number: int, device: tuple[int, int] | None = None) -> DeviceMemory:
         """Allocates memory with NCCL if it has an allocator; not zeroed. number: the GPU, -1 for the current one."""
-        pointer, size = c_void_p(), math.prod(shape) * DTYPES[dtype][1]
-        check(load().ivy_mem_alloc_device(world_handle(), number, size, byref(pointer)))
-        address = int(pointer.value or 0)
-        return cls(address, shape, dtype, _Region(address), device)
+        place, size = calls.handle_place(), math.prod(shape) * DTYPES[dtype][1]
+        calls.extension.ivy_mem_alloc_device(world_handle(), number, size, place)
+        return cls(place[0], shape, dtype, _Region(place[0]), device)
 
     @property
     def __cuda_array_interface__(self) -> Any:
@@ -81,7 +78,7 @@ class _Region:
     """Memory from ivy_mem_alloc_device, freed with the last array that uses it."""
 
     def __init__(self, pointer: int) -> None:
-        weakref.finalize(self, load().ivy_mem_free, pointer).atexit = False
+        weakref.finalize(self, calls.extension.ivy_mem_free, pointer).atexit = False
 
 
 def part_of(shape: Sequence[int], key: Any) -> Any:

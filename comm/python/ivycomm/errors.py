@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failures as exceptions. `check` converts a code of the C interface to one."""
+"""Failures as exceptions. The extension calls `check` with the code of a failed call."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from .library import Failure, load
+from . import calls
 
 
 class IvyError(Exception):
@@ -131,13 +130,23 @@ _BY_CODE: dict[int, type[IvyError]] = {
     14: TransportError, 16: Unauthenticated}
 
 
+class Failure(NamedTuple):
+    """The C interface's ivy_failure. host and operation are text of the C interface, in bytes."""
+
+    kind: int
+    rank: int
+    pid: int
+    signal: int
+    exit_code: int
+    sequence: int
+    host: bytes
+    operation: bytes
+
+
 def last_error(code: int) -> IvyError:
     """Returns the exception for this thread's last failed call."""
-    library = load()
-    text = (library.ivy_last_error() or b"").decode(errors="replace")
-    failure = Failure(struct_bytes=ctypes.sizeof(Failure))
-    library.ivy_last_failure(ctypes.byref(failure))
-    return of_failure(code, text, failure)
+    text = (calls.extension.ivy_last_error() or b"").decode(errors="replace")
+    return of_failure(code, text, Failure(*calls.extension.ivy_last_failure()))
 
 
 def of_failure(code: int, text: str, failure: Failure) -> IvyError:
@@ -146,7 +155,7 @@ def of_failure(code: int, text: str, failure: Failure) -> IvyError:
     if kind is FailedPrecondition and world_pid not in (None, os.getpid()):
         kind = NotInitialized
     return kind(text or f"error {code}",
-                code=load().ivy_code_name(code).decode(),
+                code=calls.extension.ivy_code_name(code).decode(),
                 rank=failure.rank if failure.rank >= 0 else None,
                 host=failure.host.decode(errors="replace") or None,
                 pid=failure.pid or None,
@@ -158,5 +167,7 @@ def of_failure(code: int, text: str, failure: Failure) -> IvyError:
 
 def check(code: int) -> None:
     """Raises the exception for a code other than OK."""
+    if code == calls.GROUP_ENDED:
+        raise NotInitialized("another thread freed the group, or finalized or repaired its world")
     if code != OK:
         raise last_error(code)

@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .errors import StillRunning, check
-from .library import load
+from . import calls
+from .errors import StillRunning
 from .waiting import Event
 
 if TYPE_CHECKING:
     import asyncio
     import concurrent.futures
-    from ctypes import c_void_p
+    from array import array
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class _Watcher:
         self._number_of: dict[int, int] = {}  # By id(work).
         threading.Thread(target=self._run, name="ivycomm-done", daemon=True).start()
 
-    def watch(self, work: Future[Any], handle: c_void_p, told: Callable[[], object]) -> Callable[[], None]:
+    def watch(self, work: Future[Any], handle: array[int], told: Callable[[], object]) -> Callable[[], None]:
         """Calls told() on the thread when the operation of that handle is done; returns a function that cancels
         this."""
         with self._lock:
@@ -59,7 +59,7 @@ class _Watcher:
             self._number_of[id(work)] = number
             self._waiting[number] = (work, [told])
         try:
-            check(load().ivy_work_notify(handle, self._writer, number))
+            calls.extension.ivy_work_notify(handle, self._writer, number)
         except BaseException:
             self._take(number)
             raise

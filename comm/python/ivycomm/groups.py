@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import array
 import atexit
-import ctypes
+import contextlib
 import operator
 import os
 import sys
@@ -14,21 +15,20 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import byref, c_int32, c_void_p
 from types import TracebackType
 from typing import Any, SupportsIndex, cast
 
 from . import calls, errors
-from .errors import IvyError, NotInitialized, check
-from .library import Call, Members, Options, find_world_by, load, places, whole_number
-from .waiting import call_in_slices, calling, count_inside
+from .errors import IvyError, NotInitialized
+from .library import find_world_by, load, whole_number
+from .waiting import call_in_slices
 from .work import milliseconds, sweep
 
 _world: Group | None = None
 # Weak references to the handles of the world's groups, in the order of creation.
 _handles: dict[weakref.ReferenceType[_OwningHandle], None] = {}
 # (address, _worlds_ended) of handles that no object holds any longer. Only destructors add to it.
-_dropped: deque[tuple[int | None, int]] = deque()
+_dropped: deque[tuple[int, int]] = deque()
 _freeing = threading.RLock()  # Held while what is in _dropped is freed or aborted.
 _named: weakref.WeakValueDictionary[str, Group] = weakref.WeakValueDictionary()  # Groups of which this process is a member.
 _LEAVE_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
@@ -38,12 +38,19 @@ on_new_world: list[Callable[[], object]] = []  # Called when a world begins.
 _worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
 
 
-class Handle(c_void_p):
+class Handle:
     """The address of a communicator, with the extension's group handle, which counts the calls in progress."""
 
-    __hash__ = object.__hash__  # Weak references to it are keys; ctypes' own classes have no hash.
-    _group_handle: Any = None
+    address = 0  # Of a handle whose __init__() a signal handler has interrupted.
     is_freed = False
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self.reopen(calls.extension.ivy_comm_rank(address), calls.extension.ivy_comm_size(address))
+
+    def reopen(self, rank: int, size: int) -> None:
+        """Lets calls use the handle, also if the extension has closed it with its world."""
+        self._group_handle: Any = calls.extension.group_handle(self.address, rank, size)
 
 
 class _OwningHandle(Handle):
@@ -52,14 +59,14 @@ class _OwningHandle(Handle):
 
     _worlds_ended = -1  # A signal handler may raise before it is set: no world's.
 
-    def __init__(self, address: int | None) -> None:
+    def __init__(self, address: int) -> None:
         super().__init__(address)
         self._worlds_ended = _worlds_ended
 
     def __del__(self) -> None:
         # A destructor may run in any thread: call the library later. None: the interpreter is shutting down.
         if not self.is_freed and _dropped is not None:
-            _dropped.append((self.value, self._worlds_ended))
+            _dropped.append((self.address, self._worlds_ended))
 
 
 def _free_dropped() -> None:
@@ -69,7 +76,7 @@ def _free_dropped() -> None:
             address, worlds_ended = _dropped.popleft()
             if worlds_ended == _worlds_ended and errors.world_pid == os.getpid():
                 try:
-                    check(load().ivy_comm_free(address))
+                    calls.extension.ivy_comm_free(address)
                 except IvyError as error:
                     warnings.warn(f"freeing an abandoned group failed: {error}", RuntimeWarning, stacklevel=4)
 
@@ -102,17 +109,17 @@ class Group:
             self.ranks = tuple(ranks)
             self.name = "not a member"
             return
-        library = load()
-        self.rank = library.ivy_comm_rank(handle)
+        library = calls.extension
+        self._group_handle = handle._group_handle
+        self.rank = int(library.ivy_comm_rank(handle))
         self.size = int(library.ivy_comm_size(handle))
-        self._group_handle = handle._group_handle = calls.extension.group_handle(handle.value, self.rank, self.size)
         self.ranks = tuple(library.ivy_comm_world_rank(handle, rank) for rank in range(self.size))
         self.name = str(library.ivy_comm_name(handle).decode())
         _named[self.name] = self
-        self.local_rank = library.ivy_comm_local_rank(handle)
-        self.local_size = library.ivy_comm_local_size(handle)
-        self.node_rank = library.ivy_comm_node_rank(handle)
-        self.node_count = library.ivy_comm_node_count(handle)
+        self.local_rank = int(library.ivy_comm_local_rank(handle))
+        self.local_size = int(library.ivy_comm_local_size(handle))
+        self.node_rank = int(library.ivy_comm_node_rank(handle))
+        self.node_count = int(library.ivy_comm_node_count(handle))
 
     @property
     def is_member(self) -> bool:
@@ -138,8 +145,7 @@ class Group:
         """Breaks the group on every rank, without waiting for them: calls in progress and later ones raise Aborted with
         this reason. Does nothing on a rank that is not a member. Raises NotInitialized if the group is freed."""
         if self.is_member:
-            with calling(self.handle):
-                check(load().ivy_comm_abort(self.handle, reason.encode()))
+            calls.extension.ivy_comm_abort(self.handle, reason.encode())
 
     def free(self) -> None:
         """Frees the group on this rank; waits for no other rank. Does nothing if it is freed already, and for the world.
@@ -158,13 +164,11 @@ class Group:
             return  # Another thread frees it.
         handle.is_freed, self._handle = True, None
 
-        def under_way() -> int:
-            return calls.inside(self._group_handle) + count_inside(handle)
-
-        if under_way():
-            load().ivy_comm_abort(handle, b"another thread has freed the group")
-            _wait_until_none(under_way, "are still inside this group, so it remains until finalize()")
-        check(load().ivy_comm_free(handle))
+        if calls.inside(self._group_handle):
+            _abort_quietly(handle.address, b"another thread has freed the group")
+            _wait_until_none(lambda: calls.inside(self._group_handle),
+                             "are still inside this group, so it remains until finalize()")
+        calls.extension.ivy_comm_free(handle.address)
 
     def __enter__(self) -> Group:
         return self
@@ -209,20 +213,10 @@ def init(init_method: str | None = None, *, rank: int | None = None, world_size:
         return _world
     if init_method in (None, "env://") and rank is None and world_size is None:
         _check_environment()
-    options = Options(struct_bytes=ctypes.sizeof(Options),
-                      init_method=None if init_method is None else init_method.encode(),
-                      rank=-1 if rank is None else rank,
-                      world_size=-1 if world_size is None else world_size,
-                      timeout_ms=milliseconds(timeout))
-    library = load()
-    calls.connect(library, places(), check)
-    handle = c_void_p()
-
-    def join() -> None:
-        check(library.ivy_init(byref(options), byref(handle)))
-
-    call_in_slices(join, on_interrupt=None)
-    made = Group(Handle(handle.value))
+    library, place = load(), calls.handle_place()
+    options = (init_method, -1 if rank is None else rank, -1 if world_size is None else world_size, milliseconds(timeout))
+    call_in_slices(lambda: library.ivy_init(options, place), on_interrupt=None)
+    made = Group(Handle(place[0]))
     _begin(made)
     return made
 
@@ -250,7 +244,7 @@ def _check_environment() -> None:
 def _begin(world: Group) -> None:
     global _world
     _world, errors.world_pid = world, os.getpid()
-    calls.begin_world(world._group_handle)
+    calls.extension.begin_world(world._group_handle, threading.main_thread().ident)
     _watch_for_uncaught()
     for tell in on_new_world:
         tell()
@@ -269,7 +263,7 @@ def shrink(timeout: float | None = None) -> Group:
     After an error no world exists until shrink() or grow() is called again. One thread calls it; other threads of the
     process must not be inside a call.
     """
-    return _repair(load().ivy_comm_shrink, timeout)
+    return _repair("ivy_comm_shrink", timeout)
 
 
 def grow(timeout: float | None = None) -> Group:
@@ -281,7 +275,7 @@ def grow(timeout: float | None = None) -> Group:
     before. timeout: seconds, for the whole repair; None: the world's. Raises the errors of shrink(), Mismatch if some
     ranks called shrink().
     """
-    return _repair(load().ivy_comm_grow, timeout)
+    return _repair("ivy_comm_grow", timeout)
 
 
 def restart_count() -> int:
@@ -289,32 +283,28 @@ def restart_count() -> int:
     return int(load().ivy_restart_count())
 
 
-def _repair(function: Callable[..., int], timeout: float | None) -> Group:
+def _repair(function: str, timeout: float | None) -> Group:
     global _world, _worlds_ended
-    broken = world()
-    handle = Handle(broken.handle.value)
+    broken, limit = world(), milliseconds(timeout)
+    handle = broken.handle
     _end_calls()
     _handles.clear()
     _worlds_ended += 1
     # After a failed repair it can be called again, or finalize().
     broken._worlds_ended = _worlds_ended
-    call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout))
-
-    def repair() -> None:
-        with calling():
-            check(function(handle, byref(call)))
-
+    repairing = Handle(handle.address)  # `handle` is closed to calls of other threads.
     try:
-        call_in_slices(repair, on_interrupt=lambda: load().ivy_comm_abort(handle, b"interrupted"))
+        call_in_slices(lambda: getattr(calls.extension, function)(repairing, limit),
+                       on_interrupt=lambda: _abort_quietly(handle.address, b"interrupted"))
     except BaseException:
         # Calls get the library's error, which says that the world is not repaired.
-        cast(Handle, broken._handle)._group_handle = calls.extension.group_handle(handle.value, broken.rank, broken.size)
+        handle.reopen(cast(int, broken.rank), broken.size)
         raise
     finally:
         sweep()
-    repaired = _world = Group(handle)
+    repaired = _world = Group(Handle(handle.address))
     broken._handle = None
-    calls.begin_world(repaired._group_handle)
+    calls.extension.begin_world(repaired._group_handle, threading.main_thread().ident)
     for tell in on_new_world:
         tell()
     return repaired
@@ -323,13 +313,10 @@ def _repair(function: Callable[..., int], timeout: float | None) -> Group:
 def _end_calls() -> None:
     """Interrupts other threads inside a call on the world or its groups, waits until they have left, and blocks
     further calls."""
-    def under_way() -> int:
-        return count_inside() or calls.end_world()
-
-    if not under_way():
+    if not calls.extension.end_world():
         return
     _abort_all("another thread is repairing the world")
-    _wait_until_none(under_way, "are in progress; join them first")
+    _wait_until_none(calls.extension.end_world, "are in progress; join them first")
 
 
 def _wait_until_none(count: Callable[[], int], what: str) -> None:
@@ -354,10 +341,8 @@ def prepare_device(device: int | None = None, *, group: Group | None = None, tim
     if device is None:
         torch = sys.modules.get("torch")
         device = torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else -1
-    call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout))
-    with calling(group.handle):
-        call_in_slices(lambda: check(load().ivy_prepare_device(group.handle, device, byref(call))),
-                       lambda: group.abort("interrupted"))
+    limit, handle = milliseconds(timeout), group.handle
+    call_in_slices(lambda: calls.extension.ivy_prepare_device(handle, device, limit), lambda: group.abort("interrupted"))
 
 
 def prepare_device_or_leave(timeout: float | None = None) -> None:
@@ -384,14 +369,15 @@ def finalize() -> None:
         return
     for let_end in before_end:
         let_end()
-    if count_inside() or calls.end_world():
-        raise IvyError(f"{count_inside() + calls.inside()} calls of other threads are in progress; abort() and join them first",
+    left = calls.extension.end_world()
+    if left:
+        raise IvyError(f"{left} calls of other threads are in progress; abort() and join them first",
                        code="FailedPrecondition")
     handle, _world, errors.world_pid = _world.handle, None, None
     _handles.clear()
     _worlds_ended += 1  # Handles of this world and its groups are invalid from now on.
     try:
-        check(load().ivy_finalize(handle))
+        calls.extension.ivy_finalize(handle.address)
     finally:
         sweep(wait=True)  # Finalizing ended them all.
 
@@ -421,16 +407,20 @@ def _note_uncaught(kind: type[BaseException], value: BaseException, trace: Trace
             _former_hook(kind, value, trace)
 
 
+def _abort_quietly(handle: Handle | int, reason: bytes) -> None:
+    """Breaks a group unless it has ended, or another thread has freed it."""
+    with contextlib.suppress(IvyError):
+        calls.extension.ivy_comm_abort(handle, reason)
+
+
 def _abort_all(reason: str) -> None:
     text = reason.encode(errors="replace")
     for handle in [world().handle, *filter(None, [each() for each in _handles.copy()])]:
-        with calling(handle):
-            if not handle.is_freed:
-                load().ivy_comm_abort(handle, text)
+        _abort_quietly(handle, text)
     with _freeing:
         for address, worlds_ended in list(_dropped):
             if worlds_ended == _worlds_ended:
-                load().ivy_comm_abort(address, text)
+                _abort_quietly(address, text)
 
 
 def _finalize_at_exit() -> None:
@@ -438,7 +428,7 @@ def _finalize_at_exit() -> None:
         # Ranks that wait for this rank see the reason, instead of a message that it has finalized.
         _abort_all(f"it exits because of an uncaught {_uncaught}")
     # Threads that still wait need their resources; the process's exit ends them.
-    if not (count_inside() or calls.inside()):
+    if not calls.inside():
         finalize()
 
 
@@ -536,7 +526,7 @@ def num_nodes() -> int:
 def source() -> str:
     """Returns a text that names what assigned this rank: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "torchrun (RANK=...)".
     Raises NotInitialized before init()."""
-    return str(load().ivy_comm_source(world().handle).decode())
+    return str(calls.extension.ivy_comm_source(world().handle).decode())
 
 
 def device() -> int | None:
@@ -562,8 +552,8 @@ def new_group(ranks: Iterable[int], *, group: Group | None = None) -> Group:
     ranks = [whole_number(rank, "rank") for rank in ranks]
     if not parent.is_member:
         return Group(None, [])
-    numbers = (c_int32 * max(1, len(ranks)))(*ranks)
-    handle = _make(parent, lambda made: load().ivy_comm_group(parent.handle, numbers, len(ranks), byref(made)))
+    numbers = array.array("i", ranks)
+    handle = _make(parent, lambda made: calls.extension.ivy_comm_group(parent.handle, numbers, len(ranks), made))
     return Group(handle, [parent.ranks[rank] for rank in ranks])
 
 
@@ -578,9 +568,8 @@ def group_of_members(name: str, ranks: Iterable[int], *, group: Group | None = N
     """
     parent = resolve(group)
     ranks = [whole_number(rank, "rank") for rank in ranks]
-    numbers = (c_int32 * max(1, len(ranks)))(*ranks)
-    members = Members(ctypes.sizeof(Members), name.encode(), numbers, milliseconds(timeout), len(ranks))
-    handle = _make(parent, lambda made: load().ivy_comm_group_of_members(parent.handle, byref(members), byref(made)),
+    members = (name, array.array("i", ranks), milliseconds(timeout))
+    handle = _make(parent, lambda made: calls.extension.ivy_comm_group_of_members(parent.handle, members, made),
                    may_abort=False)
     return Group(handle)
 
@@ -596,37 +585,36 @@ def split(color: int | None, key: int = 0, *, group: Group | None = None) -> Gro
     if not parent.is_member:
         return Group(None, [])
     number, key = -1 if color is None else whole_number(color, "color"), whole_number(key, "key")
-    return Group(_make(parent, lambda made: load().ivy_comm_split(parent.handle, number, key, byref(made))))
+    return Group(_make(parent, lambda made: calls.extension.ivy_comm_split(parent.handle, number, key, made)))
 
 
 def _forget_handle(reference: weakref.ReferenceType[_OwningHandle]) -> None:
     _handles.pop(reference, None)
 
 
-def _make(parent: Group, call: Callable[[c_void_p], int], may_abort: bool = True) -> _OwningHandle | None:
+def _make(parent: Group, call: Callable[[array.array[int]], object], may_abort: bool = True) -> _OwningHandle | None:
     _free_dropped()
-    made, given_up = c_void_p(), False
+    made, given_up = calls.handle_place(), False
     handle: _OwningHandle | None = None
 
     def make() -> None:
-        with calling(parent.handle):
-            check(call(made))
+        call(made)
         if given_up:
-            load().ivy_comm_abort(made, b"interrupted while the group was made")
+            _abort_quietly(made[0], b"interrupted while the group was made")
 
     try:
         call_in_slices(make, on_interrupt=(lambda: parent.abort("interrupted")) if may_abort else None)
-        if not made.value:
+        if not made[0]:
             return None
-        handle = _OwningHandle(made.value)
+        handle = _OwningHandle(made[0])
         _handles[weakref.ref(handle, _forget_handle)] = None
         return handle
     except BaseException:
         given_up = True
-        if made.value:  # The others have the group, and would wait in it.
-            load().ivy_comm_abort(made, b"interrupted while the group was made")
+        if made[0]:  # The others have the group, and would wait in it.
+            _abort_quietly(made[0], b"interrupted while the group was made")
             if handle is None:
-                _dropped.append((made.value, _worlds_ended))
+                _dropped.append((made[0], _worlds_ended))
         raise
 
 

@@ -3,43 +3,22 @@
 
 from __future__ import annotations
 
-import ctypes
+import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from .errors import InvalidArgument, NotFound, NotInitialized, Timeout, check
+from . import calls
+from .errors import InvalidArgument, NotFound, NotInitialized, Timeout
 from .groups import Group, is_initialized, world
-from .library import COMM, DATA, Bytes, Meeting, Swap, declare, load, whole_number
+from .library import whole_number
 from .store_calls import seconds as _seconds
-from .store_calls import taken as _taken
 from .store_calls import wait_in_slices
 from .store_watch import Change, Watch, WatchOfOne, WatchOfStore
 
-AnswerT = TypeVar("AnswerT")
-
-declare({
-    "ivy_store_set": (c_int, [COMM, c_char_p, DATA, c_size_t]),
-    "ivy_store_get": (c_int, [COMM, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_size_t)]),
-    "ivy_store_add": (c_int, [COMM, c_char_p, c_int64, POINTER(c_int64)]),
-    "ivy_store_remove": (c_int, [COMM, c_char_p, POINTER(c_int)]),
-    "ivy_store_compare_set": (c_int, [COMM, c_char_p, POINTER(Swap)]),
-    "ivy_store_append": (c_int, [COMM, c_char_p, Bytes, POINTER(c_uint64)]),
-    "ivy_store_wait": (c_int, [COMM, POINTER(c_char_p), c_size_t, c_int64]),
-    "ivy_store_check": (c_int, [COMM, POINTER(c_char_p), c_size_t, POINTER(c_int)]),
-    "ivy_store_multi_get": (c_int, [COMM, POINTER(c_char_p), c_size_t, POINTER(Bytes)]),
-    "ivy_store_multi_set": (c_int, [COMM, POINTER(c_char_p), c_size_t, POINTER(Bytes)]),
-    "ivy_store_push": (c_int, [COMM, c_char_p, Bytes, POINTER(c_uint64)]),
-    "ivy_store_pop": (c_int, [COMM, c_char_p, c_int64, POINTER(Bytes)]),
-    "ivy_store_queue_length": (c_int, [COMM, c_char_p, POINTER(c_uint64)]),
-    "ivy_store_list": (c_int, [COMM, c_char_p, POINTER(Bytes)]),
-    "ivy_store_count": (c_int, [COMM, c_char_p, POINTER(c_uint64)]),
-    "ivy_store_barrier": (c_int, [COMM, c_char_p, POINTER(Meeting), c_int64]),
-    "ivy_store_why": (c_int, [COMM, POINTER(Bytes)]),
-})
+_MEETING = struct.Struct("=IIQQ")  # ivy_store_meeting: size, member, arrival, round
 
 
 def _name(key: str) -> bytes:
@@ -50,8 +29,8 @@ def _name(key: str) -> bytes:
     return key.encode(errors="surrogateescape")
 
 
-def _names(keys: str | Iterable[str]) -> list[bytes]:
-    return [_name(key) for key in ([keys] if isinstance(keys, str) else keys)]
+def _names(keys: str | Iterable[str]) -> tuple[bytes, ...]:
+    return tuple(_name(key) for key in ([keys] if isinstance(keys, str) else keys))
 
 
 def _bytes(value: str | bytes) -> bytes:
@@ -67,10 +46,6 @@ def _place(size: int, member: int | None) -> tuple[int, int]:
     if member is None or not 0 < size < 1 << 32 or not 0 <= member < size:
         raise ValueError(f"member {member} is not from 0 to size - 1 of a barrier of size {size}")
     return size, member
-
-
-def _array(kind: Any, values: Sequence[Any]) -> Any:
-    return (kind * max(1, len(values)))(*values)
 
 
 class Store:
@@ -89,45 +64,42 @@ class Store:
     def set(self, key: str, value: str | bytes) -> None:
         """Stores a value, whether or not the key exists."""
         data = _bytes(value)
-        check(load().ivy_store_set(self._group.handle, _name(key), data, len(data)))
+        calls.extension.ivy_store_set(self._group.handle, _name(key), data, len(data))
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Waits until the key has a value and returns it. Raises Timeout after `timeout` seconds (None: 600)."""
-        value, size = c_void_p(), c_size_t()
-        self._wait(load().ivy_store_get, (_name(key),), (byref(value), byref(size)), timeout, f"key {key!r} was not set")
-        return _taken(Bytes(value, size))
+        value: bytes = self._wait("ivy_store_get", _name(key), timeout=timeout, what=f"key {key!r} was not set")
+        return value
 
     def wait(self, keys: str | Iterable[str], timeout: float | None = None) -> None:
         """Waits until all these keys (or this one) exist. Raises Timeout, which names the missing keys, after `timeout`
         seconds (None: 600)."""
         names = _names(keys)
-        self._wait(load().ivy_store_wait, (_array(c_char_p, names), len(names)), (), timeout, "keys were not set")
+        self._wait("ivy_store_wait", names, len(names), timeout=timeout, what="keys were not set")
 
     def check(self, keys: str | Iterable[str]) -> bool:
         """Returns whether all these keys (or this one) exist now."""
         names = _names(keys)
-        return bool(self._answer(load().ivy_store_check, c_int(), _array(c_char_p, names), len(names)).value)
+        return bool(calls.extension.ivy_store_check(self._group.handle, names, len(names)))
 
     def add(self, key: str, delta: int = 1) -> int:
         """Adds to a counter, which starts at 0, atomically; returns the new value. The key's value is the number as text.
         Raises InvalidArgument if the value is not a number, and ValueError if `delta` does not fit into 64 bits."""
-        return self._answer(load().ivy_store_add, c_int64(), _name(key), whole_number(delta, "delta", 64)).value
+        return int(calls.extension.ivy_store_add(self._group.handle, _name(key), whole_number(delta, "delta", 64)))
 
     def append(self, key: str, value: str | bytes) -> int:
         """Appends to a value, which is empty at first, atomically; returns its new length in bytes."""
-        return self._answer(load().ivy_store_append, c_uint64(), _name(key), Bytes.given(_bytes(value))).value
+        return int(calls.extension.ivy_store_append(self._group.handle, _name(key), _bytes(value)))
 
     def compare_set(self, key: str, expected: str | bytes | None, desired: str | bytes) -> tuple[bool, bytes | None]:
         """Stores `desired` if the value equals `expected` (None: if the key is missing).
 
         Returns (whether it was stored, the value afterwards or None).
         """
-        wanted = Bytes.given(_bytes(desired))
-        swap = Swap(desired=wanted)
-        if expected is not None:
-            swap.expected = ctypes.pointer(Bytes.given(_bytes(expected)))
-        check(load().ivy_store_compare_set(self._group.handle, _name(key), byref(swap)))
-        return bool(swap.stored), None if swap.current.data is None else _taken(swap.current)
+        wanted, desired = None if expected is None else _bytes(expected), _bytes(desired)
+        swapped: tuple[bool, bytes | None] = calls.extension.ivy_store_compare_set(self._group.handle, _name(key), wanted,
+                                                                                   desired)
+        return swapped
 
     def set_once(self, key: str, value: str | bytes) -> bool:
         """Stores a value if the key is missing; returns whether it did."""
@@ -135,7 +107,7 @@ class Store:
 
     def delete(self, key: str) -> bool:
         """Deletes a key; returns whether it existed."""
-        return bool(self._answer(load().ivy_store_remove, c_int(), _name(key)).value)
+        return bool(calls.extension.ivy_store_remove(self._group.handle, _name(key)))
 
     def multi_get(self, keys: Iterable[str], timeout: float | None = None) -> list[bytes]:
         """Waits until all these keys exist, and returns their values in the order of the keys, read atomically. Timeout as
@@ -143,45 +115,42 @@ class Store:
         keys = [keys] if isinstance(keys, str) else list(keys)
         names = _names(keys)
         deadline = time.monotonic() + _seconds(timeout)
-        values = (Bytes * max(1, len(names)))()
         while True:
             self.wait(keys, max(0.0, deadline - time.monotonic()))
             try:
-                check(load().ivy_store_multi_get(self._group.handle, _array(c_char_p, names), len(names), values))
+                return list(calls.extension.ivy_store_multi_get(self._group.handle, names))
             except NotFound:
                 continue  # One was deleted meanwhile.
-            return [_taken(value) for value in values[:len(names)]]
 
     def multi_set(self, values: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]) -> None:
         """Stores all of a dict (or of pairs) atomically."""
         by_key = dict(values)
-        names, contents = _names(list(by_key)), [Bytes.given(_bytes(value)) for value in by_key.values()]
-        check(load().ivy_store_multi_set(self._group.handle, _array(c_char_p, names), len(names),
-                                         _array(Bytes, contents)))
+        names, contents = _names(list(by_key)), tuple(_bytes(value) for value in by_key.values())
+        calls.extension.ivy_store_multi_set(self._group.handle, names, len(names), contents)
 
     def push(self, queue: str, value: str | bytes) -> int:
         """Appends a value to a queue; returns its new length. Queues have their own names, separate from keys."""
-        return self._answer(load().ivy_store_push, c_uint64(), _name(queue), Bytes.given(_bytes(value))).value
+        return int(calls.extension.ivy_store_push(self._group.handle, _name(queue), _bytes(value)))
 
     def pop(self, queue: str, timeout: float | None = None) -> bytes:
         """Takes the first value of a queue, and waits for one if it is empty. Only one rank gets it. Raises Timeout
         after `timeout` seconds (None: 600)."""
-        value = Bytes()
-        self._wait(load().ivy_store_pop, (_name(queue),), (byref(value),), timeout, f"queue {queue!r} received nothing")
-        return _taken(value)
+        value: bytes = self._wait("ivy_store_pop", _name(queue), timeout=timeout, what=f"queue {queue!r} received nothing")
+        return value
 
     def queue_length(self, queue: str) -> int:
         """Returns the number of values in a queue."""
-        return self._answer(load().ivy_store_queue_length, c_uint64(), _name(queue)).value
+        return int(calls.extension.ivy_store_queue_length(self._group.handle, _name(queue)))
 
     def keys(self, prefix: str = "") -> list[str]:
         """Returns the keys that start with `prefix`, sorted. Invalid UTF-8 in other clients' keys is decoded as
         surrogates."""
-        return _taken(self._answer(load().ivy_store_list, Bytes(), _name(prefix))).decode(errors="surrogateescape").split("\0")[:-1]
+        names: bytes = calls.extension.ivy_store_list(self._group.handle, _name(prefix))
+        return names.decode(errors="surrogateescape").split("\0")[:-1]
 
     def num_keys(self, prefix: str = "") -> int:
         """Returns the number of keys that start with `prefix`."""
-        return self._answer(load().ivy_store_count, c_uint64(), _name(prefix)).value
+        return int(calls.extension.ivy_store_count(self._group.handle, _name(prefix)))
 
     def barrier(self, name: str, size: int | None = None, member: int | None = None,
                 timeout: float | None = None) -> int:
@@ -192,10 +161,9 @@ class Store:
         and threads may take part; a member that dies before it arrives is missing, and no group is broken.
         """
         size, member = _place(self._group.size if size is None else size, self._group.rank if member is None else member)
-        meeting = Meeting(size=size, member=member)
-        self._wait(load().ivy_store_barrier, (_name(name), byref(meeting)), (), timeout,
-                   f"barrier {name!r} was not complete")
-        return int(meeting.round)
+        meeting = bytearray(_MEETING.pack(size, member, 0, 0))
+        self._wait("ivy_store_barrier", _name(name), meeting, timeout=timeout, what=f"barrier {name!r} was not complete")
+        return int(_MEETING.unpack(meeting)[3])
 
     def watch(self, prefix: str = "") -> Watch:
         """Returns a Watch of all changes, from now on, of keys that start with `prefix`."""
@@ -203,19 +171,13 @@ class Store:
 
     def why(self) -> str:
         """Returns a text for people: what each blocked client waits for, and which members of a barrier are missing."""
-        return _taken(self._answer(load().ivy_store_why, Bytes())).decode(errors="replace")
+        text: bytes = calls.extension.ivy_store_why(self._group.handle)
+        return text.decode(errors="replace")
 
-    def _answer(self, function: Callable[..., int], answer: AnswerT, *arguments: Any) -> AnswerT:
-        """Calls function(communicator, *arguments, &answer) and returns the answer. Raises its error."""
-        check(function(self._group.handle, *arguments, byref(cast(Any, answer))))
-        return answer
-
-    def _wait(self, function: Callable[..., int], before: tuple[Any, ...], behind: tuple[Any, ...], timeout: float | None,
-              what: str) -> None:
-        """Calls function(communicator, *before, milliseconds, *behind) until it has an answer. Raises Timeout, which begins
-        with `what`."""
-        wait_in_slices(lambda milliseconds: function(self._group.handle, *before, milliseconds, *behind), (),
-                       _seconds(timeout), what)
+    def _wait(self, function: str, *arguments: Any, timeout: float | None, what: str) -> Any:
+        """Returns the result of this function of the C interface, which waits. Raises Timeout, which begins with `what`."""
+        return wait_in_slices(lambda milliseconds: getattr(calls.extension, function)(self._group.handle, *arguments, milliseconds),
+                              _seconds(timeout), what)
 
 
 class StoreOfOne(Store):

@@ -1,40 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds libivycomm, loads it, and declares its C interface (comm/contract/ivycomm.h).
+"""Finds libivycomm and the extension that calls it, and loads both.
 
-Thread: any. The library is loaded once, on first use; ctypes releases the interpreter's lock during every call.
+Thread: any. They are loaded once, on first use.
 """
 
 from __future__ import annotations
 
-import ctypes
 import operator
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Any, SupportsIndex
+
+from . import calls
+from .element_types import ReduceOp, reductions
+from .errors import check
 
 ABI_VERSION = 1
 IN_PLACE = 1  # IVY_IN_PLACE
 FOREVER = -1
 ANY = -1  # IVY_ANY_SOURCE, IVY_ANY_TAG
-ENQUEUE, DEVICE_MEMORY = 1, 2  # ivy_call.flags
 
-
-class Failure(ctypes.Structure):
-    _fields_ = [("struct_bytes", c_size_t), ("kind", c_int32), ("rank", c_int32), ("pid", c_int32),
-                ("signal", c_int32), ("exit_code", c_int32), ("sequence", c_uint64),
-                ("host", c_char * 64), ("operation", c_char * 32)]
-
-
-class Options(ctypes.Structure):
-    _fields_ = [("struct_bytes", c_size_t), ("init_method", c_char_p), ("rank", c_int32),
-                ("world_size", c_int32), ("timeout_ms", c_int64)]
+FILE_NAME = "libivycomm.so.1"
+_IS_FREE_THREADED = "t" in getattr(sys, "abiflags", "")
+# Free-threaded builds have no limited API, so each of their versions needs its own file.
+EXTENSION_NAME = "ivycomm_calls" + (EXTENSION_SUFFIXES[0] if _IS_FREE_THREADED else ".abi3.so")
 
 
 def whole_number(value: SupportsIndex, what: str, bits: int = 32) -> int:
-    """Converts a value to a number of the C interface with that many bits; ctypes would silently truncate it.
+    """Converts a value to a number of the C interface with that many bits.
 
     TypeError: it is not an integer. ValueError: it does not fit.
     """
@@ -45,99 +41,6 @@ def whole_number(value: SupportsIndex, what: str, bits: int = 32) -> int:
     if not -1 << bits - 1 <= number < 1 << bits - 1:
         raise ValueError(f"{what} {number} does not fit into {bits} bits")
     return number
-
-
-class Members(ctypes.Structure):
-    _fields_ = [("struct_bytes", c_size_t), ("name", c_char_p), ("ranks", POINTER(c_int32)),
-                ("timeout_ms", c_int64), ("rank_count", c_int32)]
-
-
-class Call(ctypes.Structure):
-    _fields_ = [("struct_bytes", c_size_t), ("timeout_ms", c_int64), ("work", POINTER(c_void_p)),
-                ("factor", c_double), ("stream", c_void_p), ("flags", c_uint64),
-                ("interrupt", c_void_p), ("interrupt_context", c_void_p), ("device", c_int32)]
-
-
-class MessageHeader(ctypes.Structure):
-    _fields_ = [("struct_bytes", c_size_t), ("source", c_int32), ("tag", c_int32), ("bytes", c_uint64)]
-
-
-class Bytes(ctypes.Structure):
-    """A value of the store. `given` converts Python's bytes, and keeps them alive."""
-
-    _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
-    kept: bytes
-
-    @classmethod
-    def given(cls, value: bytes) -> Bytes:
-        made = cls(ctypes.cast(c_char_p(value), c_void_p), len(value))
-        made.kept = value
-        return made
-
-
-class Swap(ctypes.Structure):
-    _fields_ = [("expected", POINTER(Bytes)), ("desired", Bytes), ("stored", c_int32), ("current", Bytes)]
-
-
-class Meeting(ctypes.Structure):
-    _fields_ = [("size", c_uint32), ("member", c_uint32), ("arrival", c_uint64), ("round", c_uint64)]
-
-
-class StoreChange(ctypes.Structure):
-    _fields_ = [("what", c_int32), ("key", Bytes), ("value", Bytes)]
-
-
-COMM, DATA = c_void_p, c_void_p
-_call, _message = POINTER(Call), POINTER(MessageHeader)
-
-# Functions that one module calls are declared there (declare()), and the operations of proto/wire/operations.def
-# nowhere, because the extension calls them.
-_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
-    "ivy_last_error": (c_char_p, []),
-    "ivy_last_failure": (c_int, [POINTER(Failure)]),
-    "ivy_code_name": (c_char_p, [c_int]),
-    "ivy_version": (c_char_p, []),
-    "ivy_abi_version": (c_int, []),
-    "ivy_init": (c_int, [POINTER(Options), POINTER(c_void_p)]),
-    "ivy_finalize": (c_int, [COMM]),
-    "ivy_comm_rank": (c_int, [COMM]),
-    "ivy_comm_size": (c_int, [COMM]),
-    "ivy_comm_local_rank": (c_int, [COMM]),
-    "ivy_comm_local_size": (c_int, [COMM]),
-    "ivy_comm_node_rank": (c_int, [COMM]),
-    "ivy_comm_node_count": (c_int, [COMM]),
-    "ivy_comm_world_rank": (c_int, [COMM, c_int]),
-    "ivy_comm_name": (c_char_p, [COMM]),
-    "ivy_comm_source": (c_char_p, [COMM]),
-    "ivy_comm_group": (c_int, [COMM, POINTER(c_int32), c_int32, POINTER(c_void_p)]),
-    "ivy_comm_group_of_members": (c_int, [COMM, POINTER(Members), POINTER(c_void_p)]),
-    "ivy_comm_split": (c_int, [COMM, c_int32, c_int32, POINTER(c_void_p)]),
-    "ivy_comm_free": (c_int, [COMM]),
-    "ivy_comm_abort": (c_int, [COMM, c_char_p]),
-    "ivy_comm_shrink": (c_int, [COMM, _call]),
-    "ivy_comm_grow": (c_int, [COMM, _call]),
-    "ivy_restart_count": (c_int, []),
-    "ivy_prepare_device": (c_int, [COMM, c_int, _call]),
-    "ivy_set_package_folders": (c_int, [c_char_p]),
-    "ivy_mem_alloc": (c_int, [COMM, c_size_t, POINTER(c_void_p)]),
-    "ivy_mem_alloc_device": (c_int, [COMM, c_int, c_size_t, POINTER(c_void_p)]),
-    "ivy_mem_window": (c_int, [COMM, c_void_p, _call]),
-    "ivy_mem_free": (c_int, [c_void_p]),
-    "ivy_recv_within": (c_int, [COMM, DATA, c_size_t, c_int, c_int, c_int, _message, c_int64]),
-    "ivy_work_wait": (c_int, [c_void_p, c_int64]),
-    "ivy_group_begin": (c_int, []),
-    "ivy_group_end": (c_int, []),
-    "ivy_work_hold_back": (c_int, [c_void_p, c_void_p]),
-    "ivy_work_test": (c_int, [c_void_p, POINTER(c_int)]),
-    "ivy_work_notify": (c_int, [c_void_p, c_int, c_uint64]),
-    "ivy_work_abort": (c_int, [c_void_p]),
-    "ivy_work_message": (c_int, [c_void_p, _message]),
-    "ivy_work_timing": (c_int, [c_void_p, POINTER(c_double), POINTER(c_double)]),
-    "ivy_work_free": (c_int, [c_void_p]),
-    "ivy_bytes_free": (None, [c_void_p]),
-}
-
-FILE_NAME = "libivycomm.so.1"
 
 
 def places() -> list[str]:
@@ -157,11 +60,43 @@ def candidates() -> list[str]:
     return [os.path.join(place, FILE_NAME) for place in places()] + [FILE_NAME]
 
 
-def _open() -> ctypes.CDLL:
+def _load_extension(library: str) -> calls.Extension:
+    """Loads the extension that is next to the library, in one of places(), or in `ivyrun/` below one of these."""
+    if sys.implementation.name != "cpython":
+        raise ImportError(f"ivycomm needs CPython 3.9 or later, not {sys.version.split()[0]} of {sys.implementation.name}")
+    folders = [folder for place in [os.path.dirname(library), *places()] if place
+               for folder in (place, os.path.join(place, "ivyrun"))]  # An installation has it in lib/ivyrun.
+    path = next(filter(os.path.exists, [os.path.join(folder, EXTENSION_NAME) for folder in folders]), None)
+    if path is not None:
+        return calls.load(path)
+    advice = ("reinstall ivycomm, or build it (cmake --build build --target ivycomm, which needs python3-dev)"
+              if not _IS_FREE_THREADED else
+              f"build it for this free-threaded Python: cmake -B build -DIVY_FREE_THREADED_PYTHON={sys.executable} && "
+              "cmake --build build --target ivycomm")
+    raise ImportError(f"ivycomm's extension {EXTENSION_NAME} is missing: it must be next to libivycomm, but is in none of "
+                      + ", ".join(dict.fromkeys(map(os.path.normpath, folders))) + "; " + advice)
+
+
+def _open_named(path: str) -> calls.Extension:
+    """Loads the extension, and the library in that file through it. OSError: the loader's reason."""
+    try:
+        extension = _load_extension(path)
+    except ImportError as error:
+        if error.path is None:  # It is missing, or from another build.
+            raise
+        raise OSError(str(error)) from None
+    extension.open_library(path)
+    return extension
+
+
+def _open() -> tuple[calls.Extension, str]:
+    """Returns the extension, which has opened the library, and the library's path."""
     named = os.environ.get("IVY_LIBRARY")
     if named:
+        if not os.path.exists(named):
+            raise ImportError(f"IVY_LIBRARY={named} cannot be loaded: it does not exist")
         try:
-            return ctypes.CDLL(named)
+            return _open_named(named), named
         except OSError as error:
             raise ImportError(f"IVY_LIBRARY={named} cannot be loaded: {error}") from None
     reasons = []
@@ -170,7 +105,7 @@ def _open() -> ctypes.CDLL:
             reasons.append(f"{path} does not exist")
             continue
         try:
-            return ctypes.CDLL(path)
+            return _open_named(path), path
         except OSError as error:
             if "GLIBC_" in str(error):
                 raise ImportError(f"{path} needs a newer C library than this system has ({error}); "
@@ -183,69 +118,44 @@ def _open() -> ctypes.CDLL:
                       "); start the script with ivyrun, or set IVY_LIBRARY to the library's path")
 
 
-def _missing(name: str) -> Any:
-    def refuse(*_: object) -> None:
-        raise NotImplementedError(f"this libivycomm ({load().ivy_version().decode()}) has no {name}; "
-                                  "install a newer one")
-    return refuse
-
-
-_library: ctypes.CDLL | None = None
+_path: str | None = None
 _lock = threading.Lock()
-_find_world: Callable[[], c_void_p]
+_find_world: Callable[[], Any]
 
 
-def find_world_by(function: Callable[[], c_void_p]) -> None:
+def find_world_by(function: Callable[[], Any]) -> None:
     """Sets the function that finds the world's communicator, for modules that may not import groups.py."""
     global _find_world
     _find_world = function
 
 
-def world_handle() -> c_void_p:
+def world_handle() -> Any:
     return _find_world()
 
 
-def has(name: str) -> bool:
-    """Returns whether the library has this function. Older ones lack some."""
-    return not getattr(getattr(load(), name), "is_missing", False)
+def path() -> str:
+    """Returns the path of the library, which it loads."""
+    load()
+    assert _path is not None
+    return _path
 
 
-def _declare_in(library: ctypes.CDLL, prototypes: Mapping[str, tuple[Any, list[Any]]]) -> None:
-    for name, (result, arguments) in prototypes.items():
-        try:
-            function = getattr(library, name)
-        except AttributeError:
-            function = _missing(name)
-            function.is_missing = True
-            setattr(library, name, function)
-            continue
-        function.restype, function.argtypes = result, arguments
-
-
-def declare(prototypes: Mapping[str, tuple[Any, list[Any]]]) -> None:
-    """Declares functions of the library: {name: (type of the result, types of the arguments)}."""
+def load() -> calls.Extension:
+    """Returns the extension, with the library loaded. ImportError lists the searched paths."""
+    global _path
+    if calls.is_loaded():
+        return calls.extension
     with _lock:
-        _PROTOTYPES.update(prototypes)
-        if _library is not None:
-            _declare_in(_library, prototypes)
-
-
-def load() -> ctypes.CDLL:
-    """Returns the library with its functions declared. ImportError lists the searched paths."""
-    global _library
-    if _library is not None:
-        return _library
-    with _lock:
-        if _library is not None:
-            return _library
-        library = _open()
-        _declare_in(library, _PROTOTYPES)
-        found = library.ivy_abi_version()
+        if calls.is_loaded():
+            return calls.extension
+        extension, path = _open()
+        found = int(extension.ivy_abi_version())
         if found != ABI_VERSION:
-            raise ImportError(f"{library._name} has ABI {found}, but this ivycomm needs {ABI_VERSION}: "
-                              "both must come from the same build")
-        if not getattr(library.ivy_set_package_folders, "is_missing", False):
-            # pip may have installed NCCL in one of them.
-            library.ivy_set_package_folders(os.fsencode(":".join(path for path in sys.path if path)))
-        _library = library
-    return _library
+            raise ImportError(f"{path} has ABI {found}, but this ivycomm needs {ABI_VERSION}: both must come from the same "
+                              "build")
+        extension.connect(reductions(), ReduceOp, check)
+        _path = path
+        calls.use(extension)
+        # pip may have installed NCCL in one of them.
+        extension.ivy_set_package_folders(os.fsencode(":".join(path for path in sys.path if path)))
+    return extension

@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar, overload
 
 from . import arrays, calls, docstrings, gradients
 from .arrays import Memory
-from .errors import check
-from .library import ANY, load, whole_number
+from .errors import IvyError
+from .library import ANY, whole_number
 from .work import Message, Work, read_message, start
 from .groups import Group, checked_rank, resolve
 from .operands import Operands, in_place, nothing, operands_of
@@ -132,7 +132,7 @@ def _recv(group: Group, operands: Operands, src: int | None, tag: int | None, as
         return result if async_op else (result, message)
 
     return start("ivy_recv", (group.handle, operands.recv, operands.output.count, operands.output.dtype,
-                              _peer(group, src), ANY if tag is None else _tag(tag), None),
+                              _peer(group, src), ANY if tag is None else _tag(tag)),
                  operands.keep, finish_with_message if with_message else finish, async_op, timeout,
                  has_message=with_message)
 
@@ -188,12 +188,14 @@ def together(any_on_device: bool) -> Iterator[None]:
     if not any_on_device or not Memory.any_on_device:
         yield
         return
-    check(load().ivy_group_begin())
+    calls.extension.ivy_group_begin()
     try:
         yield
-    finally:
-        code = load().ivy_group_end()
-    check(code)
+    except BaseException:
+        with contextlib.suppress(IvyError):
+            calls.extension.ivy_group_end()
+        raise
+    calls.extension.ivy_group_end()
 
 
 def _check_message(op: Callable[..., Any], x: Any, peer: Any, tag: int | None, group: Group) -> None:

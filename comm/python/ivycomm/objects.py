@@ -7,7 +7,7 @@ cannot be pickled, its rank raises pickle's exception, and the others a TypeErro
 
 from __future__ import annotations
 
-import ctypes
+import array
 import itertools
 import pickle
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ _PROTOCOL = 5
 _REFUSED = -1  # Sent as the length of an object that cannot be pickled.
 
 
-def _bytes_of(obj: object) -> tuple[bytes, ctypes.c_char_p, int, Exception | None]:
-    """Returns (pickle, its address, its length, None). If the object cannot be pickled, returns no data, the length
-    _REFUSED and the exception."""
+def _bytes_of(obj: object) -> tuple[bytes, int, Exception | None]:
+    """Returns (pickle, its length, None). If the object cannot be pickled, returns no data, the length _REFUSED and the
+    exception."""
     try:
         data = pickle.dumps(obj, protocol=_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - whatever a class of the user's raises. The others have to hear of it.
-        return b"", ctypes.c_char_p(b""), _REFUSED, error
-    return data, ctypes.c_char_p(data), len(data), None
+        return b"", _REFUSED, error
+    return data, len(data), None
 
 
 def _raise_refusals(sizes: dict[int, int], error: Exception | None) -> None:
@@ -44,14 +44,6 @@ def _raise_refusals(sizes: dict[int, int], error: Exception | None) -> None:
     for rank, size in sizes.items():
         if size == _REFUSED:
             raise TypeError(f"rank {rank} of the group passed an object that cannot be pickled; its own exception has the reason")
-
-
-def _address(buffer: Any) -> int | None:
-    return ctypes.cast(buffer, ctypes.c_void_p).value
-
-
-def _room(size: int) -> ctypes.Array[ctypes.c_char]:
-    return ctypes.create_string_buffer(max(1, size))
 
 
 def _object(buffer: Any, begin: int, size: int) -> Any:
@@ -69,15 +61,13 @@ def broadcast_object(obj: T | None = None, src: int = 0, *, group: Group | None 
         return cast(T, None)
     src = checked_rank(group, src)
     at_root = group.rank == src
-    data, pointer, size, error = _bytes_of(obj) if at_root else (None, None, 0, None)
-    length = ctypes.c_int64(size)
-    start("ivy_broadcast", (group.handle, ctypes.addressof(length), 1, I64, src), length,
-          timeout=timeout)
-    _raise_refusals({src: length.value}, error)
-    room = pointer if at_root else _room(length.value)
-    start("ivy_broadcast", (group.handle, _address(room), length.value, U8, src), (room, data),
-          timeout=timeout)
-    return cast(T, obj if at_root else _object(room, 0, length.value))
+    data, size, error = _bytes_of(obj) if at_root else (b"", 0, None)
+    length = array.array("q", [size])
+    start("ivy_broadcast", (group.handle, length, 1, I64, src), length, timeout=timeout)
+    _raise_refusals({src: length[0]}, error)
+    room = data if at_root else bytearray(length[0])
+    start("ivy_broadcast", (group.handle, room, length[0], U8, src), room, timeout=timeout)
+    return cast(T, obj if at_root else _object(room, 0, length[0]))
 
 
 @docstrings.collective
@@ -102,14 +92,12 @@ def _gathered(obj: T, dst: int | None, group: Group | None, timeout: float | Non
     if not group.is_member:
         return None
     root = () if dst is None else (checked_rank(group, dst),)
-    data, pointer, size, error = _bytes_of(obj)
+    data, size, error = _bytes_of(obj)
     sizes = number_of_each(group, size, timeout)
     _raise_refusals(dict(enumerate(sizes)), error)
-    room = None if root and group.rank != root[0] else _room(sum(sizes))
+    room = None if root and group.rank != root[0] else bytearray(sum(sizes))
     function, own = ("ivy_gather_v", (size,)) if root else ("ivy_all_gather_v", ())
-    start(function, (group.handle, _address(pointer), *own, None if room is None else _address(room), counts_of(sizes),
-                     None, U8, *root),
-          (data, pointer, room), timeout=timeout)
+    start(function, (group.handle, data, *own, room, counts_of(sizes), None, U8, *root), (data, room), timeout=timeout)
     if room is None:
         return None
     return [_object(room, end - size, size) for end, size in zip(itertools.accumulate(sizes), sizes)]
@@ -142,15 +130,12 @@ def scatter_object(objects: Sequence[T] | None = None, src: int = 0, *, group: G
     if at_root:
         pickles, error = _pickles_of(objects, group.size)
         lengths = [_REFUSED] * group.size if error else map(len, pickles)
-        sizes, joined = (ctypes.c_int64 * group.size)(*lengths), b"".join(pickles)
-    length = ctypes.c_int64()
-    start("ivy_scatter", (group.handle, ctypes.addressof(sizes) if at_root else None,
-                               ctypes.addressof(length), 1, I64, src),
-          (sizes, length), timeout=timeout)
-    _raise_refusals({src: length.value}, error)
-    room, pointer = _room(length.value), ctypes.c_char_p(joined)
-    counts = counts_of(list(sizes)) if at_root else None
-    start("ivy_scatter_v", (group.handle, _address(pointer) if at_root else None, counts, None,
-                                 _address(room), length.value, U8, src),
-          (pointer, joined, counts, room), timeout=timeout)
-    return cast(T, _object(room, 0, length.value))
+        sizes, joined = array.array("q", lengths), b"".join(pickles)
+    length = array.array("q", [0])
+    start("ivy_scatter", (group.handle, sizes, length, 1, I64, src), (sizes, length), timeout=timeout)
+    _raise_refusals({src: length[0]}, error)
+    room = bytearray(length[0])
+    counts = counts_of(sizes) if at_root else None
+    start("ivy_scatter_v", (group.handle, joined if at_root else None, counts, None, room, length[0], U8, src),
+          (joined, counts, room), timeout=timeout)
+    return cast(T, _object(room, 0, length[0]))

@@ -4,19 +4,16 @@ less."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 import weakref
-from ctypes import byref, c_void_p
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from .element_types import dtype_number
-from .errors import check
+from . import calls
+from .dlpack import Region
 from .groups import Group, resolve, world
-from .library import Call, load
-from .waiting import call_in_slices, calling
-from .work import milliseconds
+from .waiting import call_in_slices
 
 if TYPE_CHECKING:
     import numpy
@@ -38,14 +35,11 @@ def _on_device(shape: Sequence[int], dtype: Any, device: Any, window: Group | No
     dtype_number(name)  # TypeError for what cannot travel.
     from .device_arrays import DeviceMemory
 
-    with calling():
-        memory = DeviceMemory.new(shape, name, _device_number(device))
+    memory = DeviceMemory.new(shape, name, _device_number(device))
     if window is not None:
         group = resolve(window)
-        call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(None))
-        with calling(group.handle):
-            call_in_slices(lambda: check(load().ivy_mem_window(group.handle, memory.pointer, byref(call))),
-                           lambda: group.abort("interrupted"))
+        handle = group.handle
+        call_in_slices(lambda: calls.extension.ivy_mem_window(handle, memory.pointer), lambda: group.abort("interrupted"))
     return memory
 
 
@@ -82,9 +76,11 @@ def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", device:
     kind = numpy.dtype(dtype)
     dtype_number("bool" if kind.kind == "b" else kind.name)  # TypeError for what cannot travel.
     size = math.prod(shape) * kind.itemsize
-    pointer = c_void_p()
-    check(load().ivy_mem_alloc(world().handle, size, byref(pointer)))
-    memory = (ctypes.c_char * size).from_address(pointer.value)
-    # Every view keeps the memory alive through its base.
-    weakref.finalize(memory, load().ivy_mem_free, pointer.value).atexit = False
-    return numpy.frombuffer(memory, kind).reshape(shape) if size else numpy.empty(shape, kind)
+    if not size:
+        world()
+        return numpy.empty(shape, kind)
+    place = calls.handle_place()
+    calls.extension.ivy_mem_alloc(world().handle, size, place)
+    region = Region(place[0], size, None)
+    weakref.finalize(region, calls.extension.ivy_mem_free, place[0]).atexit = False
+    return numpy.asarray(region).view(kind).reshape(shape)

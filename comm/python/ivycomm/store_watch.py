@@ -8,19 +8,17 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint32
-from typing import Any, Literal, NamedTuple, Optional
+from typing import Literal, NamedTuple, Optional
 
-from .errors import NotInitialized, Timeout, check
+from . import calls
+from .errors import IvyError, Timeout
 from .groups import Group
-from .library import COMM, StoreChange, declare, load
-from .store_calls import seconds, taken, wait_in_slices
+from .store_calls import seconds, wait_in_slices
 
-declare({
-    "ivy_store_watch": (c_int, [COMM, c_char_p, POINTER(c_uint32)]),
-    "ivy_store_next_change": (c_int, [COMM, c_uint32, c_int64, POINTER(StoreChange)]),
-    "ivy_store_end_watch": (c_int, [COMM, c_uint32]),
-})
+def _text(key: bytes) -> str:
+    """Returns a key as text. Bytes that are not UTF-8, of other clients' keys, become surrogates."""
+    return key.decode(errors="surrogateescape")
+
 
 _WHAT: dict[int, Literal["set", "deleted", "missed"]] = {1: "set", 2: "deleted", 3: "missed"}
 
@@ -69,39 +67,37 @@ class Watch:
 
 class WatchOfStore(Watch):
     def __init__(self, group: Group, prefix: bytes) -> None:
-        number = c_uint32()
-        check(load().ivy_store_watch(group.handle, prefix, byref(number)))
+        number = calls.extension.ivy_store_watch(group.handle, prefix)
         self._group, self._number, self._prefix, self._is_open = group, number, prefix, True
         self._end = weakref.finalize(self, _end_watch, group, number)
         self._end.atexit = False
 
     def next(self, timeout: float | None = None) -> Change:
-        told = StoreChange()
         try:
-            wait_in_slices(self._ask, (byref(told),), timeout if timeout is None else seconds(timeout),
-                           f"no key below {self._prefix.decode()!r} changed")
+            what, key, value = wait_in_slices(self._next, timeout if timeout is None else seconds(timeout),
+                                              f"no key below {_text(self._prefix)!r} changed")
         except Exception:
             if not self._is_open:
                 raise ValueError("this watch is closed") from None
             raise
-        key = taken(told.key) if told.key.data else None
-        value = taken(told.value) if told.value.data else None
-        return Change(_WHAT[told.what], None if key is None else key.decode(errors="surrogateescape"), value)
+        return Change(_WHAT[what], None if key is None else _text(key), value)
 
     def close(self) -> None:
         self._is_open = False
         self._end()
 
-    def _ask(self, milliseconds: int, told: Any) -> int:
+    def _next(self, milliseconds: int) -> tuple[int, bytes | None, bytes | None]:
         if not self._is_open:
             raise ValueError("this watch is closed")
-        return int(load().ivy_store_next_change(self._group.handle, self._number, milliseconds, told))
+        change: tuple[int, bytes | None, bytes | None] = calls.extension.ivy_store_next_change(
+            self._group.handle, self._number, milliseconds)
+        return change
 
 
-def _end_watch(group: Group, number: c_uint32) -> None:
+def _end_watch(group: Group, number: int) -> None:
     try:
-        load().ivy_store_end_watch(group.handle, number)
-    except NotInitialized:
+        calls.extension.ivy_store_end_watch(group.handle, number)
+    except IvyError:
         pass  # The world has ended, and its watches with it.
 
 
@@ -117,7 +113,7 @@ class WatchOfOne(Watch):
 
     def note(self, change: Change) -> None:
         """Keeps a change of a key, if it is watched, until next(). The caller holds the condition."""
-        if change.key is None or not change.key.encode().startswith(self._prefix):
+        if change.key is None or not change.key.encode(errors="surrogateescape").startswith(self._prefix):
             return
         if len(self._changes) == 1 << 16:
             self._changes.clear()
@@ -130,7 +126,7 @@ class WatchOfOne(Watch):
             while not self._changes and self._is_open:
                 left = threading.TIMEOUT_MAX if deadline is None else deadline - time.monotonic()
                 if left <= 0:
-                    raise Timeout(f"no key below {self._prefix.decode()!r} changed within {timeout:g} s")
+                    raise Timeout(f"no key below {_text(self._prefix)!r} changed within {timeout:g} s")
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
             if not self._is_open:
                 raise ValueError("this watch is closed")

@@ -11,7 +11,6 @@ import _thread
 import contextlib
 import signal
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -19,35 +18,6 @@ T = TypeVar("T")
 
 SLICE_MS = 50
 _ABORT_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
-
-
-# Weak references to the locks of calling(), with the handle of the group of each.
-_inside: dict[weakref.ReferenceType[_thread.LockType], object] = {}
-
-
-def calling(handle: object = None) -> _thread.LockType:
-    """`with calling(handle):` around a ctypes call on a group's communicator keeps the communicator alive during the
-    call. None: the world. Obtain the group's handle inside the block: it is not freed from then on.
-
-    A call is in progress while its lock is held. A signal handler may raise before the block is left, or while it is
-    being left: the lock is then freed with the frame's stack, and no longer counts.
-    """
-    lock = _thread.allocate_lock()
-    _inside[weakref.ref(lock, _forget)] = handle
-    return lock
-
-
-def _forget(reference: weakref.ReferenceType[_thread.LockType]) -> None:
-    _inside.pop(reference, None)
-
-
-def count_inside(handle: object = None) -> int:
-    """Returns the number of threads inside calling(handle); None: on any communicator."""
-    count = 0
-    for reference, of in _inside.copy().items():
-        lock = reference()
-        count += lock is not None and lock.locked() and (handle is None or handle is of)
-    return count
 
 
 def must_slice() -> bool:

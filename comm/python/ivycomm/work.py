@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import threading
 import time
 from collections.abc import Callable
-from ctypes import byref, c_double, c_int, c_void_p
 from typing import Any, NamedTuple, TypeVar, cast
 
 from . import calls
 from .arrays import current_stream, find_stream, let_borrowed_end
-from .errors import DEADLINE_EXCEEDED, OK, StillRunning, check, last_error
+from .errors import IvyError, NotInitialized, StillRunning, Timeout
 from .futures import Future
-from .library import FOREVER, MessageHeader, load
+from .library import FOREVER
 from .waiting import SLICE_MS, must_slice
 
 T = TypeVar("T")
@@ -46,7 +45,7 @@ class _Operation:
     __slots__ = ("handle", "keep", "is_done", "claim")
 
     def __init__(self, keep: Any) -> None:
-        self.handle, self.keep, self.is_done = c_void_p(), keep, False
+        self.handle, self.keep, self.is_done = calls.handle_place(), keep, False
         self.claim: list[None] = [None]  # Who pops that frees it.
 
 
@@ -111,9 +110,10 @@ class Work(Future[T]):
         stream = current_stream(self._operation.keep)
         if stream is None:
             return False
-        code = load().ivy_work_hold_back(self._operation.handle, stream)
-        if code != OK:
-            return False  # wait() tells it.
+        try:
+            calls.extension.ivy_work_hold_back(self._operation.handle, stream)
+        except IvyError:
+            return False  # wait() raises it.
         with self._lock:
             if not self._is_done and self._finish is not None:
                 self._result, self._finish = self._finish(self), None
@@ -125,10 +125,11 @@ class Work(Future[T]):
         if not self._is_done:
             with self._lock:
                 if not self._is_done:
-                    done = c_int(0)
-                    code = load().ivy_work_test(self._operation.handle, byref(done))
-                    if done.value or code != OK:  # Not done and not OK: this is a forked child.
-                        self._settle(code)
+                    try:
+                        if calls.extension.ivy_work_test(self._operation.handle):
+                            self._settle(None)
+                    except IvyError as error:  # The operation's, or that this is a forked child.
+                        self._settle(error)
         return self._is_done
 
     is_completed = test
@@ -142,7 +143,7 @@ class Work(Future[T]):
         """Breaks the operation's group on every rank, unless the operation is done. Does not block."""
         with self._lock:
             if not self._is_done:
-                check(load().ivy_work_abort(self._operation.handle))
+                calls.extension.ivy_work_abort(self._operation.handle)
 
     def timing(self) -> Timing:
         """Returns Timing(queued, ran) in seconds. Blocks until the operation is done."""
@@ -164,23 +165,26 @@ class Work(Future[T]):
         # freed under the lock, only by the thread that saw the operation's end.
         at_most = SLICE_MS if must_slice() else 1000
         milliseconds = at_most if seconds is None else int(min(at_most, seconds * 1000 + 1))
-        code = load().ivy_work_wait(self._operation.handle, milliseconds)
-        if code == DEADLINE_EXCEEDED:
+        failure: IvyError | None = None
+        try:
+            calls.extension.ivy_work_wait(self._operation.handle, milliseconds)
+        except Timeout:
             self.test()  # The operation's own deadline, or this wait's.
             return
+        except IvyError as error:
+            failure = error
         with self._lock:
             if not self._is_done:
-                self._settle(code)
+                self._settle(failure)
 
-    # Called once, with the lock held, right after the call that returned `code`.
-    def _settle(self, code: int) -> None:
-        if code != OK:
-            self._error = last_error(code)
-        library = load()
-        queued, ran = c_double(0), c_double(0)
-        library.ivy_work_timing(self._operation.handle, byref(queued), byref(ran))
-        self._timing = Timing(queued.value, ran.value)
-        if code == OK and not self._is_held:
+    # Called once, with the lock held. failure: the operation's error, without the traceback, which would keep its frames.
+    def _settle(self, failure: IvyError | None) -> None:
+        if failure is not None:
+            self._error = failure.with_traceback(None)
+        self._timing = Timing(0.0, 0.0)
+        with contextlib.suppress(NotInitialized):  # This is a forked child.
+            self._timing = Timing(*calls.extension.ivy_work_timing(self._operation.handle))
+        if failure is None and not self._is_held:
             try:
                 self._result = self._finish(self) if self._finish else None
             except Exception as error:  # noqa: BLE001 - told by wait.
@@ -192,9 +196,10 @@ class Work(Future[T]):
     def give_up(self) -> None:
         """Ends it, by breaking its group unless it is done, so that the caller can reuse its memory."""
         operation = self._operation
-        if not self._is_done and operation.handle:
-            load().ivy_work_abort(operation.handle)
-            load().ivy_work_wait(operation.handle, FOREVER)  # Woken within 10 ms.
+        if not self._is_done and operation.handle[0]:
+            with contextlib.suppress(IvyError):
+                calls.extension.ivy_work_abort(operation.handle)
+            _wait_end(operation)  # Woken within 10 ms.
             operation.is_done = self._is_done = True
 
     def __del__(self) -> None:
@@ -210,9 +215,7 @@ class Work(Future[T]):
 def read_message(work: Work[Any]) -> Message:
     """For the `finish` function of a receive: returns the received message's source, tag and size, and keeps them for
     Work.message()."""
-    header = MessageHeader(struct_bytes=ctypes.sizeof(MessageHeader))
-    check(load().ivy_work_message(work._operation.handle, byref(header)))
-    work._message = Message(header.source, header.tag, header.bytes)
+    work._message = Message(*calls.extension.ivy_work_message(work._operation.handle))
     return work._message
 
 
@@ -220,29 +223,37 @@ def sweep(wait: bool = False) -> None:
     """Frees abandoned works that are done; with `wait` also those that are not."""
     if not _abandoned:
         return
-    library = load()
     for operation in list(_abandoned):
         try:
             operation.claim.pop()
         except IndexError:
             continue  # Another thread frees it.
         # If there is no handle, the library rejected the call.
-        if operation.handle and not operation.is_done and not _has_ended(operation, wait):
+        if operation.handle[0] and not operation.is_done and not _has_ended(operation, wait):
             operation.claim.append(None)
             continue
         operation.keep = None
-        library.ivy_work_free(operation.handle)
+        with contextlib.suppress(IvyError):  # Its own error, or that its world has ended.
+            calls.extension.ivy_work_free(operation.handle)
         _operations.discard(operation)
         _abandoned.discard(operation)
 
 
 def _has_ended(operation: _Operation, wait: bool) -> bool:
     if wait:
-        load().ivy_work_wait(operation.handle, FOREVER)
+        _wait_end(operation)
         return True
-    done = c_int(0)
-    load().ivy_work_test(operation.handle, byref(done))
-    return bool(done.value)
+    try:
+        return bool(calls.extension.ivy_work_test(operation.handle))
+    except NotInitialized:
+        return False  # This is a forked child.
+    except IvyError:
+        return True  # It failed.
+
+
+def _wait_end(operation: _Operation) -> None:
+    with contextlib.suppress(IvyError):
+        calls.extension.ivy_work_wait(operation.handle, FOREVER)
 
 
 def milliseconds(timeout: float | None) -> int:
@@ -270,16 +281,17 @@ def start(name: str, arguments: tuple[Any, ...], keep: Any, finish: Callable[[An
     """
     sweep()
     calls.load_array_types()
+    method = getattr(calls.extension, name)
     stream, limit = find_stream(keep), milliseconds(timeout)
     is_borrowed = stream is not None and let_borrowed_end(keep, stream)  # Waited for here, as no stream can.
     if not (async_op or has_message or is_borrowed):
-        calls.call(name, arguments, limit, factor, stream)
+        method(*arguments, limit, factor, stream)
         return finish(None) if finish else None
     operation = _Operation((keep, arguments[0]))  # The communicator's handle: a dropped group ends after it.
     _operations.add(operation)
     work: Work[Any] = Work(operation, finish)
     try:
-        calls.call(name, arguments, limit, factor, stream, ctypes.addressof(operation.handle))
+        method(*arguments, limit, factor, stream, operation.handle)
         return work if async_op else work.wait()
     except BaseException:
         if not async_op:

@@ -19,6 +19,7 @@ from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
 if "EXTRA_PATH" in os.environ:  # Laid out like the packages of a virtual environment.
     sys.path.append(os.environ["EXTRA_PATH"])
 import ivycomm as ic
+import dlpack_structs as structs
 from ivycomm import dlpack
 
 cuda = ctypes.CDLL(os.environ["IVY_CUDA_LIB"])
@@ -85,17 +86,17 @@ class LentArray:
         if self.version is None and "max_version" in options:
             raise TypeError("unexpected keyword argument 'max_version'")
         self.asked.append(options)
-        tensor = dlpack.Tensor(self.array.pointer.value, dlpack.Device(dlpack.CUDA, RANK), 1, dlpack.DataType(2, 32, 1),
+        tensor = structs.Tensor(self.array.pointer.value, structs.Device(dlpack.CUDA, RANK), 1, structs.DataType(2, 32, 1),
                                (ctypes.c_int64 * 1)(*self.array.shape),
                                None if self.strides is None else (ctypes.c_int64 * 1)(*self.strides), 0)
         deleter = ctypes.CFUNCTYPE(None, c_void_p)(self.take_back)
         address = ctypes.cast(deleter, c_void_p).value
         if self.version is None:
-            managed, name = dlpack.Managed(tensor, None, address), b"dltensor"
+            managed, name = structs.Managed(tensor, None, address), b"dltensor"
         else:
-            managed, name = dlpack.ManagedVersioned(*self.version, None, address, self.flags, tensor), b"dltensor_versioned"
+            managed, name = structs.ManagedVersioned(*self.version, None, address, self.flags, tensor), b"dltensor_versioned"
         self.taken.append((managed, deleter))
-        return new_capsule(ctypes.addressof(managed), name, None)
+        return structs.new_capsule(ctypes.addressof(managed), name, None)
 
     def take_back(self, address):
         assert address in [ctypes.addressof(managed) for managed, _ in self.taken]
@@ -104,9 +105,6 @@ class LentArray:
     def all_back(self):
         gc.collect()
         return self.given_back == len(self.taken)
-
-
-new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, ctypes.c_char_p, c_void_p)(("PyCapsule_New", ctypes.pythonapi))
 
 
 class AdoptedArray(LentArray):

@@ -92,19 +92,19 @@ class Kept:
 
 
 @contextlib.contextmanager
-def raising_calls():
-    """Simulates a signal during the call: its handler raises before the interpreter executes another step."""
-    real = calls.extension.call_library
+def raising_calls(function):
+    """Simulates a signal during a call of this C function: its handler raises before the interpreter executes another step."""
+    real = getattr(calls.extension, function)
 
     def call(*arguments):
-        assert real(*arguments) is None
+        real(*arguments)
         raise KeyboardInterrupt
 
-    calls.extension.call_library = call
+    setattr(calls.extension, function, call)
     try:
         yield
     finally:
-        calls.extension.call_library = real
+        setattr(calls.extension, function, real)
 
 
 def interrupted_before_the_work(r, n):
@@ -112,7 +112,7 @@ def interrupted_before_the_work(r, n):
     from ivycomm.work import start
     if r == 0:
         try:
-            with raising_calls():
+            with raising_calls("ivy_barrier"):
                 start("ivy_barrier", (ic.world().handle,), Kept(), has_message=True)
         except KeyboardInterrupt:
             print("interrupted")
@@ -130,7 +130,7 @@ def interrupted_start(r, n):
         kept = Kept()
         freed = weakref.ref(kept)
         try:
-            with raising_calls():
+            with raising_calls("ivy_barrier"):
                 start("ivy_barrier", (ic.world().handle,), kept, async_op=True)
         except KeyboardInterrupt:
             print("interrupted")
@@ -151,29 +151,13 @@ def interrupted_start(r, n):
 
 def interrupted_at_the_end(r, n):
     """Ctrl-C at the end of a call, before it has returned: the world can still be finalized and joined again."""
-    from ivycomm import store_calls, waiting
-
-    class Interrupted:
-        """Replaces calling(). A signal handler raises at the end of its block."""
-
-        def __init__(self, *about):
-            self.lock = waiting.calling(*about)
-
-        def __enter__(self):
-            self.lock.acquire()
-            assert waiting.count_inside() == 1
-
-        def __exit__(self, *_):
-            store_calls.calling = waiting.calling
-            raise KeyboardInterrupt
-
     ic.store().set("there", "yes")
-    store_calls.calling = Interrupted
     try:
-        ic.store().get("there")
+        with raising_calls("ivy_store_get"):
+            ic.store().get("there")
     except KeyboardInterrupt:
         print("interrupted")
-    assert waiting.count_inside() == 0
+    assert calls.inside() == 0
     ic.finalize()
     ic.init()
     assert ic.all_gather_object(r) == list(range(n))
@@ -307,13 +291,35 @@ def thrown_away(r, n):
     print("went on")
 
 
+def freed_during_finalize(r, n):
+    """A thread frees a group, which waits for the receiver of a message; finalize() waits for that thread."""
+    import numpy
+    group = ic.new_group([0, 1])
+    if r == 0:
+        ic.isend(numpy.ones(8 << 20), 1, group=group)
+        thread = threading.Thread(target=group.free)
+        thread.start()
+        time.sleep(0.5)
+        ic.store().set("freeing", "yes")
+    elif r == 1:
+        ic.store().get("freeing", timeout=30)
+        time.sleep(2)
+        assert ic.recv(numpy.empty(8 << 20), 0, group=group).all()
+    begin = time.monotonic()
+    ic.finalize()
+    if r == 0:
+        assert time.monotonic() - begin > 1, "finalize() has not waited"
+        thread.join()
+    print("went on")
+
+
 def daemon_thread(r, n):
     """The interpreter exits while a thread waits in a call."""
-    from ivycomm import calls, waiting
+    from ivycomm import calls
     if r == 0:
         threading.Thread(target=ic.barrier, daemon=True).start()
         deadline = time.monotonic() + 30
-        while not (waiting.count_inside() or calls.inside()) and time.monotonic() < deadline:
+        while not calls.inside() and time.monotonic() < deadline:
             time.sleep(0.01)
         try:
             ic.finalize()

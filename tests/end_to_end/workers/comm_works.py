@@ -244,6 +244,18 @@ def store_operations(r, n):
     assert store.num_keys(mine) == 0
 
 
+def keys_beyond_utf8(r, n):
+    """Other clients of the store may set keys that are not UTF-8. They are listed and watched with surrogates."""
+    store, mine = ic.store(), f"bytes/{r}/"
+    other = mine + os.fsdecode(b"\xff")
+    with store.watch(other) as changes:
+        store.multi_set({mine + "a": "1", other: "2"})
+        assert changes.next(SOON) == ("set", other, b"2")
+        raises(ic.Timeout, lambda: changes.next(0.1), ascii(other)[1:-1])
+    assert store.keys(mine) == [mine + "a", other] and store.get(other) == b"2" and store.num_keys(other) == 1
+    assert store.delete(other) and store.keys(mine) == [mine + "a"]
+
+
 def store_watches(r, n):
     store = ic.store()
     mine = f"watched/{r}/"
@@ -326,8 +338,8 @@ def main():
     warnings.simplefilter("error", RuntimeWarning)
     ic.init()
     r, n = ic.rank(), ic.world_size()
-    for part in (callbacks, awaited, first_and_all, without_end, batches, exclusive_scans, store_operations, store_watches,
-                 store_meetings, groups_that_end, monitored):
+    for part in (callbacks, awaited, first_and_all, without_end, batches, exclusive_scans, store_operations, keys_beyond_utf8,
+                 store_watches, store_meetings, groups_that_end, monitored):
         started = time.monotonic()
         part(r, n)
         if os.environ.get("SHOW_TIMES") and r == 0:

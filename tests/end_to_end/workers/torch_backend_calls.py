@@ -4,9 +4,11 @@ argv: the backend ("ivy"), and "models" to also run torch_backend_models.py.
 """
 
 import contextlib
+import gc
 import sys
 import threading
 import time
+import types
 import warnings
 from datetime import timedelta
 
@@ -474,6 +476,30 @@ def subgroups(r, n):
         refused(lambda: dist.split_group(None, [[i] for i in range(n)]), (RuntimeError,), why)
 
 
+def dropped_groups(r, n, gloo):
+    """A group is garbage-collected while a collective waits for other ranks: the collector does not wait for them, and the
+    collective completes."""
+    import ivycomm
+    from ivycomm.torch.backend.channel import Channel
+    from ivycomm.torch.backend.process_group import IvyProcessGroup
+    group = IvyProcessGroup(Channel(ivycomm.group_of_members("dropped", range(n)), 60), types.SimpleNamespace(
+        store=dist.distributed_c10d._get_default_store(), group_rank=r, group_size=n))
+    x = torch.ones(2)
+    if r == 0:
+        group.allreduce([x])
+        begin = time.monotonic()
+        del group
+        gc.collect()
+        assert time.monotonic() - begin < 5, "the collector waits for other ranks"
+        ivycomm.store().set("dropped", "yes")
+        while x[0] != n and time.monotonic() - begin < 60:
+            time.sleep(0.01)
+    else:
+        ivycomm.store().get("dropped", timeout=60)
+        group.allreduce([x]).wait()
+    assert x[0] == n, x
+
+
 def main():
     place = {}
     for each in range(1 if IS_MIXED else 2):  # In the second world gloo would connect to its first one.
@@ -486,7 +512,7 @@ def main():
         # Only once, because gloo would find the keys of its first world in torch's store.
         gloo = dist.new_group(backend="gloo") if each == 0 else None
         for check in (reductions, moves, lists, scattered_sums, exchanges, messages, objects, futures, callbacks, records,
-                      barrier_of_devices, groups, in_a_part):
+                      barrier_of_devices, groups, dropped_groups, in_a_part):
             if (each == 0 or check in (messages, objects, futures)) and not (
                     IS_MIXED and check in (messages, futures, callbacks, records, barrier_of_devices)):
                 check(r, n, gloo)

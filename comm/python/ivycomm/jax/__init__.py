@@ -63,9 +63,9 @@ try:
 except ImportError:  # Before JAX 0.4.38.
     from jax.extend import ffi
 
-from .. import groups, library, waiting
+from .. import calls, groups, library
 from ..element_types import ReduceOp, dtype_number, op_number
-from ..errors import IvyError, of_failure
+from ..errors import Failure, IvyError, of_failure
 from ..work import milliseconds
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "errors", "gather", "recv", "reduce",
@@ -112,6 +112,14 @@ class _Functions(ctypes.Structure):
                 *((name, ctypes.c_void_p) for name in _FUNCTIONS)]
 
 
+class _Failure(ctypes.Structure):
+    """The C interface's ivy_failure."""
+
+    _fields_ = [("struct_bytes", ctypes.c_size_t), ("kind", ctypes.c_int32), ("rank", ctypes.c_int32),
+                ("pid", ctypes.c_int32), ("signal", ctypes.c_int32), ("exit_code", ctypes.c_int32),
+                ("sequence", ctypes.c_uint64), ("host", ctypes.c_char * 64), ("operation", ctypes.c_char * 32)]
+
+
 class _Interpreter(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in _INTERPRETER]
 
@@ -136,15 +144,14 @@ def _interface_minor() -> int:
 
 
 def _open() -> ctypes.CDLL:
-    loaded = library.load()
-    folder = os.path.dirname(os.path.realpath(loaded._name))
+    folder = os.path.dirname(os.path.realpath(library.path()))
     places = [os.environ.get("IVY_JAX_LIBRARY")] + [
         os.path.join(os.path.dirname(path), _FILE_NAME) for path in [os.path.join(folder, ""), *library.candidates()[:-1]]]
     path = next((place for place in places if place and os.path.exists(place)), None)
     if path is None:
         raise ImportError(f"{_FILE_NAME} was not found ({', '.join(filter(None, places))}): it is installed with libivycomm; set "
                           "IVY_JAX_LIBRARY to its path")
-    handlers = ctypes.CDLL(path)
+    handlers, loaded = ctypes.CDLL(path), ctypes.CDLL(library.path())
     functions = _Functions(ctypes.sizeof(_Functions), *(_address(getattr(loaded, "ivy_" + name)) for name in _FUNCTIONS))
     interpreter = _Interpreter(*(_address(getattr(ctypes.pythonapi, name)) for name in _INTERPRETER))
     if handlers.ivy_jax_set_functions(ctypes.byref(functions), ctypes.byref(interpreter), _interface_minor()):
@@ -183,7 +190,7 @@ def _number(group: groups.Group) -> int:
         number = _numbers.get(group)
         if number is None:
             number = next(_next_number)
-            handlers.ivy_jax_set_group(ctypes.c_int64(number), handle, group.rank, group.size)
+            handlers.ivy_jax_set_group(ctypes.c_int64(number), ctypes.c_void_p(handle.address), group.rank, group.size)
             _numbers[group] = number
             weakref.finalize(group, handlers.ivy_jax_set_group, ctypes.c_int64(number), None, 0, 0).atexit = False
     return number
@@ -212,12 +219,13 @@ def _translated(error: RuntimeError) -> IvyError | None:
     at = str(error).find("ivycomm: ")
     if at < 0 or _handlers is None:
         return None
-    failure = library.Failure(struct_bytes=ctypes.sizeof(library.Failure))
+    failure = _Failure(struct_bytes=ctypes.sizeof(_Failure))
     text = ctypes.create_string_buffer(4096)
     code = _handlers.ivy_jax_last_failure(text, len(text), ctypes.byref(failure))
     if code == 0:
         return None
-    return of_failure(code, text.value.decode(errors="replace"), failure)
+    fields = (getattr(failure, name) for name in Failure._fields)
+    return of_failure(code, text.value.decode(errors="replace"), Failure(*fields))
 
 
 @contextlib.contextmanager
@@ -446,10 +454,14 @@ def _carried_out(operation: _Operation, operands: list[Array], how: How) -> list
     """Makes a call and returns its results. Outside jit, blocks until they are complete and raises ivycomm's exceptions."""
     if any(isinstance(operand, jax.core.Tracer) for operand in operands):
         return operation(*operands, **how)
-    with errors(), waiting.calling():
-        results = operation(*operands, **how)
+    def complete() -> list[Array]:
+        results: list[Array] = operation(*operands, **how)
         jax.block_until_ready(results) if results else jax.effects_barrier()
-    return results
+        return results
+
+    with errors():
+        made: list[Array] = calls.extension.call_inside(None, complete)
+        return made
 
 
 def _array(x: Any) -> Array:

@@ -483,13 +483,13 @@ class _Service:
     def _next_request(self, room: Room) -> tuple[int, int, int, list[Buffer] | None, list[int]] | None:
         self._messages.receive(room, None, _REQUESTS)
         kind, call, parts, lengths = frames.unpack(room.bytes())
-        return None if kind == frames.STOP else (kind, room.header.source, call, parts, lengths)
+        return None if kind == frames.STOP else (kind, room.source, call, parts, lengths)
 
     def _is_cancelled(self, source: int, call: int) -> bool:
         with self._cancelling:
             while self._messages.is_there(self._cancels, None, _CANCELS):
                 kind, other, _, _ = frames.unpack(self._cancels.bytes())
-                which = (self._cancels.header.source, other)
+                which = (self._cancels.source, other)
                 (self._cancelled.add if kind == frames.CANCEL else self._cancelled.discard)(which)
             if (source, call) not in self._cancelled:
                 return False

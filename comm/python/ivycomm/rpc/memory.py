@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends and receives the bytes of any object with a buffer, for remote calls.
 
-A call takes a few messages of a few bytes. So there is no Work and no array, and a receive buffer's arguments of the C
-function are prepared once.
+A call takes a few messages of a few bytes. So there is no Work and no array.
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from .. import calls
 from ..element_types import U8
-from ..errors import check
 from ..groups import Group
-from ..library import ANY, MessageHeader, load
+from ..library import ANY
 from ..modules import imported
-from ..waiting import SLICE_MS, calling
+from ..waiting import SLICE_MS
 from .warm_memory import LEAST_BYTES, WarmMemory
 
 if TYPE_CHECKING:
@@ -37,36 +34,17 @@ def room_of(length: int) -> Any:
     return numpy.empty(length, numpy.uint8) if length < LEAST_BYTES else _warm.take(length)
 
 
-def _address(part: Buffer) -> tuple[Any, object]:
-    """Returns (address, owner) of a part's memory, which stays at the address while the owner exists."""
-    if isinstance(part, bytes):
-        return part, part  # ctypes converts bytes to a pointer itself.
-    view = memoryview(part)
-    if not view.nbytes:
-        return None, part
-    if not view.readonly:
-        held = (ctypes.c_char * view.nbytes).from_buffer(part)
-        return ctypes.addressof(held), held
-    numpy = imported("numpy")
-    if numpy is not None:
-        array = numpy.frombuffer(view, numpy.uint8)
-        return array.__array_interface__["data"][0], array
-    return _address(bytes(view))
-
-
 class Room:
-    """A reusable receive buffer, and the header of the last message in it."""
+    """A reusable receive buffer. received: the size of the last message in it."""
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory
         self.length = memoryview(memory).nbytes
-        self.address, self._owner = _address(memory)
-        self.header = MessageHeader(struct_bytes=ctypes.sizeof(MessageHeader))
-        self.header_place = ctypes.byref(self.header)
+        self.source, self.received = ANY, 0
 
     def bytes(self) -> bytes:
         """Returns a copy of the received bytes."""
-        return bytes(memoryview(self.memory)[:self.header.bytes])
+        return bytes(memoryview(self.memory)[:self.received])
 
 
 class Messages:
@@ -74,17 +52,14 @@ class Messages:
     receive."""
 
     def __init__(self, group: Group) -> None:
-        library = load()
         calls.load_array_types()
-        self.group, self._receive = group, library.ivy_recv_within
+        self.group = group
         self._main = threading.main_thread().ident
 
     def send(self, part: Buffer, to: int, tag: int) -> None:
         """Sends the bytes of a part. Blocks until its memory may be changed."""
-        address, owner = _address(part)
         length = len(part) if isinstance(part, bytes) else memoryview(part).nbytes
-        calls.call("ivy_send", (self.group.handle, address, length, U8, to, tag))
-        del owner  # Must exist until here.
+        calls.extension.ivy_send(self.group.handle, part, length, U8, to, tag)
 
     def receive(self, room: Room, source: int | None, tag: int, timeout: float | None = None) -> bool:
         """Receives a message of at most room.length bytes. Blocks; returns False if none has started to arrive after
@@ -106,9 +81,6 @@ class Messages:
         return self._receive_within(room, ANY if source is None else source, tag, 0)
 
     def _receive_within(self, room: Room, source: int, tag: int, milliseconds: int) -> bool:
-        with calling(self.group.handle):
-            code = self._receive(self.group.handle, room.address, room.length, U8, source, tag, room.header_place,
-                                 milliseconds)
-        if code:
-            check(code)
-        return bool(room.header.source >= 0)
+        room.source, _, room.received = calls.extension.ivy_recv_within(
+            self.group.handle, room.memory, room.length, U8, source, tag, milliseconds)
+        return room.source >= 0

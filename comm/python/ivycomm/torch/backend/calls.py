@@ -12,7 +12,6 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from ctypes import c_void_p
 from typing import Any, NamedTuple, TypeVar, Union, cast
 
 import torch
@@ -228,8 +227,7 @@ class Calls:
         if len({(tensor.dtype, tensor.device.type) for tensor in tensors}) != 1:
             return self.allreduce(tensors, opts)
         denses, (op, factor) = [Dense(tensor, True) for tensor in tensors], _reduction(opts)
-        pointers = c_void_p * len(denses)
-        send, recv = pointers(*[IN_PLACE] * len(denses)), pointers(*(dense.pointer for dense in denses))
+        send, recv = counts_of([IN_PLACE] * len(denses)), counts_of(dense.pointer for dense in denses)
         counts, number = counts_of([dense.count for dense in denses]), denses[0].number
         body = self._call("ivy_all_reduce_coalesced", len(denses), send, recv, counts, number, op, factor=factor)
         return self._begin_each(opts, [Piece(body, tensors, denses, denses)])
@@ -447,7 +445,7 @@ class Calls:
 
     @_recorded("recv_")
     def recv(self, tensors: Any, src: int, tag: int = 0) -> BegunWork:
-        return self._message(tensors, "ivy_recv", (src, tag, None), is_receive=True)
+        return self._message(tensors, "ivy_recv", (src, tag), is_receive=True)
 
     @_recorded("recv_any_source_")
     def recv_anysource(self, tensors: Any, tag: int = 0) -> BegunWork:

@@ -12,7 +12,6 @@ import collections
 import itertools
 import os
 import sys
-import weakref
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
@@ -87,10 +86,9 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
             c10d.ProcessGroup.__init__(self, opts.group_rank, opts.group_size)
         else:
             c10d.ProcessGroup.__init__(self, opts.store, opts.group_rank, opts.group_size)
+        # If it is garbage-collected without shutdown(), its collectives in progress keep the channel's Group, which is freed
+        # with the next one that is created. torch before 2.0 never calls shutdown().
         self._channel, self._coalescing = channel, Coalescing()
-        # torch before 2.0 does not call shutdown() for a group that is garbage-collected.
-        self._closing = weakref.finalize(self, _close_quietly, channel)
-        self._closing.atexit = False
 
     @property
     def ivycomm_group(self) -> groups.Group:
@@ -131,7 +129,6 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
 
     def shutdown(self) -> None:
         """Called by destroy_process_group(), for the default group last: its shutdown finalizes the world."""
-        self._closing.detach()
         self._channel.close()
 
     def _set_sequence_number_for_group(self) -> None:
@@ -141,13 +138,6 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
         """Returns the number of collectives that this rank has called. It is the same on all ranks at the same point of the
         program."""
         return self._channel.operations
-
-
-def _close_quietly(channel: Channel) -> None:
-    try:
-        channel.close()
-    except Exception:  # noqa: BLE001 - a finalizer has no caller to report to.
-        pass
 
 
 def _make_backend_class() -> Any:
