@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Preloaded: one process behaves as on a kernel with pages of 64 KiB. sysconf() reports them,
  * mappings start at multiples of them, and offsets and addresses that such a kernel rejects end the
- * process. Calls inside the C library are not changed. */
+ * process if libivycomm uses them; NumPy 1.24 rounds to 4 KiB itself. Calls inside the C library
+ * are not changed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,8 +17,10 @@
 
 static size_t whole(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
-static void check(const char* call, uint64_t value) {
-  if (value % PAGE == 0) return;
+static void check(const char* call, uint64_t value, void* caller) {
+  Dl_info library;
+  if (value % PAGE == 0 || !dladdr(caller, &library) || !strstr(library.dli_fname, "ivycomm"))
+    return;
   fprintf(stderr, "large_pages: %s at %#llx, which is not a multiple of 64 KiB\n", call,
           (unsigned long long)value);
   abort();
@@ -26,10 +30,11 @@ static void* plain_mmap(void* at, size_t bytes, int protection, int flags, int f
   return (void*)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
 }
 
-void* mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
-  if (fd >= 0) check("mmap(): offset", (uint64_t)offset);
+static void* large_mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset,
+                        void* caller) {
+  if (fd >= 0) check("mmap(): offset", (uint64_t)offset, caller);
   if (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) {
-    check("mmap()", (uintptr_t)at);
+    check("mmap()", (uintptr_t)at, caller);
     return plain_mmap(at, bytes, protection, flags, fd, offset);
   }
   /* The page after the last one that is used stays reserved, as part of the last large page. */
@@ -49,17 +54,21 @@ void* mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offs
   return mapped;
 }
 
+void* mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
+  return large_mmap(at, bytes, protection, flags, fd, offset, __builtin_return_address(0));
+}
+
 void* mmap64(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
-  return mmap(at, bytes, protection, flags, fd, offset);
+  return large_mmap(at, bytes, protection, flags, fd, offset, __builtin_return_address(0));
 }
 
 int munmap(void* at, size_t bytes) {
-  check("munmap()", (uintptr_t)at);
-  return (int)syscall(SYS_munmap, at, whole(bytes));
+  check("munmap()", (uintptr_t)at, __builtin_return_address(0));
+  return (int)syscall(SYS_munmap, at, (uintptr_t)at % PAGE == 0 ? whole(bytes) : bytes);
 }
 
 int madvise(void* at, size_t bytes, int advice) {
-  check("madvise()", (uintptr_t)at);
+  check("madvise()", (uintptr_t)at, __builtin_return_address(0));
   return (int)syscall(SYS_madvise, at, bytes, advice);
 }
 

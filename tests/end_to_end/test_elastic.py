@@ -12,6 +12,7 @@ import pytest
 from launching import wait_until
 
 import leftovers  # (found by way of launching)
+from test_ssh_stalls import end_relay
 
 needs_torch = pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packages/torch"),
                                  reason="python3-torch is not installed")
@@ -181,8 +182,7 @@ def test_two_worlds_never_run_at_once_after_a_hang_up(hosts):
                      env=QUICKLY) as run:
         run.wait_for(r"attempt 0 on", count=2)
         with silent_sshd(hosts, 3):
-            for pid in hosts.processes(3, "ivy-relay"):
-                os.kill(pid, signal.SIGKILL)
+            end_relay(hosts, 3)
             run.wait_for(r"host node3 was lost: no response for ", 40)
             assert hosts.processes(3, "ivy-supervisor"), "the supervisor does not wait for a new connection"
             run.wait_for(r"attempt 1 on", 120)
