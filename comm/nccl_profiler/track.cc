@@ -115,7 +115,8 @@ void Track::publish() {
   if (slot == nullptr) return;
   has_work_.store(true);
   while (has_work_.load() && !is_writing_.exchange(true)) {
-    // An exchange, because a store would not make visible what the other thread did before its note.
+    // An exchange, because a store would not make visible what the other thread did before its
+    // note.
     has_work_.exchange(false);
     write(SlotView(slot));
     is_writing_.store(false);

@@ -157,8 +157,7 @@ std::optional<std::string> explain_ended(const CtlOptions& options) {
                                          {"cause", json_text(ended->cause)},
                                          {"log_directory", json_text(job.log_directory())}});
   std::string text = ended_text(*ended);
-  if (const std::string machines = other_machines(job); !machines.empty())
-    text += "\n" + machines;
+  if (const std::string machines = other_machines(job); !machines.empty()) text += "\n" + machines;
   if (has_logs)
     text += "\nits output is in " + job.log_directory() + " (ivyctl logs " +
             short_id(ended->job_id) + " shows it)";
