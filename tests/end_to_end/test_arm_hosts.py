@@ -16,6 +16,7 @@ import pytest
 
 from agents import Agents, Credentials
 from launching import BIN, REPOSITORY
+from slurm_jobs import Slurm, running_on
 
 pytestmark = pytest.mark.long
 
@@ -265,3 +266,22 @@ def test_agents_of_both_architectures(mixed_hosts, mixed_credentials):
         assert sorted(done.labelled()) == [(0, "node1", "x86_64"), (1, "node2", "aarch64")], done
     finally:
         agents.remove()
+
+
+@pytest.fixture
+def mixed_slurm(mixed_hosts):
+    with running_on(mixed_hosts.bed, "linuxproc"), Slurm(mixed_hosts.as_user("ivyuser"), "linuxproc") as slurm:
+        yield slurm
+
+
+def test_a_slurm_job_on_both_architectures(mixed_slurm):
+    """slurmd of node2 is emulated as well. Its step gets the programs for aarch64, and each rank's end is reported."""
+    done = mixed_slurm.run(["-N", "2"], "sh", "-c", "echo $RANK of $WORLD_SIZE $(uname -m)", limit=2 * LIMIT)
+    assert done.code == 0, done
+    assert sorted(done.labelled()) == [(0, "node1", "0 of 2 x86_64"), (1, "node2", "1 of 2 aarch64")], done
+    done = mixed_slurm.run(["-N", "2"], PYTHON, mixed_slurm.launcher.script("comm_bits.py"), limit=4 * LIMIT)
+    assert done.code == 0, done
+    machines = {rank: [text for text in texts if text.startswith("stored")] for rank, texts in done.texts_by_rank().items()}
+    assert machines == {0: ["stored aarch64"], 1: ["stored x86_64"]}, done
+    done = mixed_slurm.run(["-N", "2"], "sh", "-c", "[ $RANK = 1 ] && exit 7; sleep 60", limit=2 * LIMIT)
+    assert done.code == 7 and re.search(r"rank 1 failed first .*node2.*exit 7", done.own_text()), done
