@@ -45,7 +45,8 @@ void Track::close() {
 
 std::uint64_t Track::enter(const Call& call) {
   const std::uint64_t sequence = last_.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (sequence - oldest_.load(std::memory_order_relaxed) >= kTracked) {
+  // Acquire: this slot's previous operation has been read completely.
+  if (sequence - oldest_.load(std::memory_order_acquire) >= kTracked) {
     last_skipped_.store(sequence, std::memory_order_release);
     return 0;
   }
@@ -114,7 +115,9 @@ void Track::publish() {
   if (slot == nullptr) return;
   has_work_.store(true);
   while (has_work_.load() && !is_writing_.exchange(true)) {
-    has_work_.store(false);
+    // An exchange, because a store would not make visible what the other thread did before its
+    // note.
+    has_work_.exchange(false);
     write(SlotView(slot));
     is_writing_.store(false);
   }
@@ -137,7 +140,7 @@ void Track::write(SlotView page) {
     record.outcome = Outcome::kDone;
     page.finish(record);
   }
-  oldest_.store(oldest, std::memory_order_relaxed);
+  oldest_.store(oldest, std::memory_order_release);
   show(page, oldest);
 }
 

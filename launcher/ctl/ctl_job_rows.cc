@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/ctl/ctl_job_rows.h"
 
+#include <sys/utsname.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "launcher/ctl/ctl_connection.h"
 #include "proto/contract/host_ranges.h"
+#include "proto/contract/remote_text.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -107,6 +110,16 @@ std::string hosts_text(const ctl::JobDescription& job) {
     if (!architecture.empty()) text += " (" + architecture + ")";
   }
   return text;
+}
+
+std::string other_machines(const ctl::JobDescription& job) {
+  utsname here{};
+  uname(&here);
+  const bool differs =
+      std::any_of(job.hosts().begin(), job.hosts().end(), [&](const ctl::HostPart& host) {
+        return !host.architecture().empty() && host.architecture() != here.machine;
+      });
+  return differs ? "hosts: " + escape_control(hosts_text(job)) : "";
 }
 
 ListRow running_row(const std::string& job_id, const ctl::JobDescription& job) {

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_job_rows.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_table.h"
 #include "launcher/ctl/ctl_verbs.h"
@@ -165,10 +166,11 @@ RankTable rank_table(const ctl::RanksDescription& before, const ctl::RanksDescri
 
 std::string job_line(const ctl::RanksDescription& ranks) {
   const ctl::JobDescription& job = ranks.job();
+  const std::string machines = other_machines(job);
   return short_id(job.job_id()) + (job.name().empty() ? "" : " " + table_cell(job.name(), 24)) +
          ": " + table_cell(job.state(), 24) + ", " + std::to_string(job.running()) + " of " +
          std::to_string(job.world_size()) + " ranks running, " +
-         elapsed_since(job.since_unix_ms()) + "\n";
+         elapsed_since(job.since_unix_ms()) + (machines.empty() ? "" : "; " + machines) + "\n";
 }
 
 // Shows the names of the columns in bold and failed ranks in red.
@@ -287,6 +289,7 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
   return ctl_print(json_line({{"schema", kMachineSchema},
                               {"job", json_text(now->job().job_id())},
                               {"state", json_text(now->job().state())},
+                              {"hosts", json_text(hosts_text(now->job()))},
                               {"ranks", std::move(ranks)}}));
 }
 

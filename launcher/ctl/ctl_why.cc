@@ -2,7 +2,6 @@
 // ivyctl why: queries the launcher for the ranks' operations in the comm runtime or in torch's
 // collectives, their positions and the address of the job's store, and queries the store for its
 // wait graph.
-#include <sys/utsname.h>
 
 #include <algorithm>
 #include <chrono>
@@ -91,17 +90,6 @@ struct HangParts {
   std::string stacks;
 };
 
-// Returns the hosts with their architectures if one of them differs from this machine's.
-std::string other_machines(const ctl::JobDescription& job) {
-  utsname here{};
-  uname(&here);
-  const bool differs =
-      std::any_of(job.hosts().begin(), job.hosts().end(), [&](const ctl::HostPart& host) {
-        return !host.architecture().empty() && host.architecture() != here.machine;
-      });
-  return differs ? "hosts: " + hosts_text(job) : "";
-}
-
 Result<HangParts> request_hang_parts(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_running_job(options.job));
   HangParts parts;
@@ -140,7 +128,7 @@ Result<std::string> hang_text(const HangParts& parts) {
   for (const std::string& line : parts.description.losses()) add("  " + escape_control(line));
   if (!parts.stacks.empty())
     add("where the ranks are (ivyctl stack shows all threads):\n" + indented(parts.stacks));
-  add(escape_control(other_machines(parts.description)));
+  add(other_machines(parts.description));
   return text;
 }
 
@@ -169,8 +157,7 @@ std::optional<std::string> explain_ended(const CtlOptions& options) {
                                          {"cause", json_text(ended->cause)},
                                          {"log_directory", json_text(job.log_directory())}});
   std::string text = ended_text(*ended);
-  if (const std::string machines = other_machines(job); !machines.empty())
-    text += "\n" + escape_control(machines);
+  if (const std::string machines = other_machines(job); !machines.empty()) text += "\n" + machines;
   if (has_logs)
     text += "\nits output is in " + job.log_directory() + " (ivyctl logs " +
             short_id(ended->job_id) + " shows it)";

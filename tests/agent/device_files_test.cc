@@ -286,6 +286,71 @@ TEST(CoreFilesTest, ReadsCoresWithTheirThreadsNodesAndCaches) {
   EXPECT_EQ(cores, expected);
 }
 
+// The files of a GH200, as its kernel and driver show them: no model names in /proc/cpuinfo, no
+// nvidia-smi, memory of the GPU as NUMA nodes without processors, one thread per core, and a third
+// level of cache for all 72 cores.
+class GraceHost {
+ public:
+  GraceHost() {
+    std::string cpuinfo;
+    for (int processor = 0; processor < 72; ++processor) {
+      const std::string number = std::to_string(processor);
+      cpuinfo += "processor\t: " + number +
+                 "\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd evtstrm aes sha1 crc32 atomics "
+                 "fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp sve\nCPU implementer\t: 0x41\n"
+                 "CPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: 0xd4f\n"
+                 "CPU revision\t: 0\n\n";
+      const std::string place = "/sys/devices/system/cpu/cpu" + number;
+      tree.write(place + "/topology/thread_siblings_list", number + "\n");
+      tree.write(place + "/topology/physical_package_id", "0\n");
+      tree.write(place + "/cache/index0/level", "1\n");
+      tree.write(place + "/cache/index1/level", "1\n");
+      tree.write(place + "/cache/index2/level", "2\n");
+      tree.write(place + "/cache/index3/level", "3\n");
+      tree.write(place + "/cache/index3/shared_cpu_list", "0-71\n");
+    }
+    tree.write("/proc/cpuinfo", cpuinfo);
+    tree.write("/proc/self/status", "Name:\tx\nCpus_allowed_list:\t0-71\n");
+    tree.write("/sys/devices/system/node/node0/cpulist", "0-71\n");
+    for (int node = 1; node <= 8; ++node)
+      tree.write("/sys/devices/system/node/node" + std::to_string(node) + "/cpulist", "\n");
+    tree.pci("0009:01:00.0", "0x10de", "0x030200", "pci0009:00/0009:00:00.0", "0-71", 0);
+    tree.write("/proc/driver/nvidia/gpus/0009:01:00.0/information",
+               "Model: \t\t NVIDIA GH200 480GB\nIRQ:   \t\t 363\n"
+               "GPU UUID: \t GPU-8c1e8b2e-6f0e-8f1b-7a5d-0b6a3c9c5d11\n"
+               "Video BIOS: \t 96.00.84.00.02\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n"
+               "DMA Mask: \t 0xfffffffffffff\nBus Location: \t 0009:01:00.0\n"
+               "Device Minor: \t 0\nGPU Firmware: \t 550.54.15\nGPU Excluded:\t No\n");
+    for (const char* node : {"/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"}) tree.write(node);
+  }
+  DeviceTree tree;
+};
+
+TEST(DeviceFilesTest, FindsTheGpuOfAGraceHost) {
+  const GraceHost grace;
+  const FoundDevices found = found_in(grace.tree);
+  ASSERT_EQ(found.devices.size(), 1u);
+  EXPECT_EQ(found.vendor, &device_vendor(Vendor::kNvidia));
+  EXPECT_EQ(found.devices[0].bdf, "0009:01:00.0");
+  EXPECT_EQ(found.devices[0].model, "NVIDIA GH200 480GB");
+  EXPECT_EQ(found.devices[0].uuid, "GPU-8c1e8b2e-6f0e-8f1b-7a5d-0b6a3c9c5d11");
+  EXPECT_EQ(found.devices[0].cores, "0-71");
+  EXPECT_EQ(found.devices[0].numa_node, 0);
+  EXPECT_EQ(found.unusable, 0);
+  EXPECT_TRUE(found.notes.empty());
+  EXPECT_TRUE(found.disagreements.empty());
+}
+
+TEST(CoreFilesTest, ReadsTheCoresOfAGraceHost) {
+  const GraceHost grace;
+  const CoreList allowed = allowed_cores(grace.tree.root());
+  ASSERT_EQ(allowed.size(), 72u);
+  const std::vector<Core> cores = read_cores(grace.tree.root(), allowed);
+  ASSERT_EQ(cores.size(), 72u);
+  for (int number = 0; number < 72; ++number)
+    EXPECT_EQ(cores[static_cast<std::size_t>(number)], (Core{{number}, 0, 0, 0})) << number;
+}
+
 TEST(CoreFilesTest, UsesItsOwnAffinityWithoutARoot) {
   EXPECT_FALSE(allowed_cores("").empty());
   EXPECT_FALSE(read_cores("", allowed_cores("")).empty());

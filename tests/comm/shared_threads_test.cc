@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <new>
 #include <numeric>
 #include <thread>
@@ -228,6 +229,39 @@ class DeathInOtherGroup final : public FailureDetector {
   }
   bool has_left(std::int32_t /*rank*/) override { return false; }
 };
+
+// Notes whether its futex word was read before the first check. An event between a check and a
+// later reading would not end the sleep that follows.
+class CheckedDetector final : public FailureDetector {
+ public:
+  const std::atomic<std::uint32_t>* wake_word() const override {
+    if (!was_checked_) was_read_before_ = true;
+    return &events_;
+  }
+  std::chrono::milliseconds poll_interval() const override { return std::chrono::milliseconds(2); }
+  using FailureDetector::check;
+  MaybeFailure check(std::int32_t /*waited_for*/) override {
+    if (was_checked_) return make_failure(FailureKind::kRankDied, "rank 7 died");
+    was_checked_ = true;
+    return std::nullopt;
+  }
+  bool has_left(std::int32_t /*rank*/) override { return false; }
+  bool was_read_before() const { return was_read_before_; }
+
+ private:
+  std::atomic<std::uint32_t> events_{0};
+  bool was_checked_ = false;
+  mutable bool was_read_before_ = false;
+};
+
+TEST(SharedThreadsTest, ReadsTheEventCountBeforeItChecksForFailures) {
+  const std::shared_ptr<SharedSegment> segment = SharedSegment::create(2).value();
+  CheckedDetector detector;
+  SharedGroup waiting(segment, options_of(1, 2), &detector);
+  Deadline deadline(std::chrono::seconds(60));
+  EXPECT_FALSE(shared_barrier(&waiting, OperationCall{OperationShape(), 1, deadline}));
+  EXPECT_TRUE(detector.was_read_before());
+}
 
 // Member 1 waits in the second step of a barrier. Member 0, which may have entered the operation,
 // does its part after `pause`, or never. Returns the failure that member 1 gets, or an empty string

@@ -100,7 +100,7 @@ class Slurm:
         self.environment = {"SLURM_CONF": CONFIGURATION}
 
     def __enter__(self):
-        wait_until(lambda: self.idle(6), 60, "six idle hosts")
+        wait_until(lambda: self.idle(self.bed.count()), 60, "idle hosts")
         return self
 
     def __exit__(self, *_):

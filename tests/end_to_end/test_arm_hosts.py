@@ -10,11 +10,13 @@ import json
 import os
 import re
 import shutil
+import struct
 
 import pytest
 
 from agents import Agents, Credentials
 from launching import BIN, REPOSITORY
+from slurm_jobs import Slurm, running_on
 
 pytestmark = pytest.mark.long
 
@@ -96,6 +98,89 @@ def test_every_collective(mixed_hosts, hosts, ranks):
                            limit=2 * LIMIT)
     assert done.code == 0, done
     assert [texts[-1] for texts in done.texts_by_rank().values()] == ["all equal"] * 4, done
+
+
+def stress(hosts, *options, seconds):
+    done = hosts.run("-H", "node2", "--nproc-per-node", "4", *options, PYTHON, hosts.script("comm_stress.py"), str(seconds),
+                     limit=LIMIT + 4 * seconds)
+    assert done.code == 0, done
+    assert [texts[-1] for texts in done.texts_by_rank().values()] == ["all equal"] * 4, done
+
+
+def test_stress_of_shared_memory(mixed_hosts):
+    """Random operations of four ranks for a minute. The emulator keeps the memory order of x86-64; comm/README.md has the
+    reading for weaker orders."""
+    stress(mixed_hosts, seconds=60)
+
+
+@pytest.fixture
+def pages_of_64_kib(mixed_hosts):
+    """Processes of node2 that sshd starts have pages of 64 KiB: the supervisor, its helpers and the workers."""
+    path = mixed_hosts.bed.host_view(2).place("/root/.bashrc")
+    before = ""
+    with contextlib.suppress(FileNotFoundError), open(path) as file:
+        before = file.read()
+    with open(path, "w") as file:
+        file.write("export QEMU_PAGESIZE=65536\n" + before)
+    yield mixed_hosts
+    with open(path, "w") as file:
+        file.write(before)
+
+
+def test_pages_of_64_kib(pages_of_64_kib):
+    """The emulator rounds what it maps to such pages, but accepts offsets that a kernel would reject: large_pages.c checks
+    those, on x86-64 in test_ivycomm.py."""
+    hosts, large = pages_of_64_kib, ("-x", "QEMU_PAGESIZE=65536")
+    done = hosts.run(*BOTH, *large, "sh", "-c", "echo $(getconf PAGESIZE) $(uname -m)", limit=LIMIT)
+    assert done.code == 0 and done.texts_by_rank() == {0: ["4096 x86_64"], 1: ["65536 aarch64"]}, done
+    done = hosts.run("-H", "node1,node2", "--nproc-per-node", "2", *large, PYTHON, hosts.script("comm_collectives.py"),
+                     limit=2 * LIMIT)
+    assert done.code == 0, done
+    assert [texts[-1] for texts in done.texts_by_rank().values()] == ["all equal"] * 4, done
+    stress(hosts, *large, "-x", "EXPECTED_PAGE=65536", seconds=15)
+
+
+def elf_files(folder):
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(directory, name)
+            with open(path, "rb") as file:
+                if file.read(4) == b"\x7fELF" and not os.path.islink(path):
+                    yield path
+
+
+def alignments(path):
+    """Returns the alignments of an ELF file's segments that are loaded (64 bits, little-endian)."""
+    with open(path, "rb") as file:
+        head = file.read(64)
+        offset, size, count = struct.unpack_from("<Q", head, 32)[0], *struct.unpack_from("<HH", head, 54)
+        file.seek(offset)
+        entries = [file.read(size) for _ in range(count)]
+    return {struct.unpack_from("<Q", entry, 48)[0] for entry in entries if struct.unpack_from("<I", entry)[0] == 1}
+
+
+def test_programs_can_be_loaded_on_pages_of_64_kib(tmp_path):
+    built("ivy-node")
+    found = [path for folder in ("bin", "lib") for path in elf_files(os.path.join(ARM_BUILD, folder))]
+    assert {"ivy-node", "ivy-probe", "unpack"} < {os.path.basename(path) for path in found}, found
+    for path in found:
+        assert min(alignments(path)) >= 1 << 16, f"{path}: {alignments(path)}"
+
+
+def test_ivyctl_shows_the_architectures(mixed_hosts):
+    ivyctl = os.path.join(BIN, "ivyctl")
+    with mixed_hosts.start(*BOTH, "--name", "mixed", "sh", "-c", "echo up; sleep 300") as job:
+        job.wait_for("up", LIMIT, count=2)
+        for verb in ("status", "why", "top"):
+            words = (ivyctl, verb, *(["--once"] if verb == "top" else []), "mixed")
+            done = mixed_hosts.run_program(*words, limit=LIMIT)
+            assert done.code == 0, done
+            assert "node1 (x86_64), node2 (aarch64)" in done.out.decode(), done
+            done = mixed_hosts.run_program(ivyctl, verb, "--json", "mixed", limit=LIMIT)
+            assert done.code == 0, done
+            assert b"aarch64" in done.out and json.loads(done.out), done
+        assert mixed_hosts.run_program(ivyctl, "stop", "mixed", limit=LIMIT).code == 0
+        assert job.finish(LIMIT).code != 0
 
 
 def test_the_plan_and_the_doctor_show_the_architecture(mixed_hosts):
@@ -181,3 +266,22 @@ def test_agents_of_both_architectures(mixed_hosts, mixed_credentials):
         assert sorted(done.labelled()) == [(0, "node1", "x86_64"), (1, "node2", "aarch64")], done
     finally:
         agents.remove()
+
+
+@pytest.fixture
+def mixed_slurm(mixed_hosts):
+    with running_on(mixed_hosts.bed, "linuxproc"), Slurm(mixed_hosts.as_user("ivyuser"), "linuxproc") as slurm:
+        yield slurm
+
+
+def test_a_slurm_job_on_both_architectures(mixed_slurm):
+    """slurmd of node2 is emulated as well. Its step gets the programs for aarch64, and each rank's end is reported."""
+    done = mixed_slurm.run(["-N", "2"], "sh", "-c", "echo $RANK of $WORLD_SIZE $(uname -m)", limit=2 * LIMIT)
+    assert done.code == 0, done
+    assert sorted(done.labelled()) == [(0, "node1", "0 of 2 x86_64"), (1, "node2", "1 of 2 aarch64")], done
+    done = mixed_slurm.run(["-N", "2"], PYTHON, mixed_slurm.launcher.script("comm_bits.py"), limit=4 * LIMIT)
+    assert done.code == 0, done
+    machines = {rank: [text for text in texts if text.startswith("stored")] for rank, texts in done.texts_by_rank().items()}
+    assert machines == {0: ["stored aarch64"], 1: ["stored x86_64"]}, done
+    done = mixed_slurm.run(["-N", "2"], "sh", "-c", "[ $RANK = 1 ] && exit 7; sleep 60", limit=2 * LIMIT)
+    assert done.code == 7 and re.search(r"rank 1 failed first .*node2.*exit 7", done.own_text()), done

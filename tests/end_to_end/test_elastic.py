@@ -2,6 +2,7 @@
 """--nnodes MIN:MAX: a job starts without hosts that do not start in time, and continues without hosts that it loses,
 even the first one."""
 
+import contextlib
 import os
 import re
 import signal
@@ -9,6 +10,9 @@ import signal
 import pytest
 
 from launching import wait_until
+
+import leftovers  # (found by way of launching)
+from test_ssh_stalls import end_relay
 
 needs_torch = pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packages/torch"),
                                  reason="python3-torch is not installed")
@@ -149,6 +153,50 @@ def test_a_lost_host_that_returns_is_ignored(hosts):
         hosts.file("go")
         done = run.finish()
     assert done.code == 0 and len(people(done)) == 3, done
+
+
+def pids_of(launcher, host, text):
+    """Returns the host's processes whose command line starts with `text`."""
+    init = launcher.bed.init_pid(host)
+    return [process.pid for process in leftovers.processes_of(init) if process.words().startswith(text)]
+
+
+@contextlib.contextmanager
+def silent_sshd(launcher, host):
+    """The host's sshd accepts no further connection, but does not refuse any. Open ones continue."""
+    pids = pids_of(launcher, host, "sshd: /usr/sbin/sshd")
+    assert len(pids) == 1, pids
+    os.kill(pids[0], signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pids[0], signal.SIGCONT)
+
+
+@pytest.mark.long
+def test_two_worlds_never_run_at_once_after_a_hang_up(hosts):
+    """The connection hangs up and no new one can be made. Then the host's supervisor waits for one longer than the lease,
+    and so must the restart: 60 s."""
+    log, go = hosts.file("log"), f"{hosts.directory}/go"
+    with hosts.start(*SHORT, "-H", "node2,node3", "--nnodes", "1:2", hosts.script("worlds.py"), log, go,
+                     env=QUICKLY) as run:
+        run.wait_for(r"attempt 0 on", count=2)
+        with silent_sshd(hosts, 3):
+            end_relay(hosts, 3)
+            run.wait_for(r"host node3 was lost: no response for ", 40)
+            assert hosts.processes(3, "ivy-supervisor"), "the supervisor does not wait for a new connection"
+            run.wait_for(r"attempt 1 on", 120)
+        assert not hosts.processes(3, "ivy-supervisor") and not hosts.processes(3, "python3")
+        hosts.file("go")
+        done = run.finish()
+    assert done.code == 0, done
+    times = {}
+    for line in hosts.read("log").decode().splitlines():
+        attempt, host, time = line.split()
+        times.setdefault((int(attempt), host), []).append(float(time))
+    assert sorted(times) == [(0, "node2"), (0, "node3"), (1, "node2")], done
+    assert max(times[0, "node3"]) > max(times[0, "node2"]) + 30, "node3's rank ended with its launcher's lease"
+    assert max(times[0, "node3"]) < min(times[1, "node2"]), done
 
 
 def test_the_first_host_is_lost(anyone):

@@ -5,6 +5,8 @@ import importlib.util
 import json
 import os
 import re
+import shutil
+import subprocess
 import zipfile
 
 import pytest
@@ -52,6 +54,30 @@ def test_element_types_and_reductions_match_the_table():
     assert ours.DTYPES == {name: (int(number), int(size)) for number, size, name in elements}
     assert {op.name: int(op) for op in ours.ReduceOp} == {name: int(number) for name, number, _ in reductions}
     assert all(ours.op_number(text) == int(number) for _, number, text in reductions)
+
+
+def stress(local, ranks, seconds_each, *flags):
+    done = local.run("-n", str(ranks), *CALM, *flags, "/usr/bin/python3", local.script("comm_stress.py"), str(seconds_each),
+                     limit=LIMIT)
+    check_all_equal(done, ranks)
+
+
+@needs_numpy
+@pytest.mark.parametrize("ranks", [2, 4, 6])
+def test_stress_of_shared_memory(local, ranks):
+    """Random operations: ranks that spin, that yield, and more ranks than processors. test_arm_hosts.py runs them for a
+    minute."""
+    stress(local, ranks, 3)
+
+
+@needs_numpy
+def test_pages_of_64_kib(local):
+    """As on many Arm systems; see large_pages.c."""
+    compiler = shutil.which("cc") or pytest.skip("there is no C compiler (cc)")
+    library = os.path.join(local.directory, "large_pages.so")
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "large_pages.c")
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
+    stress(local, 4, 2, "-x", f"LD_PRELOAD={library}", "-x", "EXPECTED_PAGE=65536")
 
 
 @places

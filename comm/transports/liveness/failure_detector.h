@@ -18,8 +18,8 @@ class FailureDetector {
  public:
   virtual ~FailureDetector() = default;
 
-  // Returns a futex word that changes and is woken when check() may have something new to report,
-  // or null. Waits also call check() every poll_interval(): a rank that finalizes changes no word.
+  // Returns null, or a futex word that is changed and woken when check() may have something new;
+  // read it before check(). Waits also check every poll_interval(): finalizing changes no word.
   virtual const std::atomic<std::uint32_t>* wake_word() const = 0;
   virtual std::chrono::milliseconds poll_interval() const = 0;
 

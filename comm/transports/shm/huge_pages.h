@@ -10,7 +10,7 @@
 
 namespace ivy::comm::huge_pages {
 
-inline constexpr std::size_t kBytes = std::size_t{2} << 20;  // On x86-64, and on arm64 by default.
+inline constexpr std::size_t kBytes = std::size_t{2} << 20;  // With ordinary pages of 4 KiB.
 
 // Maps the file's first `bytes` shared; if they are at least kBytes, at an address that is aligned
 // for huge pages. `protection` and `flags` are mmap's. Returns null and sets errno on failure.

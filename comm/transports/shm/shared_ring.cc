@@ -69,7 +69,11 @@ class RingSink final : public ByteSink {
     ring_->lent.store(reinterpret_cast<std::uintptr_t>(bytes), std::memory_order_relaxed);
     return true;
   }
-  void revoke() override { ring_->lent.store(0, std::memory_order_seq_cst); }
+  void revoke() override {
+    ring_->lent.store(0, std::memory_order_relaxed);
+    // Before any change of the lent memory; pairs with lent().
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
   LoanState loan() const override {
     const std::uint64_t ended = ring_->loans_ended.load(std::memory_order_acquire);
     if (ended / 2 < loans_) return LoanState::kOpen;
@@ -117,7 +121,11 @@ class RingSource final : public ByteSource {
   }
   StreamState state() const override { return StreamState::kOpen; }
   int descriptor() const override { return -1; }
-  std::uint64_t lent() const override { return ring_->lent.load(std::memory_order_seq_cst); }
+  std::uint64_t lent() const override {
+    // After a copy of the lent memory: an acquire load alone would not wait for the copy's loads.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return ring_->lent.load(std::memory_order_relaxed);
+  }
   void end_loan(LoanState how) override {
     const std::uint64_t ended = ring_->loans_ended.load(std::memory_order_relaxed) / 2 + 1;
     ring_->loans_ended.store(2 * ended + (how == LoanState::kDeclined ? 1 : 0),

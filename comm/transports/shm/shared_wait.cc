@@ -87,8 +87,12 @@ bool SharedWait::await_slowly(const std::atomic<std::uint64_t>& counter, std::ui
     // Check the counter once more, because a rank that has died may have done its part before.
     const std::uint32_t waited_for =
         member == kAnyAbsentMember ? first_absent(value / size_) : member;
+    // Read before the check, so that an event after the check ends the sleep.
+    const std::atomic<std::uint32_t>* const events = event_count();
+    const std::uint32_t seen_event_count =
+        events != nullptr ? events->load(std::memory_order_acquire) : 0;
     if (!policy_.may_continue(waited_for)) return counter.load(std::memory_order_acquire) >= value;
-    sleep(counter, value, member);
+    sleep(counter, value, member, seen_event_count);
     if (counter.load(std::memory_order_acquire) >= value) return true;
   }
   return true;
@@ -121,14 +125,16 @@ bool SharedWait::yield(const std::atomic<std::uint64_t>& counter, std::uint64_t 
   return false;
 }
 
+// The detector's futex word, or null.
+const std::atomic<std::uint32_t>* SharedWait::event_count() const {
+  const FailureDetector* const detector = policy_.failure_detector();
+  return detector != nullptr ? detector->wake_word() : nullptr;
+}
+
 void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
-                       std::uint32_t member) {
+                       std::uint32_t member, std::uint32_t seen_event_count) {
   FailureDetector* const detector = policy_.failure_detector();
   SleepLine& line = segment_.member(self_).sleep;
-  const std::atomic<std::uint32_t>* event_count =
-      detector != nullptr ? detector->wake_word() : nullptr;
-  const std::uint32_t seen_event_count =
-      event_count != nullptr ? event_count->load(std::memory_order_acquire) : 0;
   const std::uint32_t seen_count = line.wake_count.load(std::memory_order_acquire);
   line.asleep.store(!is_overloaded_              ? kForAnyMember
                     : member == kAnyAbsentMember ? kForArrivals
@@ -145,7 +151,7 @@ void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t 
     nanoseconds at_most = std::min<nanoseconds>(kSleepSlice, policy_.deadline().left());
     if (detector != nullptr) at_most = std::min<nanoseconds>(at_most, detector->poll_interval());
     if (at_most > nanoseconds::zero()) {
-      futex_wait({&line.wake_count, seen_count}, {event_count, seen_event_count}, at_most);
+      futex_wait({&line.wake_count, seen_count}, {event_count(), seen_event_count}, at_most);
     }
   }
   header_.sleepers.fetch_sub(1, std::memory_order_relaxed);

@@ -78,7 +78,10 @@ class SharedWait {
   // failure and sleep.
   bool spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
   bool yield(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
-  void sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value, std::uint32_t member);
+  // `seen_event_count` is event_count() before the last check of the failure detector.
+  void sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value, std::uint32_t member,
+             std::uint32_t seen_event_count);
+  const std::atomic<std::uint32_t>* event_count() const;
   std::uint32_t first_absent(std::uint64_t number) const;
 
   SharedSegment& segment_;

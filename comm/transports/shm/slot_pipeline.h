@@ -42,7 +42,8 @@ class SlotPipeline {
       if (member == self_ || known_drained_[member] >= needed) continue;
       const std::atomic<std::uint64_t>& drained = progress(member).drained;
       if (!wait_.await(drained, needed, member)) return false;
-      known_drained_[member] = drained.load(std::memory_order_relaxed);
+      // Acquire, because the count may have grown since: later chunks rely on it without a wait.
+      known_drained_[member] = drained.load(std::memory_order_acquire);
     }
     return true;
   }
