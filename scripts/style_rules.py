@@ -66,7 +66,7 @@ PURE = {
         "launcher/job/hosts": "host_clock host_failures",
         "launcher/report": "diagnostic verdict label",
         "launcher/slurm": "nodelist slurm_allocation allocation_end step",
-        "launcher/screen": "line_splitter control_filter summary",
+        "launcher/screen": "host_credit line_splitter control_filter summary",
         "agent/node/workers": "worker_state lease mpi_identity",
         "agent/pmix": "event_line fence_group job_facts job_layout mpi_variables",
         "rendezvous/engine": "engine contents watches wait_graph explanation",
@@ -328,16 +328,20 @@ def awaited_expressions(code):
 
 
 # Constructs that GCC 12 miscompiles in coroutines: it destroys these temporaries twice if they exist across a suspension,
-# and a switch over an awaited value jumps behind its last case.
+# a switch over an awaited value jumps behind its last case, and a coroutine with `if (!co_await ...)` gets a wrong frame.
 CAPTURING_LAMBDA = re.compile(r"(?<![\w)\]])\s*\[\s*[^\]\s][^\]]*\]\s*(\(|\{|mutable\b|<)")
 BRACE_TEMPORARY = re.compile(r"[\w>]\s*\{|[(,]\s*\{")
 AWAITING_SWITCH = re.compile(r"\bswitch\s*\(\s*co_await\b")
+AWAITING_CONDITION = re.compile(r"\b(?:if|while)\s*\(\s*!?\s*co_await\b")
 
 
 def check_coroutines(path, code, findings):
     for match in AWAITING_SWITCH.finditer(code):
         findings.add(path, line_of(code, match.start()),
                      "a switch over an awaited value: name it first (GCC 12)")
+    for match in AWAITING_CONDITION.finditer(code):
+        findings.add(path, line_of(code, match.start()),
+                     "an awaited value as a condition: name it first (GCC 12)")
     for start, end in awaited_expressions(code):
         expression = code[start:end]
         lambda_match = CAPTURING_LAMBDA.search(expression)

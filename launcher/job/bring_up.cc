@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions are in the order in which a start calls them (bring_up.h), with the messages about
-// hosts that did not come up in the middle: start_timed_out() to fail_unreachable_hosts().
+// The sections: the coroutine; the hosts' sessions and answers; hosts that did not come up; the
+// checks of addresses; the first Start.
 #include "launcher/job/bring_up.h"
 
 #include <unistd.h>
@@ -63,9 +63,150 @@ BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreController& store, R
       store_(store),
       ranks_(ranks),
       stdin_feed_(stdin_feed),
-      start_timer_(job.loop),
-      gather_timer_(job.loop),
-      waiting_timer_(job.loop) {}
+      steps_(job.loop) {}
+
+// ---- The coroutine ------------------------------------------------------------------------------
+
+void BringUp::start(const std::shared_ptr<TransportContext>& transports) {
+  look_up_master(transports);
+  limit_at_ = steady_now() + job_.options.start_timeout;
+  line_at_ = next_line();
+  steps_.start(run());
+}
+
+void BringUp::cancel() {
+  steps_.stop();
+  job_.screen.status_line("");
+}
+
+void BringUp::host_left_out() {
+  has_left_out_host_ = true;
+  notify();
+}
+
+Awaitable<void> BringUp::run() {
+  const bool are_greeted = co_await greet_hosts();
+  if (!are_greeted) co_return;
+  job_.phase.apply(JobEvent::kAllGreeted);
+  do {
+    const bool is_planned = co_await check_addresses();
+    if (!is_planned) co_return;
+  } while (job_.hosts.plan_is_outdated());
+  job_.phase.apply(JobEvent::kAllChecked);
+  co_await start_workers();
+}
+
+Awaitable<bool> BringUp::greet_hosts() {
+  for (;;) {
+    const bool is_complete = !awaits_answer();
+    if (gather_until_ && (is_complete || steady_now() >= *gather_until_)) {
+      fail_unreachable_hosts("");
+      co_return false;
+    }
+    if (is_complete && !looks_up_master_) co_return true;
+    if (steady_now() < limit_at_) {
+      co_await notified(std::min(limit_at_, gather_until_.value_or(limit_at_)));
+    } else if (!leave_out_late_hosts()) {
+      co_return false;
+    }
+  }
+}
+
+Awaitable<bool> BringUp::check_addresses() {
+  job_.screen.status_line("");
+  has_left_out_host_ = false;
+  if (!planner_.plan()) co_return false;
+  if (!job_.options.dry_run) store_.open();
+  order_checks();
+  // The loss of a host may have been found while the orders were sent.
+  co_await steps_.checkpoint();
+  // On a single host, Start follows OpenStore on the same connection, so the answer need not be
+  // awaited: the port was reserved, so listening cannot fail.
+  const bool awaits_checks = std::any_of(job_.hosts.begin(), job_.hosts.end(),
+                                         [](const HostRecord& host) { return !host.checked; });
+  while (awaits_checks && !has_left_out_host_ && !job_.hosts.are_ready()) {
+    if (steady_now() < limit_at_) {
+      co_await notified(limit_at_);
+    } else if (!leave_out_late_hosts()) {
+      co_return false;
+    }
+  }
+  co_return true;
+}
+
+Awaitable<void> BringUp::start_workers() {
+  job_.screen.status_line("");
+  for (const Diagnostic& warning : job_.plan.warnings)
+    if (!job_.options.quiet) job_.screen.print(render(warning));
+  if (!job_.options.doctor &&
+      std::any_of(job_.hosts.begin(), job_.hosts.end(),
+                  [](const HostRecord& host) { return host.excluded.has_value(); }))
+    job_.print("warning: starting with " + job_.hosts.members_text());
+  if (job_.hosts.may_shrink())
+    job_.spare_hosts = spare_members(job_.hosts.members(), job_.hosts.min_members());
+  if (job_.options.dry_run) co_return print_dry_run();
+  job_.events.planned(job_.plan);
+  Result<std::vector<HostPlan>> plans = planner_.host_plans();
+  if (!plans.ok()) co_return job_.reject_input(plans.error());
+  const Result<std::vector<std::string>> lines = planner_.first_lines();
+  if (!lines.ok()) co_return job_.reject_input(lines.error());
+  using Rejection = std::optional<Diagnostic>;
+  const auto open_files = [this](const Arrival<Rejection>& arrive) {
+    job_.screen.open_generation(job_.generation, job_.plan, job_.max_attempts(), arrive);
+  };
+  const Rejection rejection = co_await steps_.wait_posted<Rejection>(open_files);
+  if (rejection) co_return job_.reject({*rejection}, LauncherReason::kRejected);
+  for (const std::string& line : *lines) job_.print(line);
+  send_plans(std::move(plans).value());
+}
+
+Awaitable<void> BringUp::notified(Time deadline) {
+  if (steady_now() >= line_at_) {
+    print_waiting();
+    line_at_ = next_line();
+  }
+  co_await steps_.notified(std::min(deadline, line_at_));
+}
+
+// On a terminal the line is redrawn often; elsewhere it is printed after 5, 15 and 30 s, then every
+// 30 s.
+BringUp::Time BringUp::next_line() const {
+  if (job_.screen.output().has_terminal()) return steady_now() + milliseconds(200);
+  const std::int64_t elapsed_s = (monotonic_ns() - job_.opened_at_ns) / 1'000'000'000;
+  const std::int64_t next_s = elapsed_s < 5 ? 5 : elapsed_s < 15 ? 15 : (elapsed_s / 30 + 1) * 30;
+  return steady_now() + std::chrono::seconds(next_s - elapsed_s);
+}
+
+void BringUp::print_waiting() {
+  const std::int64_t elapsed_ns = monotonic_ns() - job_.opened_at_ns;
+  if (elapsed_ns < 900'000'000 || job_.options.quiet) return;
+  std::vector<WaitingHost> waiting;
+  std::vector<std::string> failed;
+  std::size_t up = 0;
+  for (const HostRecord& host : job_.hosts) {
+    if (host.failure) {
+      failed.push_back(host.name());
+    } else if (host.facts) {
+      ++up;
+      if (job_.phase.state() == JobState::kChecking && !host.is_ready())
+        waiting.push_back(
+            {host.name(), host.opens_store ? awaited_store(host) : awaited_check(host)});
+    } else {
+      waiting.push_back({host.name(), progress_of(host)});
+    }
+  }
+  std::string line = waiting_line(up, job_.hosts.size(),
+                                  std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
+  if (looks_up_master_) line += "; looking up --master-addr " + job_.options.master_addr;
+  if (!failed.empty()) line += "; failed: " + fold_host_names(failed);
+  if (job_.screen.output().has_terminal()) {
+    job_.screen.status_line(line);
+  } else {
+    job_.print(line);
+  }
+}
+
+// ---- Sessions, and the hosts' answers to Hello --------------------------------------------------
 
 void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events) {
   // A user watches the job: not under nohup or a scheduler, and not with --detach.
@@ -106,7 +247,6 @@ void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSess
         host.session->open();
       }
     });
-  if (job_.takeover == 0) look_up_master(transports);
 }
 
 // Looks up a name in --master-addr while the hosts are dialled. A name that the plan knows from the
@@ -121,7 +261,7 @@ void BringUp::look_up_master(const std::shared_ptr<TransportContext>& transports
                     [this](const Result<std::vector<std::string>>& addresses) {
                       looks_up_master_ = false;
                       planner_.master_found(addresses);
-                      check_greeted();
+                      notify();
                     });
 }
 
@@ -153,64 +293,6 @@ Command BringUp::hello_for(std::size_t index) const {
   return command;
 }
 
-void BringUp::start_waiting() {
-  start_timer_.expires_after(job_.options.start_timeout);
-  start_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && is_before_start(job_.phase.state())) start_timed_out();
-  });
-  schedule_waiting_line();
-}
-
-void BringUp::stop_waiting() {
-  start_timer_.cancel();
-  waiting_timer_.cancel();
-  job_.screen.status_line("");
-}
-
-void BringUp::schedule_waiting_line() {
-  // On a terminal the line is redrawn often; elsewhere it is printed after 5, 15 and 30 s, then
-  // every 30 s.
-  const std::int64_t elapsed_s = (monotonic_ns() - job_.opened_at_ns) / 1'000'000'000;
-  const std::int64_t next_s = elapsed_s < 5 ? 5 : elapsed_s < 15 ? 15 : (elapsed_s / 30 + 1) * 30;
-  waiting_timer_.expires_after(job_.screen.output().has_terminal()
-                                   ? milliseconds(200)
-                                   : milliseconds((next_s - elapsed_s) * 1000));
-  waiting_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error || !is_before_start(job_.phase.state())) return;
-    print_waiting();
-    schedule_waiting_line();
-  });
-}
-
-void BringUp::print_waiting() {
-  const std::int64_t elapsed_ns = monotonic_ns() - job_.opened_at_ns;
-  if (elapsed_ns < 900'000'000 || job_.options.quiet) return;
-  std::vector<WaitingHost> waiting;
-  std::vector<std::string> failed;
-  std::size_t up = 0;
-  for (const HostRecord& host : job_.hosts) {
-    if (host.failure) {
-      failed.push_back(host.name());
-    } else if (host.facts) {
-      ++up;
-      if (job_.phase.state() == JobState::kChecking && !host.is_ready())
-        waiting.push_back(
-            {host.name(), host.opens_store ? awaited_store(host) : awaited_check(host)});
-    } else {
-      waiting.push_back({host.name(), progress_of(host)});
-    }
-  }
-  std::string line = waiting_line(up, job_.hosts.size(),
-                                  std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
-  if (looks_up_master_) line += "; looking up --master-addr " + job_.options.master_addr;
-  if (!failed.empty()) line += "; failed: " + fold_host_names(failed);
-  if (job_.screen.output().has_terminal()) {
-    job_.screen.status_line(line);
-  } else {
-    job_.print(line);
-  }
-}
-
 void BringUp::up(std::size_t index, const LinkUp& up) {
   job_.hosts[index].up = up;
   if (job_.takeover == 0) job_.hosts.send(index, hello_for(index));
@@ -236,7 +318,7 @@ void BringUp::greeted(std::size_t index, const HelloOk& hello) {
     host.clock = {hello.facts().health().wall_ms() * 1'000'000 - (wall_ms() * 1'000'000 - since_ns),
                   sampled.error_ns};
   }
-  check_greeted();
+  notify();
 }
 
 void BringUp::failed(std::size_t index, const LinkDown& down) {
@@ -246,46 +328,38 @@ void BringUp::failed(std::size_t index, const LinkDown& down) {
   host.lost = true;
   log::debug(host.name() + ": " + down.message.line());
   if (job_.phase.state() != JobState::kConnecting) return job_.phase.check_end();
-  if (is_dispensable) {
+  if (is_dispensable)
     job_.hosts.exclude(index,
                        {.step = step_of(down.failure), .reason = down.message, .fix = down.fix});
-    return check_greeted();
-  }
-  const bool all_known = std::all_of(
-      job_.hosts.begin(), job_.hosts.end(),
-      [](const HostRecord& each) { return each.facts.has_value() || each.failure.has_value(); });
-  if (all_known) return fail_unreachable_hosts("");
-  gather_timer_.expires_after(kGatherFailures);
-  gather_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && job_.phase.state() == JobState::kConnecting) fail_unreachable_hosts("");
+  else
+    gather_until_ = steady_now() + kGatherFailures;
+  notify();
+}
+
+// Returns true if a host that takes part has neither answered Hello nor failed.
+bool BringUp::awaits_answer() const {
+  return std::any_of(job_.hosts.begin(), job_.hosts.end(), [](const HostRecord& host) {
+    return !host.excluded && !host.facts && !host.failure;
   });
 }
 
-void BringUp::check_greeted() {
-  if (job_.phase.state() != JobState::kConnecting) return;
-  bool has_failed = false;
-  for (const HostRecord& host : job_.hosts) {
-    if (host.excluded) continue;
-    if (!host.facts && !host.failure) return;
-    has_failed |= host.failure.has_value();
-  }
-  if (has_failed) return fail_unreachable_hosts("");
-  if (looks_up_master_) return;
-  gather_timer_.cancel();
-  job_.phase.apply(JobEvent::kAllGreeted);
-}
+// ---- Hosts that did not come up -----------------------------------------------------------------
 
-void BringUp::start_timed_out() {
+bool BringUp::leave_out_late_hosts() {
   const bool is_connecting = job_.phase.state() == JobState::kConnecting;
   const auto is_late = [&](const HostRecord& host) {
     return !host.excluded && !(is_connecting ? host.facts.has_value() : host.is_ready());
   };
+  // Without a late host, only the address of --master-addr is awaited.
+  const bool has_late = std::any_of(job_.hosts.begin(), job_.hosts.end(), is_late);
   std::vector<Member> all = job_.hosts.members();
   for (std::size_t index = 0; index < all.size(); ++index)
     if (is_late(job_.hosts[index])) all[index] = Member::kExcluded;
-  if (!job_.hosts.may_shrink() ||
-      decide_members(all, job_.hosts.min_members(), true) != MemberDecision::kContinue)
-    return fail_unreachable_hosts(" in time");
+  if (!has_late || !job_.hosts.may_shrink() ||
+      decide_members(all, job_.hosts.min_members(), true) != MemberDecision::kContinue) {
+    fail_unreachable_hosts(" in time");
+    return false;
+  }
   for (std::size_t index = 0; index < all.size(); ++index) {
     const HostRecord& host = job_.hosts[index];
     if (!is_late(host)) continue;
@@ -294,8 +368,9 @@ void BringUp::start_timed_out() {
     job_.hosts.exclude(index,
                        {.reason = late + " within --start-timeout", .fix = failure_of(host).fix});
   }
-  if (is_connecting) return check_greeted();
-  job_.phase.apply(JobEvent::kMemberLost);
+  has_left_out_host_ = true;
+  limit_at_ = steady_now() + job_.options.start_timeout;
+  return true;
 }
 
 // Returns why a host is not up: its failure, or the step that it has not completed.
@@ -349,17 +424,7 @@ void BringUp::fail_unreachable_hosts(const std::string& when) {
   job_.reject(host_failures(failed, job_.hosts.size(), when + needed), LauncherReason::kHostsNotUp);
 }
 
-void BringUp::check_addresses() {
-  job_.screen.status_line("");
-  if (!planner_.plan()) return;
-  if (!job_.options.dry_run) store_.open();
-  order_checks();
-  // On a single host, Start follows OpenStore on the same connection, so the answer need not be
-  // awaited: the port was reserved, so listening cannot fail.
-  const bool all = std::all_of(job_.hosts.begin(), job_.hosts.end(),
-                               [](const HostRecord& host) { return host.checked; });
-  if (all) job_.phase.apply(JobEvent::kAllChecked);
-}
+// ---- Checks of addresses ------------------------------------------------------------------------
 
 void BringUp::order_checks() {
   const JobPlan& plan = job_.plan;
@@ -415,41 +480,7 @@ void BringUp::address_unreachable(std::size_t index, const RemoteText& error) {
   job_.reject({std::move(diagnostic)}, LauncherReason::kRejected);
 }
 
-void BringUp::check_ready() {
-  if (job_.phase.state() != JobState::kChecking) return;
-  if (std::all_of(job_.hosts.begin(), job_.hosts.end(),
-                  [](const HostRecord& host) { return host.is_ready(); }))
-    job_.phase.apply(JobEvent::kAllChecked);
-}
-
-void BringUp::start_workers() {
-  stop_waiting();
-  for (const Diagnostic& warning : job_.plan.warnings)
-    if (!job_.options.quiet) job_.screen.print(render(warning));
-  if (!job_.options.doctor &&
-      std::any_of(job_.hosts.begin(), job_.hosts.end(),
-                  [](const HostRecord& host) { return host.excluded.has_value(); }))
-    job_.print("warning: starting with " + job_.hosts.members_text());
-  if (job_.hosts.may_shrink())
-    job_.spare_hosts = spare_members(job_.hosts.members(), job_.hosts.min_members());
-  if (job_.options.dry_run) return print_dry_run();
-  job_.events.planned(job_.plan);
-  Result<std::vector<HostPlan>> plans = planner_.host_plans();
-  if (!plans.ok()) return job_.reject_input(plans.error());
-  const Result<std::vector<std::string>> lines = planner_.first_lines();
-  if (!lines.ok()) return job_.reject_input(lines.error());
-  // Shared, because the callback is copied several times and a plan holds all variables of each
-  // rank.
-  const auto made = std::make_shared<const std::vector<HostPlan>>(std::move(plans).value());
-  job_.screen.open_generation(
-      job_.generation, job_.plan, job_.max_attempts(),
-      [this, lines = *lines, made](const std::optional<Diagnostic>& rejection) {
-        if (job_.phase.state() != JobState::kRunning || job_.was_started()) return;
-        if (rejection) return job_.reject({*rejection}, LauncherReason::kRejected);
-        for (const std::string& line : lines) job_.print(line);
-        start_with(*made);
-      });
-}
+// ---- The first Start ----------------------------------------------------------------------------
 
 void BringUp::print_dry_run() {
   const Result<std::string> text = planner_.dry_run();
@@ -462,14 +493,14 @@ void BringUp::print_dry_run() {
   job_.phase.apply_later(JobEvent::kRejected);
 }
 
-void BringUp::start_with(const std::vector<HostPlan>& plans) {
+void BringUp::send_plans(std::vector<HostPlan> plans) {
   if (job_.request.joined != nullptr)
     job_.request.joined->begin_attempt(job_.generation, job_.max_attempts(), job_.plan);
   ranks_.begin();
   job_.started_at_ns = job_.job_started_at_ns = monotonic_ns();
   job_.events.started(job_.generation, job_.max_attempts(), job_.started_at_ns);
   for (std::size_t index = 0; index < plans.size(); ++index)
-    job_.hosts.send(job_.plan.hosts[index].host_index, start_command(plans[index]));
+    job_.hosts.send(job_.plan.hosts[index].host_index, start_command(std::move(plans[index])));
   Command not_needed;
   not_needed.mutable_stop();
   for (std::size_t index = 0; index < job_.hosts.size(); ++index)

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings a job up, from its list of hosts to the first Start. The functions in their order:
+// Brings a job up, from its list of hosts to the first Start. dial() opens a session to every host;
+// then the coroutine run() has the steps in their order:
 //
-//   dial()             opens a session to every host; looks up --master-addr
-//   up(), greeted()    a host is connected, and has answered Hello with its facts
-//   failed()           a host could not be reached
-//   check_greeted()    every host has answered or was given up: applies kAllGreeted
+//   greet_hosts()      every host has answered Hello with its facts, or is left out
 //   check_addresses()  makes the plan, opens the store, and lets every host test the connection to
-//                      the first one
-//   check_ready()      all hosts can connect to it, and the store listens: applies kAllChecked
+//                      the first one; again if a host was left out meanwhile
 //   start_workers()    opens the files of the output, then sends every host its part of the plan
 //
-// If the job cannot do without a host that did not come up, it ends with an error that names all
-// such hosts.
+// A step that returns false has rejected the job: it cannot do without a host that did not come up,
+// and an error names all such hosts. The other functions record what the hosts answer, and notify
+// the coroutine. It ends with the first Start, or when the job is stopped (cancel()).
 //
 // Thread: the loop's. Lifetime: as long as the job.
 #pragma once
 
-#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +25,7 @@
 #include "launcher/job/ranks/rank_events.h"
 #include "launcher/job/ranks/stdin_feed.h"
 #include "launcher/job/store_controller.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
@@ -36,10 +36,14 @@ class BringUp {
 
   // Opens the sessions of all hosts.
   void dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events);
-  // Starts --start-timeout, and the line that names the hosts that are awaited.
-  void start_waiting();
-  // Ends the limit and the line. Call when the workers start, or the job ends.
-  void stop_waiting();
+  // Starts the coroutine, and with it --start-timeout.
+  void start(const std::shared_ptr<TransportContext>& transports);
+  // The job is being stopped: ends the coroutine, if it still runs.
+  void cancel();
+  // Call when a host has answered: the coroutine tests again whether all have.
+  void notify() { steps_.notify(); }
+  // Action kContinueBringUp.
+  void host_left_out();
 
   // The link to a host is up: sends Hello.
   void up(std::size_t index, const LinkUp& up);
@@ -47,39 +51,41 @@ class BringUp {
   void failed(std::size_t index, const LinkDown& down);
   // A host has answered Hello.
   void greeted(std::size_t index, const HelloOk& hello);
-  // Applies kAllGreeted if all hosts have answered. Call when a host has answered or is given up,
-  // and when --master-addr has been looked up.
-  void check_greeted();
-
-  // Action kCheckAddresses.
-  void check_addresses();
   // Orders every planned host to connect to the first one.
   void order_checks();
   // A host has tried to connect to the first one. Returns whether it succeeded and had been ordered
   // to.
   bool address_checked(std::size_t index, const AddressChecked& checked);
-  // Applies kAllChecked if all hosts are ready. Call when a host can connect to the first one, and
-  // when the store listens.
-  void check_ready();
-  // Action kStartWorkers. With --dry-run, prints the plan instead.
-  void start_workers();
 
   // Messages that name the step that a host has not completed.
   std::string awaited_store(const HostRecord& host) const;
   std::string awaited_check(const HostRecord& host) const;
 
  private:
+  using Time = std::chrono::steady_clock::time_point;
+
+  Awaitable<void> run();
+  Awaitable<bool> greet_hosts();
+  Awaitable<bool> check_addresses();
+  // With --dry-run, prints the plan instead.
+  Awaitable<void> start_workers();
+  // Waits for notify(), at most until the deadline. Meanwhile names the awaited hosts in a line.
+  Awaitable<void> notified(Time deadline);
+
   Command hello_for(std::size_t index) const;
   void look_up_master(const std::shared_ptr<TransportContext>& transports);
-  void schedule_waiting_line();
+  bool awaits_answer() const;
+  // --start-timeout has expired: leaves out the hosts that are late, and gives the others as long
+  // again. Returns false if the job cannot do without them.
+  bool leave_out_late_hosts();
+  Time next_line() const;
   void print_waiting();
-  void start_timed_out();
   LinkDown failure_of(const HostRecord& host) const;
   Diagnostic unresolved_name(const std::string& when) const;
   void fail_unreachable_hosts(const std::string& when);
   void address_unreachable(std::size_t index, const RemoteText& error);
   void print_dry_run();
-  void start_with(const std::vector<HostPlan>& plans);
+  void send_plans(std::vector<HostPlan> plans);
   Command start_command(HostPlan plan) const;
 
   JobContext& job_;
@@ -88,7 +94,12 @@ class BringUp {
   RankEvents& ranks_;
   StdinFeed& stdin_feed_;
   bool looks_up_master_ = false;  // The address is being looked up; the plan has to wait for it.
-  boost::asio::steady_timer start_timer_, gather_timer_, waiting_timer_;
+  // Set when a host that the job needs has failed: until then the others may fail, too, so that one
+  // message names all of them.
+  std::optional<Time> gather_until_;
+  bool has_left_out_host_ = false;  // Since the plan was made.
+  Time limit_at_, line_at_;         // When --start-timeout expires, and when the line is due.
+  Sequence steps_;
 };
 
 }  // namespace ivy

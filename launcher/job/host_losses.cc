@@ -2,7 +2,6 @@
 #include "launcher/job/host_losses.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "launcher/report/folded_ranks.h"
@@ -129,10 +128,7 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
   if (job_.has_reason() || !job_.hosts.can_do_without(index)) return false;
   host.session->close();
   if (is_before_start(state)) {
-    boost::asio::post(job_.loop, [this] {
-      if (job_.phase.state() == JobState::kConnecting) return bring_up_.check_greeted();
-      job_.phase.apply(JobEvent::kMemberLost);
-    });
+    job_.phase.apply_later(JobEvent::kMemberLost);
     return true;
   }
   const bool all_succeeded =

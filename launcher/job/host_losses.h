@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job/bring_up.h"
 #include "launcher/job/core/job_context.h"
 #include "launcher/job/ranks/rank_events.h"
 
@@ -18,8 +17,7 @@ namespace ivy {
 
 class HostLosses {
  public:
-  HostLosses(JobContext& job, RankEvents& ranks, BringUp& bring_up)
-      : job_(job), ranks_(ranks), bring_up_(bring_up) {}
+  HostLosses(JobContext& job, RankEvents& ranks) : job_(job), ranks_(ranks) {}
 
   // A host or its supervisor was lost: decides which of the three follows.
   void lost(std::size_t index, HostLoss loss, const RemoteText& message);
@@ -50,7 +48,6 @@ class HostLosses {
 
   JobContext& job_;
   RankEvents& ranks_;
-  BringUp& bring_up_;
   std::vector<LostMember> members_;
 };
 

@@ -44,7 +44,7 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       ranks_(job_, preemption_),
       stdin_feed_(job_),
       bring_up_(job_, planner_, store_, ranks_, stdin_feed_),
-      losses_(job_, ranks_, bring_up_),
+      losses_(job_, ranks_),
       service_(job_, ranks_),
       record_(job_, service_),
       restarts_(job_, planner_, store_, bring_up_, ranks_, losses_, service_, record_),
@@ -71,7 +71,7 @@ void Job::start(std::function<void(int, int)> on_finished) {
   if (job_.takeover != 0) return takeover_.begin();
   job_.opened_unix_ms = wall_ms();
   dial_hosts();
-  bring_up_.start_waiting();
+  bring_up_.start(transports_);
   watch_reader();
   service_.schedule();
 }
@@ -129,10 +129,8 @@ void Job::act(JobAction action) {
   switch (action) {
     case JobAction::kNothing:
       return;
-    case JobAction::kCheckAddresses:
-      return bring_up_.check_addresses();
-    case JobAction::kStartWorkers:
-      return bring_up_.start_workers();
+    case JobAction::kContinueBringUp:
+      return bring_up_.host_left_out();
     case JobAction::kCollectEvidence:
       return ending_.collect_evidence();
     case JobAction::kStopAfterFailure:
@@ -145,8 +143,6 @@ void Job::act(JobAction action) {
       return ending_.confirm();
     case JobAction::kPrepareRestart:
       return restarts_.prepare();
-    case JobAction::kRestartWorkers:
-      return restarts_.restart();
     case JobAction::kFinish:
       cancel_timers();
       return ending_.finish();
@@ -182,14 +178,14 @@ void Job::handle(std::size_t index, const Event& event) {
     case Event::kHelloOk:
       return bring_up_.greeted(index, event.hello_ok());
     case Event::kAddressChecked:
-      if (bring_up_.address_checked(index, event.address_checked())) check_ready();
+      if (bring_up_.address_checked(index, event.address_checked())) host_is_ready();
       return;
     case Event::kStoreOpened:
-      if (store_.opened(index, event.store_opened())) check_ready();
+      if (store_.opened(index, event.store_opened())) host_is_ready();
       return;
     case Event::kGenerationBegun:
       store_.begun(event.generation_begun());
-      return restarts_.check();
+      return restarts_.notify();
     case Event::kTakenOver:
       return takeover_.host_taken_over(index, event.taken_over());
     // While a generation runs.
@@ -231,10 +227,10 @@ void Job::handle(std::size_t index, const Event& event) {
   }
 }
 
-// Bring-up and a restart wait for the same answers.
-void Job::check_ready() {
-  if (job_.phase.state() == JobState::kRestarting) return restarts_.check();
-  bring_up_.check_ready();
+// Bring-up and a restart wait for the same answers; only one of them is under way.
+void Job::host_is_ready() {
+  bring_up_.notify();
+  restarts_.notify();
 }
 
 void Job::host_failed(std::size_t index, const LinkDown& down) {

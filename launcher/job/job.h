@@ -123,7 +123,7 @@ class Job final : public AllocationEvents,
 
   void start_timeout();
   void watch_reader();
-  void check_ready();
+  void host_is_ready();
   void watch_absences();
   void check_absence(std::size_t index);
   void on_note(std::size_t index, const Note& note);

@@ -76,7 +76,7 @@ void JobEnding::collect_evidence() {
 }
 
 void JobEnding::stop(milliseconds grace) {
-  bring_up_.stop_waiting();
+  bring_up_.cancel();
   stdin_feed_.stop();
   job_.screen.cancel_opening();
   const LauncherReason why = job_.launcher_end.reason;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The sections are in the order of a restart (restarts.h).
 #include "launcher/job/restarts.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ using std::chrono::milliseconds;
 namespace {
 
 // A restart that waits reports what it waits for this long after its pause.
-constexpr std::int64_t kFirstNamedNs = 4'000'000'000;
+constexpr std::chrono::seconds kReportAfter{4};
 // Earlier attempts that the message about missing progress shows: those that count, with this one.
 constexpr std::size_t kMaxFailuresShown = 2;
 constexpr std::size_t kMaxAwaitedShown = 4;  // Limit of the things that are named.
@@ -42,9 +43,7 @@ Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store,
       service_(service),
       record_(record),
       host_list_(job),
-      policy_(limits()),
-      pause_timer_(job.loop),
-      limit_timer_(job.loop) {}
+      policy_(limits()) {}
 
 RestartLimits Restarts::limits() const {
   RestartLimits limits;
@@ -65,6 +64,8 @@ void Restarts::learn_max_restarts(int max_restarts) {
   job_.max_restarts = max_restarts;
   policy_ = RestartPolicy(limits());
 }
+
+// ---- The decision -------------------------------------------------------------------------------
 
 bool Restarts::decide(bool is_preempted) {
   const bool has_lost = !losses_.members().empty();
@@ -215,11 +216,7 @@ std::string Restarts::missing() const {
   return "";
 }
 
-void Restarts::cancel() {
-  pause_timer_.cancel();
-  limit_timer_.cancel();
-  host_list_.cancel();
-}
+// ---- The restart --------------------------------------------------------------------------------
 
 void Restarts::prepare() {
   job_.screen.forget_generation();
@@ -230,56 +227,83 @@ void Restarts::prepare() {
   // --nnodes MIN:MAX, leaves out the host.
   for (HostRecord& host : job_.hosts)
     if (host.is_planned()) host.reported = false;
-  is_planned_ = pause_is_over_ = false;
-  pause_timer_.expires_after(pause_);
-  pause_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
-    pause_is_over_ = true;
-    check();
-  });
-  due_ns_ = monotonic_ns() + std::chrono::nanoseconds(pause_).count();
-  limit(due_ns_ + kFirstNamedNs);
-  if (!host_list_.is_due()) return plan();
-  host_list_.run([this] {
-    if (job_.phase.state() == JobState::kRestarting) plan();
-  });
+  due_at_ = steady_now() + pause_;
+  report_at_ = due_at_ + kReportAfter;
+  // A restart may take as long as a start.
+  limit_at_ = due_at_ + job_.options.start_timeout;
+  steps_ = std::make_unique<Sequence>(job_.loop);
+  steps_->start(run());
 }
 
-void Restarts::plan() {
-  const bool has_changed = std::any_of(
-      job_.hosts.begin(), job_.hosts.end(),
-      [](const HostRecord& host) { return host.is_planned() && host.excluded.has_value(); });
-  if (has_changed) {
+void Restarts::notify() {
+  if (steps_) steps_->notify();
+}
+
+void Restarts::cancel() {
+  if (steps_) steps_->stop();
+  host_list_.cancel();
+}
+
+Awaitable<void> Restarts::run() {
+  const bool has_list = co_await read_host_list();
+  if (!has_list || !plan()) co_return;
+  co_await steps_->sleep(due_at_ - steady_now());
+  const bool are_ready = co_await wait_until(&Restarts::is_ready);
+  if (!are_ready) co_return;
+  const bool has_files = co_await open_files();
+  if (!has_files) co_return;
+  job_.phase.apply(JobEvent::kRestartDue);
+  start_workers();
+}
+
+Awaitable<bool> Restarts::read_host_list() {
+  if (!host_list_.is_due()) co_return true;
+  host_list_.run([this] { notify(); });
+  co_return co_await wait_until(&Restarts::has_host_list);
+}
+
+bool Restarts::plan() {
+  if (job_.hosts.plan_is_outdated()) {
     const std::size_t first_before = job_.plan.hosts.front().host_index;
-    if (!planner_.plan_without_excluded_hosts()) return;
+    if (!planner_.plan_without_excluded_hosts()) return false;
     if (job_.plan.hosts.front().host_index != first_before) {
       store_.open();
       bring_up_.order_checks();
     }
   }
   store_.begin_generation(job_.generation + 1);
-  is_planned_ = true;
-  check();
+  return true;
 }
 
-// A restart may take as long as a start: reports what it waits for, and ends the job at the limit.
-void Restarts::limit(std::int64_t until_ns) {
-  const std::int64_t limit_ns =
-      due_ns_ + std::chrono::nanoseconds(job_.options.start_timeout).count();
-  const std::int64_t next_ns = std::min(until_ns, limit_ns);
-  limit_timer_.expires_after(std::chrono::nanoseconds(next_ns - monotonic_ns()));
-  limit_timer_.async_wait([this, next_ns, limit_ns](const boost::system::error_code& error) {
-    if (error || job_.phase.state() != JobState::kRestarting) return;
-    if (next_ns == limit_ns) return restart_timed_out();
-    const std::vector<std::string> awaited = waits();
-    const std::string number = std::to_string(job_.generation + 2);
-    for (std::size_t i = 0; i < std::min(awaited.size(), kMaxAwaitedShown); ++i)
-      job_.print("attempt " + number + " is waiting: " + awaited[i]);
-    if (awaited.size() > kMaxAwaitedShown)
-      job_.print("attempt " + number + " is waiting for " +
-                 std::to_string(awaited.size() - kMaxAwaitedShown) + " more responses");
-    limit(limit_ns);
-  });
+Awaitable<bool> Restarts::open_files() {
+  rejection_.reset();
+  const auto opened = [this](const std::optional<Diagnostic>& rejection) {
+    rejection_ = rejection;
+    notify();
+  };
+  job_.screen.open_generation(job_.generation + 1, job_.plan, job_.max_attempts(), opened);
+  const bool is_in_time = co_await wait_until(&Restarts::has_opened_files);
+  if (!is_in_time) co_return false;
+  if (rejection_) job_.reject({*rejection_}, LauncherReason::kRejected);
+  co_return !rejection_;
+}
+
+Awaitable<bool> Restarts::wait_until(bool (Restarts::*condition)() const) {
+  // The step before may have ended the job.
+  co_await steps_->checkpoint();
+  while (!(this->*condition)()) {
+    const std::chrono::steady_clock::time_point now = steady_now();
+    if (now >= limit_at_) {
+      reject_late();
+      co_return false;
+    }
+    if (now >= report_at_) {
+      print_waits();
+      report_at_ = limit_at_;
+    }
+    co_await steps_->notified(std::min(report_at_, limit_at_));
+  }
+  co_return true;
 }
 
 std::vector<std::string> Restarts::waits() const {
@@ -297,7 +321,17 @@ std::vector<std::string> Restarts::waits() const {
   return awaited;
 }
 
-void Restarts::restart_timed_out() {
+void Restarts::print_waits() const {
+  const std::vector<std::string> awaited = waits();
+  const std::string number = std::to_string(job_.generation + 2);
+  for (std::size_t i = 0; i < std::min(awaited.size(), kMaxAwaitedShown); ++i)
+    job_.print("attempt " + number + " is waiting: " + awaited[i]);
+  if (awaited.size() > kMaxAwaitedShown)
+    job_.print("attempt " + number + " is waiting for " +
+               std::to_string(awaited.size() - kMaxAwaitedShown) + " more responses");
+}
+
+void Restarts::reject_late() {
   const std::vector<std::string> awaited = waits();
   Diagnostic late;
   late.id = "IVY-R022";
@@ -310,24 +344,7 @@ void Restarts::restart_timed_out() {
   job_.reject({std::move(late)}, LauncherReason::kHostsNotUp);
 }
 
-void Restarts::check() {
-  if (job_.phase.state() != JobState::kRestarting || !is_planned_ || !pause_is_over_ ||
-      store_.is_beginning() || job_.screen.is_opening())
-    return;
-  if (!std::all_of(job_.hosts.begin(), job_.hosts.end(),
-                   [](const HostRecord& host) { return !host.is_planned() || host.is_ready(); }))
-    return;
-  job_.screen.open_generation(job_.generation + 1, job_.plan, job_.max_attempts(),
-                              [this](const std::optional<Diagnostic>& rejection) {
-                                if (job_.phase.state() != JobState::kRestarting) return;
-                                if (rejection)
-                                  return job_.reject({*rejection}, LauncherReason::kRejected);
-                                job_.phase.apply(JobEvent::kRestartDue);
-                              });
-}
-
-void Restarts::restart() {
-  limit_timer_.cancel();
+void Restarts::start_workers() {
   ++job_.generation;
   losses_.begin_attempt();
   ranks_.begin();

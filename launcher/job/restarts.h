@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attempts of a job after the first one: whether a group that has failed runs again
-// (plan/restart_policy.h), and how it starts again:
+// The attempts of a job after the first one. decide() is called when an attempt is over and nothing
+// of it is left: another one follows (plan/restart_policy.h), or the job ends. If another one
+// follows, prepare() starts the coroutine run(), which has the steps of a restart in their order:
 //
-//   decide()   an attempt is over and nothing of it is left: another one follows, or the job ends
-//   prepare()  the pause; with --hosts-from, the list of hosts is read again
-//   plan()     plans for the hosts that are left; the store begins the next generation
-//   check()    the pause is over and every host is ready: opens the files of the next attempt
-//   restart()  the next generation starts
+//   read_host_list()  with --hosts-from
+//   plan()            plans for the hosts that are left; the store begins the next generation
+//   the rest of the pause, which has started with the first step
+//   wait_until()      the store has begun the generation, and every host can connect to it
+//   open_files()      for the output of the next attempt
+//   start_workers()
 //
-// Thread: the loop's.
+// A step that returns false has rejected the job. A step that waits does so in wait_until(), which
+// reports what is awaited and rejects the job at --start-timeout.
+//
+// The coroutine ends with its restart: the job ends (cancel()), or a host is lost that the job can
+// do without (prepare() is called again). Thread: the loop's.
 #pragma once
 
-#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +31,7 @@
 #include "launcher/job/host_losses.h"
 #include "launcher/plan/restart_policy.h"
 #include "launcher/screen/summary.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
@@ -35,14 +43,11 @@ class Restarts {
   // Call when an attempt is over and nothing of it is left. Returns whether another one follows.
   // is_preempted: the ranks have been given notice that the allocation ends.
   bool decide(bool is_preempted);
-  // Action kPrepareRestart.
+  // Action kPrepareRestart: starts the pause and the restart, or starts them again.
   void prepare();
-  // Call when something that a restart waits for has happened. Does nothing if no restart is
-  // awaited.
-  void check();
-  // Action kRestartWorkers.
-  void restart();
-  // The job ends: stops a restart that is awaited.
+  // Call when something that a restart waits for may have happened.
+  void notify();
+  // The job ends: stops a restart that is under way.
   void cancel();
 
   // The failed attempts before this one.
@@ -68,13 +73,24 @@ class Restarts {
   std::string common_host(const WorkerEnd* first) const;
   // host: of the rank that failed first; empty if the attempt ended for another reason.
   void print_failed(const std::string& host, const std::string& cause);
-  void plan();
   void keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
                     const Outcome& outcome) const;
-  void limit(std::int64_t until_ns);
+  // The restart and its steps.
+  Awaitable<void> run();
+  Awaitable<bool> read_host_list();
+  bool plan();
+  Awaitable<bool> open_files();
+  void start_workers();
+  // Waits until the condition is true. Reports once, some time after the pause, what is awaited. At
+  // the limit it rejects the job and returns false.
+  Awaitable<bool> wait_until(bool (Restarts::*condition)() const);
+  bool has_host_list() const { return !host_list_.is_running(); }
+  bool is_ready() const { return !store_.is_beginning() && job_.hosts.are_ready(); }
+  bool has_opened_files() const { return rejection_.has_value() || !job_.screen.is_opening(); }
   // Names the things that a restart still waits for, one in each line.
   std::vector<std::string> waits() const;
-  void restart_timed_out();
+  void print_waits() const;
+  void reject_late();
 
   JobContext& job_;
   JobPlanner& planner_;
@@ -89,12 +105,10 @@ class Restarts {
   std::vector<FailedAttempt> failed_;
   int counted_ = 0;  // Restarts that count for --max-restarts. Restarts after a lost host do not.
   std::chrono::milliseconds pause_{0};
-  bool pause_is_over_ = false;
-  bool is_planned_ = false;
-  std::int64_t due_ns_ = 0;  // When the pause ends.
-  boost::asio::steady_timer pause_timer_;
-  // For everything that a restart waits for after the pause.
-  boost::asio::steady_timer limit_timer_;
+  // The end of the pause, when to report what is still awaited, and when to give up.
+  std::chrono::steady_clock::time_point due_at_, report_at_, limit_at_;
+  std::optional<Diagnostic> rejection_;  // Set if the files cannot be opened.
+  std::unique_ptr<Sequence> steps_;      // The restart; null before the first one.
 };
 
 }  // namespace ivy

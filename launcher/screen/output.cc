@@ -68,7 +68,6 @@ Output::Output(boost::asio::io_context& loop, const OutputOptions& options, std:
       owner_(owner),
       remote_output_(remote_output),
       files_(*this),
-      credit_(loop, owner, [this] { return files_.has_room(); }),
       finish_timer_(loop) {
   if (options_.progress_match) progress_.emplace(*options_.progress_match);
   FileEvents& self = *this;
@@ -174,9 +173,26 @@ void Output::worker_bytes(int rank, int stream, std::string_view bytes, bool end
   if (is_shown_remotely(source.host_index)) return remote_output_->show(source, bytes, end);
   if (!source.is_shown) {
     if (record.waits_for_failure[index_of(stream)]) record.memory.add(stream, bytes, end);
-    return credit_.add(source.host_index, bytes.size());
+    return stream_consumed(source.host_index, bytes.size());
   }
   stream_of(stream)->accept(source, bytes, end);
+}
+
+// Grants in a later turn of the loop, once for all bytes of this one: granting may send, and
+// sending may call the caller.
+void Output::stream_consumed(int host_index, std::uint64_t bytes) {
+  credit_.add(host_index, bytes);
+  if (std::exchange(is_grant_posted_, true)) return;
+  boost::asio::post(loop_, [this, alive = alive_] {
+    if (*alive) grant_credit();
+  });
+}
+
+void Output::grant_credit() {
+  is_grant_posted_ = false;
+  // While the file system of the log files is too slow, hosts have to wait for it.
+  if (!files_.has_room()) return;
+  for (const auto& [host_index, bytes] : credit_.take()) owner_.output_consumed(host_index, bytes);
 }
 
 void Output::show_failed(int rank) {
@@ -221,7 +237,7 @@ bool Output::was_just_printed(int rank) const {
 void Output::writers_progressed() {
   files_.take_done();
   // Hosts that waited for the file system may get credit now.
-  credit_.report();
+  grant_credit();
   check_finished();
 }
 

@@ -116,9 +116,7 @@ class Output final : private ConsoleStreamEvents, private FileEvents {
   };
 
   // ConsoleStreamEvents
-  void stream_consumed(int host_index, std::uint64_t bytes) override {
-    credit_.add(host_index, bytes);
-  }
+  void stream_consumed(int host_index, std::uint64_t bytes) override;
   void stream_progressed() override { check_finished(); }
   void stream_failed(const ConsoleStream& stream, int errno_value) override;
   // FileEvents
@@ -131,6 +129,7 @@ class Output final : private ConsoleStreamEvents, private FileEvents {
   ConsoleStream* stream_of(int stream) const;
   bool is_shown(const RankLocation& location, int stream) const;
   void add_sources(const LabelStyle& style, const RankLocation& location);
+  void grant_credit();
   void writers_progressed();
   void watch_for_stall();
   std::uint64_t written() const;
@@ -149,6 +148,7 @@ class Output final : private ConsoleStreamEvents, private FileEvents {
   RankFiles files_;
   std::unique_ptr<LauncherLog> log_;  // Null unless the job runs in the background.
   HostCredit credit_;
+  bool is_grant_posted_ = false;
   // For standard output and standard error. The second is null if both are the same file, and both
   // are null once the job has left the terminal.
   std::array<std::unique_ptr<ConsoleStream>, 2> streams_;

@@ -4,6 +4,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <exception>
+#include <utility>
 
 namespace ivy {
 namespace asio = boost::asio;
@@ -25,6 +26,15 @@ void Sequence::stop() {
   running_.reset();
   waiting_.reset();
   timer_.cancel();
+}
+
+Awaitable<void> Sequence::notified(std::chrono::steady_clock::time_point deadline) {
+  const auto keep = [this](const Arrival<Done>& arrive) { notify_ = arrive; };
+  co_await wait_at_most<Done>(deadline - std::chrono::steady_clock::now(), keep);
+}
+
+void Sequence::notify() {
+  if (const Arrival<Done> resume = std::exchange(notify_, nullptr)) resume({});
 }
 
 Awaitable<void> Sequence::sleep(std::chrono::steady_clock::duration time) {

@@ -105,6 +105,12 @@ class Sequence {
     co_return event;
   }
 
+  // Waits for notify(), at most until the deadline. For a condition that several callers change: the
+  // coroutine tests it, then waits, in a loop.
+  Awaitable<void> notified(std::chrono::steady_clock::time_point deadline);
+  // Resumes the coroutine if it waits in notified(). It may run and wait again before this returns.
+  void notify();
+
   Awaitable<void> sleep(std::chrono::steady_clock::duration time);
   // Waits for one turn of the loop.
   Awaitable<void> turn();
@@ -116,6 +122,7 @@ class Sequence {
   boost::asio::steady_timer timer_;
   std::shared_ptr<void> waiting_;
   std::shared_ptr<Sequence*> running_;
+  Arrival<Done> notify_;
   bool stopped_ = false;
 };
 

@@ -59,7 +59,7 @@ TEST(JobStateTest, InterruptsStopThenKillThenExit) {
 TEST(JobStateTest, NothingStartsTwice) {
   for (const JobState state : kStates) {
     const JobStep step = job_step(state, JobEvent::kAllChecked);
-    EXPECT_EQ(step.action == JobAction::kStartWorkers, state == JobState::kChecking) << name(state);
+    EXPECT_EQ(step.next != state, state == JobState::kChecking) << name(state);
   }
 }
 
@@ -95,8 +95,7 @@ TEST(JobStateTest, RestartsAGroupOnlyWhenEveryHostHasReported) {
         << name(state);
     EXPECT_EQ(step.action == JobAction::kPrepareRestart, may) << name(state);
     const JobStep due = job_step(state, JobEvent::kRestartDue);
-    EXPECT_EQ(due.action == JobAction::kRestartWorkers, state == JobState::kRestarting)
-        << name(state);
+    EXPECT_EQ(due.next != state, state == JobState::kRestarting) << name(state);
   }
   EXPECT_EQ(job_step(JobState::kRestarting, JobEvent::kRestartDue).next, JobState::kRunning);
 }
@@ -108,7 +107,8 @@ TEST(JobStateTest, HandlesTheLossOfADispensableHost) {
     JobState state;
     JobStep step;
   } rows[] = {
-      {JobState::kChecking, {JobState::kChecking, JobAction::kCheckAddresses}},
+      {JobState::kConnecting, {JobState::kConnecting, JobAction::kContinueBringUp}},
+      {JobState::kChecking, {JobState::kChecking, JobAction::kContinueBringUp}},
       {JobState::kRunning, {JobState::kStopping, JobAction::kStopAfterFailure}},
       {JobState::kCollecting, {JobState::kStopping, JobAction::kStopAfterFailure}},
       {JobState::kStopping, {JobState::kStopping, JobAction::kNothing}},

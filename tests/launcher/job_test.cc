@@ -672,6 +672,79 @@ TEST_F(JobTest, NamesAllUnreachableHosts) {
   EXPECT_NE(reported.find("waiting for node2; failed: node3"), std::string::npos) << reported;
 }
 
+// Three hosts, of which the job needs two.
+class FewerHostsTest : public JobTest {
+ protected:
+  void SetUp() override {
+    JobTest::SetUp();
+    options_.min_nodes = 2;
+    options_.num_nodes = 3;
+  }
+  // Runs the job on the first and the third host, which start no worker before all are known.
+  void expect_start_without_second() {
+    for (Node* const each : {&first_, &third_})
+      each->on_started = [each] {
+        for (const std::uint32_t rank : std::set<std::uint32_t>(each->running)) each->end(rank, 0);
+      };
+    const std::string reported = event_text();
+    EXPECT_EQ(exit_code_, 0) << reported;
+    EXPECT_NE(reported.find("warning: starting with 2 of 3 hosts"), std::string::npos) << reported;
+    EXPECT_EQ(first_.ranks, std::set<std::uint32_t>{0}) << reported;
+    EXPECT_TRUE(second_.ranks.empty()) << reported;
+    EXPECT_EQ(third_.ranks, std::set<std::uint32_t>{1}) << reported;
+  }
+
+  Node& first_ = node("node1");
+  Node& second_ = node("node2");
+  Node& third_ = node("node3");
+};
+
+TEST_F(FewerHostsTest, StartsWithoutAHostThatCannotReachTheFirst) {
+  second_.on_command = [&](const Command& command) {
+    if (!command.has_check_address()) return false;
+    Event event;
+    event.mutable_address_checked()->set_address(command.check_address().address());
+    event.mutable_address_checked()->set_port(command.check_address().port());
+    event.mutable_address_checked()->set_error("no route");
+    second_.host.send(event);
+    return true;
+  };
+  expect_start_without_second();
+}
+
+TEST_F(FewerHostsTest, StartsWithoutAHostThatDoesNotCheckTheFirstInTime) {
+  options_.start_timeout = milliseconds(1'500);
+  second_.on_command = [](const Command& command) { return command.has_check_address(); };
+  expect_start_without_second();
+}
+
+TEST_F(FewerHostsTest, StartsWithoutAHostThatDoesNotAnswerInTime) {
+  options_.start_timeout = milliseconds(1'500);
+  second_.on_command = [](const Command& command) { return command.has_hello(); };
+  expect_start_without_second();
+}
+
+TEST_F(FewerHostsTest, StartsWithoutAHostThatIsLostWhileOthersCheck) {
+  second_.on_command = [&](const Command& command) {
+    if (!command.has_check_address()) return false;
+    second_.host.answer = FakeHost::Answer::kNoSuchJob;
+    second_.host.cut();
+    return true;
+  };
+  expect_start_without_second();
+}
+
+// The others get --start-timeout again, and are named if they do not use it.
+TEST_F(FewerHostsTest, EndsTheJobIfTheRemainingHostsAreLate) {
+  options_.start_timeout = milliseconds(1'500);
+  second_.host.answer = FakeHost::Answer::kSilent;
+  third_.on_command = [](const Command& command) { return command.has_check_address(); };
+  const std::string reported = event_text();
+  EXPECT_EQ(exit_code_, kExitHostsNotUp) << reported;
+  EXPECT_NE(reported.find("node3 has not reported whether it can reach node1"), std::string::npos)
+      << reported;
+}
+
 // The connection works but is slow, so advice on how to test it would not help.
 TEST_F(JobTest, AllowsMoreTimeForAnUpload) {
   Node& host = node("node1");
@@ -812,6 +885,56 @@ TEST_F(RestartTest, ContinuesIfTheFirstHostIsLostBeforeItsStoreAnswers) {
   first.host.cut();
   EXPECT_TRUE(run_until([&] { return started_again; }, std::chrono::seconds(20))) << text_;
   leave();
+}
+
+// The store's answer arrives after the interrupt.
+TEST_F(RestartTest, EndsTheJobIfInterruptedWhileTheStoreIsAwaited) {
+  Node& node = this->node("node1");
+  bool was_asked = false;
+  bool started_again = false;
+  node.on_command = [&](const Command& command) {
+    was_asked |= ignores_new_attempts(command);
+    started_again |= command.has_start_again();
+    return ignores_new_attempts(command);
+  };
+  fail_rank(node, 0);
+  ASSERT_TRUE(run_until([&] { return was_asked; })) << text_;
+  run_until([] { return false; }, milliseconds(1'500));  // The pause.
+  job_->interrupt(SIGINT);
+  Event event;
+  event.mutable_generation_begun()->set_generation(1);
+  node.host.send(event);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, 128 + SIGINT) << text_;
+  EXPECT_FALSE(started_again) << text_;
+}
+
+// The directory of the next attempt is opened after the interrupt.
+TEST_F(RestartTest, EndsTheJobIfInterruptedWhileItsFilesAreOpened) {
+  make_folder();
+  options_.log_dir = folder_;
+  Node& node = this->node("node1");
+  bool started_again = false;
+  node.on_command = [&](const Command& command) {
+    started_again |= command.has_start_again();
+    if (!command.has_begin_generation()) return false;
+    Event event;
+    event.mutable_generation_begun()->set_generation(1);
+    node.host.send(event);
+    return true;
+  };
+  node.on_started = [] { folders_wait = true; };
+  fail_rank(node, 0);
+  ASSERT_TRUE(run_until([&] {
+    return text_.find("waiting for the file system of --log-dir") != std::string::npos;
+  })) << text_;
+  job_->interrupt(SIGINT);
+  folders_wait = false;
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, 128 + SIGINT) << text_;
+  EXPECT_FALSE(started_again) << text_;
 }
 
 TEST_F(RestartTest, NamesTheStoreThatDoesNotBeginTheAttemptInTime) {

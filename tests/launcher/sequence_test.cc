@@ -105,6 +105,49 @@ TEST(Sequence, EndsAWaitAtItsLimit) {
   EXPECT_EQ(in_time, 5);
 }
 
+TEST(Sequence, WaitsForANotificationOrTheDeadline) {
+  boost::asio::io_context loop;
+  Sequence sequence(loop);
+  int count = 0, tests = 0;
+  bool is_late = false;
+  const auto steps = [&]() -> Awaitable<void> {
+    const auto far = std::chrono::steady_clock::now() + std::chrono::hours(1);
+    for (; count < 2; ++tests) co_await sequence.notified(far);
+    co_await sequence.notified(std::chrono::steady_clock::now() + milliseconds(2));
+    is_late = true;
+  };
+  sequence.notify();  // It has not started.
+  sequence.start(steps());
+  run_for(loop, milliseconds(5));
+  for (count = 1; count <= 2; ++count) {
+    EXPECT_EQ(tests, count - 1);
+    sequence.notify();
+    EXPECT_EQ(tests, count) << "it is resumed before notify() returns";
+  }
+  run_for(loop, milliseconds(100));
+  EXPECT_TRUE(is_late);
+  sequence.notify();  // It has ended.
+}
+
+TEST(Sequence, IsNotNotifiedAfterItsEnd) {
+  boost::asio::io_context loop;
+  Sequence sequence(loop);
+  int resumed = 0;
+  const auto steps = [&]() -> Awaitable<void> {
+    co_await sequence.notified(std::chrono::steady_clock::now() + std::chrono::hours(1));
+    ++resumed;
+    sequence.stop();
+    co_await sequence.notified(std::chrono::steady_clock::now() + std::chrono::hours(1));
+    ++resumed;
+  };
+  sequence.start(steps());
+  run_for(loop, milliseconds(5));
+  sequence.notify();
+  sequence.notify();
+  run_for(loop, milliseconds(5));
+  EXPECT_EQ(resumed, 1);
+}
+
 // Its destructor shows that a coroutine frame was destroyed.
 struct Guest {
   explicit Guest(int& count) : present(count) { ++present; }

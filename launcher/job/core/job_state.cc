@@ -14,19 +14,23 @@ using S = JobState;
 using E = JobEvent;
 using A = JobAction;
 
+// The coroutines of a bring-up and of a restart (../bring_up.cc, ../restarts.cc) apply kAllGreeted,
+// kAllChecked and kRestartDue, and go on with the next step themselves.
+//
 // Before Start, hosts have no workers and answer a kill immediately, so every failure there leads
 // to a kill.
 constexpr Row kTable[] = {
-    {S::kConnecting, E::kAllGreeted, {S::kChecking, A::kCheckAddresses}},
+    {S::kConnecting, E::kAllGreeted, {S::kChecking, A::kNothing}},
+    {S::kConnecting, E::kMemberLost, {S::kConnecting, A::kContinueBringUp}},
     {S::kConnecting, E::kRejected, {S::kKilling, A::kKill}},
     {S::kConnecting, E::kHostLost, {S::kKilling, A::kKill}},
     {S::kConnecting, E::kInterrupted, {S::kKilling, A::kKill}},
     {S::kConnecting, E::kStopRequired, {S::kKilling, A::kKill}},
 
-    {S::kChecking, E::kAllChecked, {S::kRunning, A::kStartWorkers}},
+    {S::kChecking, E::kAllChecked, {S::kRunning, A::kNothing}},
     {S::kChecking, E::kRejected, {S::kKilling, A::kKill}},
     {S::kChecking, E::kHostLost, {S::kKilling, A::kKill}},
-    {S::kChecking, E::kMemberLost, {S::kChecking, A::kCheckAddresses}},
+    {S::kChecking, E::kMemberLost, {S::kChecking, A::kContinueBringUp}},
     {S::kChecking, E::kInterrupted, {S::kKilling, A::kKill}},
     {S::kChecking, E::kStopRequired, {S::kKilling, A::kKill}},
 
@@ -55,7 +59,7 @@ constexpr Row kTable[] = {
     {S::kConfirming, E::kAllReported, {S::kDone, A::kFinish}},
     {S::kConfirming, E::kGroupExited, {S::kRestarting, A::kPrepareRestart}},
 
-    {S::kRestarting, E::kRestartDue, {S::kRunning, A::kRestartWorkers}},
+    {S::kRestarting, E::kRestartDue, {S::kRunning, A::kNothing}},
     {S::kRestarting, E::kRejected, {S::kDone, A::kFinish}},
     {S::kRestarting, E::kHostLost, {S::kDone, A::kFinish}},
     {S::kRestarting, E::kMemberLost, {S::kRestarting, A::kPrepareRestart}},

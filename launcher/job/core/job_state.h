@@ -51,9 +51,8 @@ enum class JobEvent {
 };
 
 enum class JobAction {
-  kNothing,
-  kCheckAddresses,
-  kStartWorkers,
+  kNothing,          // Nothing, or the coroutine that has applied the event does what follows.
+  kContinueBringUp,  // A host was left out: bring-up goes on without it.
   kCollectEvidence,
   kStopAfterFailure,  // Stop with the short grace (kGraceAfterFailure).
   kStopByRequest,     // Stop with the long grace (kGraceByRequest).
@@ -62,7 +61,6 @@ enum class JobAction {
   kFinish,            // Tell every host that it may forget the job, and print the summary.
   kLeaveNow,          // Exit immediately; the hosts' leases stop what is left.
   kPrepareRestart,    // Begin the next generation in the store, and wait for the pause.
-  kRestartWorkers,    // Start the same workers again.
 };
 
 struct JobStep {

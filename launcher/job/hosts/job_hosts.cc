@@ -87,6 +87,18 @@ void JobHosts::take_plan(const JobPlan& plan) {
     records_[plan.hosts[index].host_index].plan_index = static_cast<int>(index);
 }
 
+bool JobHosts::are_ready() const {
+  return std::all_of(begin(), end(), [](const HostRecord& host) {
+    return !host.is_planned() || host.is_ready();
+  });
+}
+
+bool JobHosts::plan_is_outdated() const {
+  return std::any_of(begin(), end(), [](const HostRecord& host) {
+    return host.is_planned() && host.excluded.has_value();
+  });
+}
+
 bool JobHosts::all_reported() const {
   return std::all_of(begin(), end(),
                      [](const HostRecord& host) { return host.reported || host.lost; });

@@ -90,6 +90,10 @@ class JobHosts {
 
   // Sets plan_index of each host.
   void take_plan(const JobPlan& plan);
+  // Every host on which the plan places workers can connect to the first one, whose store listens.
+  bool are_ready() const;
+  // The plan places workers on a host that was excluded since.
+  bool plan_is_outdated() const;
   // All hosts have reported or are lost.
   bool all_reported() const;
   // Returns the hosts' answers to Hello, for the plan. An excluded host has only a name.
