@@ -6,6 +6,8 @@
 #include <exception>
 #include <utility>
 
+#include "proto/os/clock.h"
+
 namespace ivy {
 namespace asio = boost::asio;
 
@@ -30,7 +32,7 @@ void Sequence::stop() {
 
 Awaitable<void> Sequence::notified(std::chrono::steady_clock::time_point deadline) {
   const auto keep = [this](const Arrival<Done>& arrive) { notify_ = arrive; };
-  co_await wait_at_most<Done>(deadline - std::chrono::steady_clock::now(), keep);
+  co_await wait_at_most<Done>(deadline - steady_now(), keep);
 }
 
 void Sequence::notify() {

@@ -121,7 +121,8 @@ Generation::Generation(SupervisorContext& context, const Lease& lease, CommandCh
       workers_(context, channel, control, ending_, *this),
       mpi_(context, workers_),
       jax_(context),
-      check_timer_(context.loop) {}
+      replacement_timer_(context.loop),
+      ending_timer_(context.loop) {}
 
 void Generation::take_own_files(HostWorkers::OwnFiles files) {
   mpi_.set_has_pmix(files.has_pmix);
@@ -194,6 +195,7 @@ void Generation::start_group(const HostPlan& plan) {
   if (has_listening_scripts(plan)) context_.ports.workers.clear();
   HostPlan with_stacks = plan;
   mpi_.begin(with_stacks);
+  replacement_timer_.cancel();
   continues_without_rank_ = plan.on_failure() != FAILURE_ENDS_ALL;
   replacements_.begin(plan.on_failure() == FAILURE_IS_REPLACED);
   awaiting_devices_.clear();
@@ -214,7 +216,7 @@ void Generation::forget_generation() {
   workers_.forget();
   boost::asio::post(context_.loop, [this] { context_.containment->settle(); });
   ending_.begin_again();
-  check_timer_.cancel();
+  ending_timer_.cancel();
   is_proved_empty_ = false;
   events_.forget_generation();
 }
@@ -292,18 +294,21 @@ void Generation::replace_worker(const ReplaceWorker& request) {
   check_soon();
 }
 
-// Starts the replacements that are due, once the output of their last processes has ended. Returns
-// the time until the next one is due. If its time has come, it waits for its predecessor's output,
-// whose end causes another check.
-std::optional<std::uint64_t> Generation::start_replacements() {
-  if (!replacements_.awaits()) return std::nullopt;
+// Starts the replacements that are due, once the output of their last processes has ended.
+void Generation::start_replacements() {
+  if (!replacements_.awaits()) return;
   const std::uint64_t now_ns = monotonic_ns();
   const auto is_finished = [this](std::uint32_t rank) { return workers_.is_finished(rank); };
   for (const Replacements::Ordered& due : replacements_.take_due(now_ns, is_finished))
     await_devices(due);
   const auto next_ns = replacements_.next_due_ns();
-  if (!next_ns || *next_ns <= now_ns) return std::nullopt;
-  return *next_ns - now_ns;
+  // If the time of a replacement has come, it waits for its predecessor's output, whose end causes
+  // another check.
+  if (!next_ns || *next_ns <= now_ns) return;
+  replacement_timer_.expires_after(std::chrono::nanoseconds(*next_ns - now_ns));
+  replacement_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) check_soon();
+  });
 }
 
 void Generation::await_devices(const Replacements::Ordered& due) {
@@ -352,6 +357,7 @@ void Generation::start_nothing_more() {
   workers_.call_off_starts();
   // Reap first: a worker that has already exited was not stopped by us.
   if (!ending_.stopping()) workers_.collect_all();
+  replacement_timer_.cancel();
   for (const std::uint32_t rank : replacements_.give_up()) reject_rank(rank, workers_.generation());
 }
 
@@ -362,21 +368,25 @@ void Generation::check_soon() {
   if (std::exchange(is_check_posted_, true)) return;
   boost::asio::post(context_.loop, [this] {
     is_check_posted_ = false;
+    start_replacements();
     check();
   });
 }
 
 void Generation::check() {
-  std::optional<std::uint64_t> again_ns = start_replacements();
-  EndingStep step = ending_.advance(facts(), monotonic_ns());
-  for (; step.action != EndingAction::kNothing; step = ending_.advance(facts(), monotonic_ns()))
-    perform(step.action);
-  if (step.again_ns) again_ns = std::min(again_ns.value_or(*step.again_ns), *step.again_ns);
-  if (!again_ns) return;
-  check_timer_.expires_after(std::chrono::nanoseconds(*again_ns));
-  check_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) check_soon();
-  });
+  for (;;) {
+    const EndingStep step = ending_.advance(facts(), monotonic_ns());
+    if (step.action != EndingAction::kNothing) {
+      perform(step.action);
+      continue;
+    }
+    if (!step.again_ns) return;
+    ending_timer_.expires_after(std::chrono::nanoseconds(*step.again_ns));
+    ending_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) check_soon();
+    });
+    return;
+  }
 }
 
 EndingFacts Generation::facts() {

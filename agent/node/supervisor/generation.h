@@ -100,13 +100,12 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
   void forget_generation();
   void reject_start(const HostPlan& plan, std::uint32_t generation);
   void reject_rank(std::uint32_t rank, std::uint32_t generation);
-  std::optional<std::uint64_t> start_replacements();
+  void start_replacements();
   void await_devices(const Replacements::Ordered& due);
   bool awaits_replacement() const { return replacements_.awaits() || !awaiting_devices_.empty(); }
   void start_nothing_more();
   void check_soon();
-  // Starts replacements, passes the facts to Ending, and performs the actions that it returns.
-  // Checks again when the next action or replacement is due.
+  // Passes the facts to Ending, and performs the actions that it returns.
   void check();
   EndingFacts facts();
   void perform(EndingAction action);
@@ -141,8 +140,9 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
   Replacements replacements_;
   // The rejoins of ranks that are due, but whose devices' memory is not free.
   std::map<std::uint32_t, std::uint32_t> awaiting_devices_;
+  boost::asio::steady_timer replacement_timer_;
 
-  boost::asio::steady_timer check_timer_;
+  boost::asio::steady_timer ending_timer_;
   bool is_check_posted_ = false;
   bool is_proved_empty_ = false;
   bool is_report_clean_ = false;  // Of the report that follows devices_settled().
