@@ -217,8 +217,7 @@ void Staging::start_chain(std::vector<std::size_t> hosts) {
   StageOrder order;
   StageReceive& receive = *order.mutable_receive();
   for (const StagePiece& piece : receivers_[hosts.front()].missing.pieces())
-    pieces.push_back(
-        {piece.object(), piece.from(), manifest_->sources[piece.object()].size});
+    pieces.push_back({piece.object(), piece.from(), manifest_->sources[piece.object()].size});
   // A host that has more of an object than another one writes that part again.
   for (const std::size_t index : hosts)
     for (std::size_t i = 0; i < pieces.size(); ++i)
@@ -273,8 +272,8 @@ void Staging::on_feeding(std::size_t index) {
 void Staging::on_unfed(std::size_t index, const StageUnfed& unfed) {
   Receiver& receiver = receivers_[index];
   if (!receiver.chain || receiver.state != State::kReceiving) return;
-  log::debug(job_.hosts[index].name() + ": staged files come from the launcher: " +
-             RemoteText(unfed.why()).line());
+  log::debug(job_.hosts[index].name() +
+             ": staged files come from the launcher: " + RemoteText(unfed.why()).line());
   const bool was_awaited = std::exchange(receiver.awaits_predecessor, false);
   if (!receiver.feed) receiver.feed.emplace();
   receiver.feed->next = receiver.feed->acknowledged = unfed.next_block();
@@ -441,7 +440,8 @@ void Staging::print_summary() {
     hosts += receivers_[index].state == State::kReady ? 1 : 0;
   }
   if (job_.options.quiet) return;
-  const std::string sent = sent_bytes_ == 0 ? "nothing sent" : stage::size_text(sent_bytes_) + " sent";
+  const std::string sent =
+      sent_bytes_ == 0 ? "nothing sent" : stage::size_text(sent_bytes_) + " sent";
   job_.print("staged " + stage::files_text(files_, bytes_) + " (" + sent + ") to " +
              counted(hosts, "host") + " in " + tenths_text(monotonic_ns() - began_ns_));
 }
@@ -452,8 +452,7 @@ std::string Staging::directory(std::size_t index) const {
 }
 
 std::string Staging::program(std::size_t) const {
-  const std::string program =
-      job_.options.command.empty() ? "" : job_.options.command.front();
+  const std::string program = job_.options.command.empty() ? "" : job_.options.command.front();
   if (job_.options.program_kind == ProgramKind::kModule) return program;
   return stage::staged_program(root_, job_.options.working_directory, program);
 }
@@ -503,11 +502,12 @@ std::string Staging::progress_line() const {
   if (hosts == 0) return "";
   const double seconds = static_cast<double>(monotonic_ns() - began_ns_) / 1e9;
   std::array<char, 64> rate{};
-  std::snprintf(rate.data(), rate.size(), "%d %%, %.0f MB/s",
-                static_cast<int>(100 * least / total), static_cast<double>(least) / 1e6 / seconds);
-  std::string line = "staging " + stage::size_text(total) + " to " + counted(hosts, "host") + ": " +
-                     rate.data();
-  if (hosts > 1 && most - least > total / 20) line += ", " + job_.hosts[slowest].name() + " slowest";
+  std::snprintf(rate.data(), rate.size(), "%d %%, %.0f MB/s", static_cast<int>(100 * least / total),
+                static_cast<double>(least) / 1e6 / seconds);
+  std::string line =
+      "staging " + stage::size_text(total) + " to " + counted(hosts, "host") + ": " + rate.data();
+  if (hosts > 1 && most - least > total / 20)
+    line += ", " + job_.hosts[slowest].name() + " slowest";
   return line;
 }
 

@@ -55,8 +55,8 @@ std::vector<Segment> BlockMap::segments(std::uint64_t number) const {
   std::uint64_t at = number * kBlockBytes;
   const std::uint64_t end = at + block_bytes(number);
   // The last piece that begins at or before the block.
-  auto piece = static_cast<std::size_t>(
-      std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin() - 1);
+  auto piece = static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), at) -
+                                        begins_.begin() - 1);
   for (; at < end; ++piece) {
     const std::uint64_t stop = std::min(end, begins_[piece + 1]);
     if (stop == at) continue;

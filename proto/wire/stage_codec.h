@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of --stage that both ends share (stage.proto): messages behind their lengths, blocks, and
-// compression. Pure; thread: any.
+// The parts of --stage that both ends share (stage.proto): messages behind their lengths, blocks,
+// and compression. Pure; thread: any.
 #pragma once
 
 #include <cstddef>
