@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/os/clock.h"
 #include "proto/os/interfaces.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/socket_address.h"
@@ -23,9 +24,7 @@ namespace {
 // a stranger that connects delays the start by this time at most.
 constexpr std::chrono::milliseconds kStepLimit{2'000};
 
-WaitLimit in(std::chrono::milliseconds time) {
-  return {std::chrono::steady_clock::now() + time, nullptr};
-}
+WaitLimit in(std::chrono::milliseconds time) { return {steady_now() + time, nullptr}; }
 
 // The epoch of the handshake, which the challenge's MAC covers, names the listening host.
 std::string epoch_of(std::uint32_t host) {
