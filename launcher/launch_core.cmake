@@ -21,10 +21,11 @@ set(IVY_LAUNCH_CORE_SOURCES
   plan/worker_ports.cc
   report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc
   report/message_table.cc report/missing_module.cc report/placeholders.cc report/verdict.cc
+  stage/stage_files.cc stage/stage_patterns.cc
   slurm/allocation_end.cc slurm/nodelist.cc slurm/slurm_allocation.cc slurm/step.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
-target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options ivy_json)
+target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options ivy_json ivy_stage_wire)
 find_path(IVY_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 # The archive itself: gRPC, which also needs it, is linked statically as well.
 find_library(IVY_RE2_ARCHIVE NAMES libre2.a REQUIRED)

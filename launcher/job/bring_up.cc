@@ -63,11 +63,13 @@ BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreController& store, R
       store_(store),
       ranks_(ranks),
       stdin_feed_(stdin_feed),
+      staging_(job, *this),
       steps_(job.loop) {}
 
 // ---- The coroutine ------------------------------------------------------------------------------
 
 void BringUp::start(const std::shared_ptr<TransportContext>& transports) {
+  staging_.begin();
   look_up_master(transports);
   limit_at_ = steady_now() + job_.options.start_timeout;
   line_at_ = next_line();
@@ -103,9 +105,12 @@ Awaitable<bool> BringUp::greet_hosts() {
       fail_unreachable_hosts("");
       co_return false;
     }
-    if (is_complete && !looks_up_master_) co_return true;
+    if (is_complete && !looks_up_master_ && !staging_.is_listing()) co_return true;
     if (steady_now() < limit_at_) {
       co_await notified(std::min(limit_at_, gather_until_.value_or(limit_at_)));
+    } else if (staging_.is_moving()) {
+      // Files take as long as the network needs.
+      limit_at_ = steady_now() + job_.options.start_timeout;
     } else if (!leave_out_late_hosts()) {
       co_return false;
     }
@@ -183,7 +188,8 @@ void BringUp::print_waiting() {
   std::vector<WaitingHost> waiting;
   std::vector<std::string> failed;
   std::size_t up = 0;
-  for (const HostRecord& host : job_.hosts) {
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
+    const HostRecord& host = job_.hosts[index];
     if (host.failure) {
       failed.push_back(host.name());
     } else if (host.facts) {
@@ -192,8 +198,14 @@ void BringUp::print_waiting() {
         waiting.push_back(
             {host.name(), host.opens_store ? awaited_store(host) : awaited_check(host)});
     } else {
-      waiting.push_back({host.name(), progress_of(host)});
+      const bool is_staging = host.up && host.wait.what.empty() && staging_.covers(index);
+      waiting.push_back(
+          {host.name(), is_staging ? LinkStep(staging_.step(index)) : progress_of(host)});
     }
+  }
+  if (const std::string staging = staging_.progress_line(); !staging.empty()) {
+    if (job_.screen.output().has_terminal()) return job_.screen.status_line(staging);
+    return job_.print(staging);
   }
   std::string line = waiting_line(up, job_.hosts.size(),
                                   std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
@@ -273,6 +285,10 @@ Command BringUp::hello_for(std::size_t index) const {
   Hello& hello = *command.mutable_hello();
   hello.set_working_directory(options.working_directory);
   hello.set_program(options.command.empty() ? "" : options.command.front());
+  if (staging_.covers(index)) {
+    hello.set_working_directory(options.dry_run ? "/" : staging_.directory(index));
+    hello.set_program(staging_.program(index));
+  }
   hello.set_program_form(program_form(options.program_kind));
   for (const std::string& candidate : interpreter_candidates(options, caller))
     hello.add_interpreters(candidate);
@@ -295,7 +311,17 @@ Command BringUp::hello_for(std::size_t index) const {
 
 void BringUp::up(std::size_t index, const LinkUp& up) {
   job_.hosts[index].up = up;
-  if (job_.takeover == 0) job_.hosts.send(index, hello_for(index));
+  if (job_.takeover != 0) return;
+  if (staging_.covers(index) && !job_.options.dry_run) return staging_.host_up(index);
+  job_.hosts.send(index, hello_for(index));
+}
+
+void BringUp::task_output(std::size_t index, const TaskOutput& output) {
+  if (output.task() == TASK_STAGE) staging_.take_output(index, output);
+}
+
+void BringUp::host_staged(std::size_t index) {
+  if (is_before_start(job_.phase.state())) job_.hosts.send(index, hello_for(index));
 }
 
 void BringUp::greeted(std::size_t index, const HelloOk& hello) {
@@ -312,6 +338,11 @@ void BringUp::greeted(std::size_t index, const HelloOk& hello) {
                             host.name()});
   }
   host.facts = hello.facts();
+  // The files are not there, so the host has found no program.
+  if (job_.options.dry_run && staging_.covers(index)) {
+    host.facts->clear_program_error();
+    host.facts->set_program_path(staging_.program(index));
+  }
   if (hello.facts().has_health()) {
     const RelatedTime sampled = host.session->relate(hello.facts().health().sampled_ns());
     const std::int64_t since_ns = monotonic_ns() - sampled.at_ns;
@@ -326,6 +357,7 @@ void BringUp::failed(std::size_t index, const LinkDown& down) {
   const bool is_dispensable = !job_.has_reason() && job_.hosts.can_do_without(index);
   host.failure = down;
   host.lost = true;
+  if (staging_.covers(index)) staging_.forget(index);
   log::debug(host.name() + ": " + down.message.line());
   if (job_.phase.state() != JobState::kConnecting) return job_.phase.check_end();
   if (is_dispensable)
@@ -483,6 +515,7 @@ void BringUp::address_unreachable(std::size_t index, const RemoteText& error) {
 // ---- The first Start ----------------------------------------------------------------------------
 
 void BringUp::print_dry_run() {
+  if (const std::string line = staging_.dry_run_line(); !line.empty()) job_.print(line);
   const Result<std::string> text = planner_.dry_run();
   if (!text.ok()) return job_.reject_input(text.error());
   if (std::fputs(escape_control(*text).c_str(), stdout) < 0 || std::fflush(stdout) != 0)

@@ -2,7 +2,8 @@
 // Brings a job up, from its list of hosts to the first Start. dial() opens a session to every host;
 // then the coroutine run() has the steps in their order:
 //
-//   greet_hosts()      every host has answered Hello with its facts, or is left out
+//   greet_hosts()      every host has its files (with --stage: staging.h) and has answered Hello with
+//                      its facts, or is left out
 //   check_addresses()  makes the plan, opens the store, and lets every host test the connection to
 //                      the first one; again if a host was left out meanwhile
 //   start_workers()    opens the files of the output, then sends every host its part of the plan
@@ -24,12 +25,13 @@
 #include "launcher/job/job_planner.h"
 #include "launcher/job/ranks/rank_events.h"
 #include "launcher/job/ranks/stdin_feed.h"
+#include "launcher/job/staging.h"
 #include "launcher/job/store_controller.h"
 #include "launcher/streams/sequence.h"
 
 namespace ivy {
 
-class BringUp {
+class BringUp final : private StagingEvents {
  public:
   BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
           StdinFeed& stdin_feed);
@@ -45,8 +47,10 @@ class BringUp {
   // Action kContinueBringUp.
   void host_left_out();
 
-  // The link to a host is up: sends Hello.
+  // The link to a host is up: sends Hello, with --stage after the files.
   void up(std::size_t index, const LinkUp& up);
+  // Bytes of a task of the host: --stage.
+  void task_output(std::size_t index, const TaskOutput& output);
   // A host could not be reached.
   void failed(std::size_t index, const LinkDown& down);
   // A host has answered Hello.
@@ -71,6 +75,11 @@ class BringUp {
   Awaitable<void> start_workers();
   // Waits for notify(), at most until the deadline. Meanwhile names the awaited hosts in a line.
   Awaitable<void> notified(Time deadline);
+
+  // StagingEvents
+  void files_listed() override { notify(); }
+  void host_staged(std::size_t index) override;
+  void host_not_staged(std::size_t index, const LinkDown& down) override { failed(index, down); }
 
   Command hello_for(std::size_t index) const;
   void look_up_master(const std::shared_ptr<TransportContext>& transports);
@@ -99,6 +108,7 @@ class BringUp {
   std::optional<Time> gather_until_;
   bool has_left_out_host_ = false;  // Since the plan was made.
   Time limit_at_, line_at_;         // When --start-timeout expires, and when the line is due.
+  Staging staging_;
   Sequence steps_;
 };
 

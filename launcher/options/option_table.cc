@@ -108,6 +108,15 @@ constexpr OptionEntry kTable[] = {
      "Python for scripts and modules (default: IVY_PYTHON, the active environment, python3)"},
     {"wdir", "-wdir --chdir --cwd --workdir --working-dir --working-directory", "DIR", kCommand, kHonoured, kIvyrun,
      "working directory on every host (default: this one)"},
+    {"stage", "", "", kCommand, kHonoured, kIvyrun,
+     "send files to hosts without a shared file system, and run in their copy: the git work tree, or the program's "
+     "directory; --stage=DIR[:PATTERNS]: this directory, only '*.py,conf', or all but '!data' (docs/no-shared-files.md)",
+     "DIR[:PATTERNS]"},
+    {"stage-to", "", "DIR", kCommand, kHonoured, kIvyrun,
+     "with --stage: where hosts keep the files, on their local disk (default: ~/.cache/ivyrun/stage); workers of this "
+     "machine then run in a copy, too"},
+    {"stage-limit", "", "SIZE", kCommand, kHonoured, kIvyrun,
+     "with --stage: reject more than this (default 2G)"},
     {"export", "-x", "K[=V]", kCommand, kHonoured, kIvyrun,
      "set a variable for the workers; K* passes all variables that start with K; may be repeated"},
     {"env-file", "", "FILE", kCommand, kHonoured, kIvyrun,

@@ -86,6 +86,12 @@ Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_vie
 // --progress-match: compiles the pattern, which needs a group for the number.
 Result<Pattern> parse_progress_pattern(std::string_view text);
 
+// Parses "500M", "2G", "1.5GiB", "4096": units are powers of 1024.
+Result<std::uint64_t> parse_size(std::string_view text);
+
+// --stage-to: parses an absolute path or one that starts with "~/".
+Result<std::string> parse_stage_target(const std::string& text);
+
 // Parses "1", "true", "yes", "on" and their opposites.
 Result<bool> parse_switch(std::string_view text);
 
