@@ -12,21 +12,23 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
+#include "proto/trust/sha256.h"
 #include "proto/wire/job.pb.h"
+#include "proto/wire/stage_codec.h"
 
 namespace ivy {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Far more than any environment has; each entry takes about 300 bytes of memory.
-constexpr std::size_t kMaxFiles = 1'000'000;
 // Longest text file that is searched for the environment's path.
 constexpr std::size_t kMaxTextBytes = 1u << 20;
 // Longest record of one conda package.
@@ -76,13 +78,32 @@ bool is_interpreter_link(const std::string& path) {
   return path.find_first_not_of("0123456789.t", kBin.size()) == std::string::npos;
 }
 
+std::int64_t ns_of(const timespec& time) {
+  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+stage::SourceFile entry_of(std::string path, std::string file, const struct stat& info) {
+  stage::SourceFile entry;
+  entry.path = std::move(path);
+  entry.file = std::move(file);
+  entry.mode = info.st_mode;
+  entry.mtime_ns = ns_of(info.st_mtim);
+  entry.ctime_ns = ns_of(info.st_ctim);
+  entry.inode = info.st_ino;
+  if (S_ISREG(info.st_mode)) entry.size = static_cast<std::uint64_t>(info.st_size);
+  return entry;
+}
+
 // Walks through an environment, or a Python installation, and collects its files.
 class Collector {
  public:
-  Collector(const PythonEnvironment& environment, std::string project)
+  Collector(const PythonEnvironment& environment, std::string_view part, std::string project,
+            std::string made)
       : environment_(environment),
+        part_(std::string(part) + "/"),
         directories_{environment.prefix, environment.prefix + "/" + environment.site,
-                     std::move(project)} {
+                     std::move(project)},
+        made_(std::move(made)) {
     utsname system{};
     uname(&system);
     own_architecture_ = system.machine;
@@ -92,11 +113,11 @@ class Collector {
     std::error_code error;
     fs::recursive_directory_iterator at(environment_.prefix, error), end;
     for (; !error && at != end; at.increment(error)) {
-      const std::string path = at->path().string().substr(environment_.prefix.size() + 1);
-      IVY_CHECK(add(path));
-      if (files_.files.size() > kMaxFiles)
+      IVY_CHECK(add(at->path().string().substr(environment_.prefix.size() + 1)));
+      if (entries_.size() > stage::kMaxEntries)
         return Error{Code::kResourceExhausted,
-                     environment_.prefix + " has more than " + std::to_string(kMaxFiles) + " files",
+                     environment_.prefix + " has more than " + std::to_string(stage::kMaxEntries) +
+                         " files",
                      "use an environment with only the packages of the program"};
     }
     if (error) return Error{Code::kUnavailable, environment_.prefix + ": " + error.message(), ""};
@@ -123,12 +144,15 @@ class Collector {
     return {};
   }
 
-  EnvironmentFiles finish() {
-    if (environment_.kind != EnvironmentKind::kInstallation) add_description();
-    std::ranges::sort(files_.imports);
-    std::ranges::sort(files_.files, {},
-                      [](const EnvironmentFile& file) { return std::tie(file.size, file.path); });
-    return std::move(files_);
+  Result<void> finish(EnvironmentFiles& files) {
+    if (environment_.kind != EnvironmentKind::kInstallation) IVY_CHECK(add_description());
+    std::ranges::sort(imports_);
+    std::ranges::sort(entries_, {}, [](const stage::SourceFile& file) {
+      return std::tuple(!S_ISDIR(file.mode), file.size, std::string_view(file.path));
+    });
+    std::ranges::move(entries_, std::back_inserter(files.files));
+    std::ranges::move(imports_, std::back_inserter(files.imports));
+    return {};
   }
 
  private:
@@ -151,12 +175,13 @@ class Collector {
     const std::string source = environment_.prefix + "/" + path;
     struct stat info {};
     if (lstat(source.c_str(), &info) != 0) return {};  // Removed meanwhile.
-    if (S_ISLNK(info.st_mode)) return add_link(path, source);
-    if (!S_ISREG(info.st_mode)) return {};
-    return add_file(path, source, info);
+    if (S_ISLNK(info.st_mode)) return add_link(path, source, info);
+    if (S_ISDIR(info.st_mode)) entries_.push_back(entry_of(part_ + path, source, info));
+    return S_ISREG(info.st_mode) ? add_file(path, source, info) : Result<void>();
   }
 
-  Result<void> add_link(const std::string& path, const std::string& source) {
+  Result<void> add_link(const std::string& path, const std::string& source,
+                        const struct stat& link) {
     if (is_venv() && is_interpreter_link(path)) return {};
     std::error_code error;
     const std::string target = fs::read_symlink(source, error).string();
@@ -164,49 +189,52 @@ class Collector {
         (target.starts_with('/') ? fs::path(target) : fs::path(source).parent_path() / target)
             .lexically_normal()
             .string();
-    EnvironmentFile file;
-    file.path = path;
     if (path_inside(meant, environment_.prefix)) {
-      file.link = fs::path(meant).lexically_relative(fs::path(source).parent_path()).string();
-      files_.files.push_back(std::move(file));
+      stage::SourceFile entry = entry_of(part_ + path, source, link);
+      entry.link = fs::path(meant).lexically_relative(fs::path(source).parent_path()).string();
+      entries_.push_back(std::move(entry));
       return {};
     }
     // uv can link packages to its cache; then the content is sent.
     struct stat info {};
-    if (stat(source.c_str(), &info) != 0) return {};
-    if (S_ISREG(info.st_mode)) return add_file(path, source, info);
+    const fs::path file = fs::canonical(source, error);
+    if (error || lstat(file.c_str(), &info) != 0) return {};
+    if (S_ISREG(info.st_mode)) return add_file(path, file.string(), info);
     return Error{Code::kFailedPrecondition,
-                 "the environment " + environment_.prefix +
-                     " contains a link to a directory: " + path + " -> " + target,
+                 "the environment " + environment_.prefix + " contains a link to a directory: " +
+                     path + " -> " + target,
                  "replace the link by a copy of that directory"};
   }
 
   Result<void> add_file(const std::string& path, const std::string& source,
                         const struct stat& info) {
     if (is_venv() && (is_interpreter_link(path) || path == "pyvenv.cfg")) return {};
-    EnvironmentFile file;
-    file.path = path;
-    file.mode = info.st_mode & 0777;
-    file.source = source;
-    file.size = static_cast<std::uint64_t>(info.st_size);
+    stage::SourceFile entry = entry_of(part_ + path, source, info);
     if (path.ends_with(".pth") && parent_of(path) == environment_.site) {
-      const Result<bool> is_kept = relocate_references(file);
-      if (!is_kept.ok()) return is_kept.error();
-      if (!*is_kept) return {};
+      if (!IVY_TRY(relocate_references(path, entry))) return {};
     } else if (path.ends_with("_finder.py") && file_name(path).starts_with("__editable__")) {
       if (!is_finder_needed(source)) return {};
     } else if (path.starts_with("bin/")) {
-      relocate_script(file);
+      IVY_CHECK(relocate_script(path, entry));
     }
-    note_architecture(file);
-    files_.files.push_back(std::move(file));
+    note_architecture(path, source);
+    entries_.push_back(std::move(entry));
     return {};
   }
 
-  static void replace_head(EnvironmentFile& file, NewHead change) {
-    file.size = file.size - change.skip + change.head.size();
-    file.head = std::move(change.head);
-    file.skip = change.skip;
+  // Makes the entry refer to a file with this content, which is named by it and never changes.
+  Result<void> replace_content(stage::SourceFile& entry, const std::string& content) {
+    Sha256 hash;
+    hash.add(content);
+    const std::string file = made_ + "/" + hexadecimal(hash.digest());
+    struct stat info {};
+    if (lstat(file.c_str(), &info) != 0 && !write_whole(file, content))
+      return errno_error(Code::kResourceExhausted, file, errno);
+    if (lstat(file.c_str(), &info) != 0) return errno_error(Code::kUnavailable, file, errno);
+    const std::uint32_t mode = entry.mode;
+    entry = entry_of(entry.path, file, info);
+    entry.mode = mode;
+    return {};
   }
 
   // Returns whether setuptools' module for an editable install is still needed. If it is not, the
@@ -218,40 +246,33 @@ class Collector {
     return !found || !found->outside.empty();
   }
 
-  Result<bool> relocate_references(EnvironmentFile& file) {
-    const std::string text = read_file(file.source, kMaxTextBytes).value_or("");
+  // Returns false if nothing is left of the file.
+  Result<bool> relocate_references(const std::string& path, stage::SourceFile& entry) {
+    const std::string text = read_file(entry.file, kMaxTextBytes).value_or("");
     References found = relocate_pth(text, directories_);
-    if (!directories_.project.empty()) {
-      // "import __editable___bar_0_1_finder; __editable___bar_0_1_finder.install()"
-      const std::size_t begin = text.find("__editable___");
-      const std::size_t end = text.find(';', std::min(begin, text.size()));
-      if (begin != std::string::npos && end != std::string::npos) {
-        const std::string module =
-            directories_.site + "/" + text.substr(begin, end - begin) + ".py";
-        if (auto editable = relocate_editable_finder(read_file(module, kMaxTextBytes).value_or(""),
-                                                     directories_)) {
-          if (editable->outside.empty()) found.text.clear();
-          for (auto& path : editable->imports) found.imports.push_back(std::move(path));
-          for (auto& path : editable->outside) found.outside.push_back(std::move(path));
-        }
+    // "import __editable___bar_0_1_finder; __editable___bar_0_1_finder.install()"
+    const std::size_t begin = text.find("__editable___");
+    const std::size_t end = text.find(';', std::min(begin, text.size()));
+    if (begin != std::string::npos && end != std::string::npos && !directories_.project.empty()) {
+      const std::string module = directories_.site + "/" + text.substr(begin, end - begin) + ".py";
+      if (auto editable = relocate_editable_finder(read_file(module, kMaxTextBytes).value_or(""),
+                                                   directories_)) {
+        if (editable->outside.empty()) found.text.clear();
+        std::ranges::move(editable->imports, std::back_inserter(found.imports));
+        std::ranges::move(editable->outside, std::back_inserter(found.outside));
       }
     }
-    if (!found.outside.empty()) return outside_error(file, found.outside.front());
-    for (const std::string& path : found.imports)
-      if (std::ranges::find(files_.imports, path) == files_.imports.end())
-        files_.imports.push_back(path);
+    if (!found.outside.empty()) return outside_error(path, found.outside.front());
+    for (const std::string& directory : found.imports)
+      if (std::ranges::find(imports_, directory) == imports_.end()) imports_.push_back(directory);
     if (found.text.empty()) return false;
-    if (found.text != text) {
-      file.source.clear();
-      file.size = found.text.size();
-      file.head = std::move(found.text);
-    }
+    if (found.text != text) IVY_CHECK(replace_content(entry, found.text));
     return true;
   }
 
   // "__editable__.foo-0.1.pth" belongs to foo-0.1, "_foo.pth" to foo.
-  Error outside_error(const EnvironmentFile& file, const std::string& directory) const {
-    std::string name = file_name(file.path);
+  Error outside_error(const std::string& path, const std::string& directory) const {
+    std::string name = file_name(path);
     name.resize(name.size() - 4);
     constexpr std::string_view kEditable = "__editable__.";
     if (name.starts_with(kEditable)) name.erase(0, kEditable.size());
@@ -259,36 +280,37 @@ class Collector {
     return {Code::kFailedPrecondition,
             "the environment " + environment_.prefix + " imports package " + name + " from " +
                 directory + ", which is not in the staged directory " + directories_.project +
-                " (" + file.path + ")",
+                " (" + path + ")",
             "install it without --editable: pip install " + directory +
-                "\nor stage a directory that contains it: --stage DIR"};
+                "\nor stage a directory that contains it: --stage=DIR"};
   }
 
-  void relocate_script(EnvironmentFile& file) {
-    if (file.size > kMaxTextBytes) return;
-    const std::string text = read_file(file.source, kMaxTextBytes).value_or("");
-    if (text.starts_with(std::string_view(ELFMAG, SELFMAG))) return;
-    std::uint64_t rest = 0;
-    if (auto change =
-            relocatable_script(std::string_view(text).substr(0, kHeadBytes), environment_.prefix)) {
-      rest = change->skip;
-      replace_head(file, std::move(*change));
+  Result<void> relocate_script(const std::string& path, stage::SourceFile& entry) {
+    if (entry.size > kMaxTextBytes) return {};
+    std::string text = read_file(entry.file, kMaxTextBytes).value_or("");
+    if (text.starts_with(std::string_view(ELFMAG, SELFMAG))) return {};
+    const auto change =
+        relocatable_script(std::string_view(text).substr(0, kHeadBytes), environment_.prefix);
+    if (change) {
+      text.replace(0, change->skip, change->head);
+      IVY_CHECK(replace_content(entry, text));
     }
-    if (text.find(environment_.prefix, rest) != std::string::npos) texts_.insert(file.path);
+    if (text.find(environment_.prefix) != std::string::npos) texts_.insert(path);
+    return {};
   }
 
   // A package may contain libraries for other machines, which it does not load; so this machine's
   // count first.
-  void note_architecture(const EnvironmentFile& file) {
-    if (architecture_ == own_architecture_ || !is_shared_library(file_name(file.path))) return;
-    std::string architecture = elf_architecture(read_file(file.source, 20).value_or(""));
+  void note_architecture(const std::string& path, const std::string& source) {
+    if (architecture_ == own_architecture_ || !is_shared_library(file_name(path))) return;
+    std::string architecture = elf_architecture(read_file(source, 20).value_or(""));
     if (architecture.empty() || (!architecture_.empty() && architecture != own_architecture_))
       return;
     architecture_ = std::move(architecture);
-    compiled_file_ = file.path;
+    compiled_file_ = path;
   }
 
-  void add_description() {
+  Result<void> add_description() {
     StagedPython description;
     description.set_is_conda(environment_.kind == EnvironmentKind::kConda);
     description.set_prefix(environment_.prefix);
@@ -303,17 +325,20 @@ class Collector {
       binary.set_path(path);
       binary.set_placeholder_length(static_cast<std::uint32_t>(length));
     }
-    EnvironmentFile file;
-    file.path = kEnvironmentDescription;
-    file.mode = 0644;
-    file.head = description.SerializeAsString();
-    file.size = file.head.size();
-    files_.files.push_back(std::move(file));
+    stage::SourceFile entry;
+    entry.path = part_ + std::string(kEnvironmentDescription);
+    entry.mode = S_IFREG | 0644;
+    IVY_CHECK(replace_content(entry, description.SerializeAsString()));
+    entries_.push_back(std::move(entry));
+    return {};
   }
 
   const PythonEnvironment& environment_;
+  const std::string part_;
   const StagedDirectories directories_;
-  EnvironmentFiles files_;
+  const std::string made_;
+  std::vector<stage::SourceFile> entries_;
+  std::vector<std::string> imports_;
   std::set<std::string> texts_;                  // Files in which the host replaces the prefix.
   std::map<std::string, std::size_t> binaries_;  // The same, with the length of the placeholder.
   std::string own_architecture_, architecture_, compiled_file_;
@@ -386,20 +411,39 @@ Result<PythonEnvironment> read_python_environment(const std::string& prefix) {
 }
 
 Result<EnvironmentFiles> list_environment(const PythonEnvironment& environment,
-                                          const std::string& project) {
-  Collector collector(environment, project);
+                                          const std::string& project, const std::string& made) {
+  EnvironmentFiles files;
+  if (!environment.managed_python.empty()) {
+    PythonEnvironment python;
+    python.kind = EnvironmentKind::kInstallation;
+    python.prefix = environment.managed_python;
+    Collector collector(python, kPythonPart, "", made);
+    IVY_CHECK(collector.collect());
+    IVY_CHECK(collector.finish(files));
+  }
+  Collector collector(environment, kEnvironmentPart, project, made);
   IVY_CHECK(collector.collect());
   if (environment.kind == EnvironmentKind::kConda) IVY_CHECK(collector.read_conda_records());
-  return collector.finish();
+  IVY_CHECK(collector.finish(files));
+  if (environment.config.has_system_packages)
+    files.notes.push_back("the environment " + environment.prefix +
+                          " also uses the packages of " + environment.config.home +
+                          ", which are not sent: hosts need their own");
+  return files;
 }
 
-Result<EnvironmentFiles> list_managed_python(const std::string& directory) {
-  PythonEnvironment python;
-  python.prefix = directory;
-  python.kind = EnvironmentKind::kInstallation;
-  Collector collector(python, "");
-  IVY_CHECK(collector.collect());
-  return collector.finish();
+StageShared shared_part(const std::vector<stage::SourceFile>& files, std::string_view part) {
+  Sha256 hash;
+  for (const stage::SourceFile& file : files) {
+    if (!file.path.starts_with(part) || file.path[part.size()] != '/') continue;
+    const std::int64_t time = S_ISREG(file.mode) ? file.mtime_ns : 0;
+    hash.add(file.path + '\0' + std::to_string(file.mode) + '\0' + file.link + '\0' +
+             std::to_string(time) + '\0' + file.sha256);
+  }
+  StageShared shared;
+  shared.set_path(std::string(part));
+  shared.set_name(file_name(std::string(part)) + "-" + hexadecimal(hash.digest()).substr(0, 24));
+  return shared;
 }
 
 }  // namespace ivy

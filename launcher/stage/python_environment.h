@@ -10,10 +10,13 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/stage/relocation.h"
+#include "launcher/stage/stage_files.h"
 #include "proto/contract/status.h"
+#include "proto/wire/stage.pb.h"
 
 namespace ivy {
 
@@ -41,32 +44,29 @@ std::string environment_of_interpreter(const std::string& interpreter);
 // if its interpreter no longer exists. Both have a fix.
 Result<PythonEnvironment> read_python_environment(const std::string& prefix);
 
-// One entry of what is sent. A file's content is `head` and the bytes of `source` from `skip` on.
-struct EnvironmentFile {
-  std::string path;  // In the environment.
-  std::uint32_t mode = 0;
-  std::string link;    // The target of a symbolic link; empty for a file.
-  std::string source;  // Empty if `head` is the whole content.
-  std::string head;
-  std::uint64_t skip = 0;
-  std::uint64_t size = 0;  // Of the content.
-};
+// Where the parts are in a tree. Hosts keep them as trees of their own (StageShared).
+inline constexpr std::string_view kEnvironmentPart = ".ivyrun/venv";
+inline constexpr std::string_view kPythonPart = ".ivyrun/python";
+// The name of the description in the environment: a serialized StagedPython (job.proto).
+inline constexpr std::string_view kEnvironmentDescription = ".ivyrun-environment";
 
 struct EnvironmentFiles {
-  std::vector<EnvironmentFile> files;  // Small ones first.
+  // Without hashes. Of each part, directories first, then small files first.
+  std::vector<stage::SourceFile> files;
   // Directories of the project for PYTHONPATH, relative to it.
   std::vector<std::string> imports;
+  std::vector<std::string> notes;  // For the user.
 };
 
-// The name of the description in the tree: a serialized StagedPython (job.proto).
-inline constexpr const char* kEnvironmentDescription = ".ivyrun-environment";
-
-// `project`: the directory that is staged as well, or empty. Fails with kFailedPrecondition if a
-// package is an editable install of a directory outside of the project, naming both.
+// Lists the environment, and the Python of uv that it needs. `project`: the directory that is staged
+// as well. `made`: an existing directory for changed files, which later calls use again. Fails with
+// kFailedPrecondition if a package is an editable install of a directory outside of the project,
+// naming both.
 Result<EnvironmentFiles> list_environment(const PythonEnvironment& environment,
-                                          const std::string& project);
+                                          const std::string& project, const std::string& made);
 
-// Lists a Python that uv has installed.
-Result<EnvironmentFiles> list_managed_python(const std::string& directory);
+// Returns the shared part of a tree whose files have hashes. Its name depends on their paths,
+// contents, modes and times.
+StageShared shared_part(const std::vector<stage::SourceFile>& files, std::string_view part);
 
 }  // namespace ivy

@@ -45,26 +45,39 @@ class PythonEnvironmentTest : public testing::Test {
   EnvironmentFiles list(const std::string& project) {
     const auto environment = read_python_environment(prefix_);
     EXPECT_TRUE(environment.ok());
-    auto files = list_environment(*environment, project);
+    auto files = list_environment(*environment, project, made());
     EXPECT_TRUE(files.ok()) << files.error().message;
     return files.ok() ? std::move(files).value() : EnvironmentFiles{};
   }
   Error list_error(const std::string& project) {
     const auto environment = read_python_environment(prefix_);
     if (!environment.ok()) return environment.error();
-    const auto files = list_environment(*environment, project);
+    const auto files = list_environment(*environment, project, made());
     EXPECT_FALSE(files.ok());
     return files.ok() ? Error{} : files.error();
   }
 
-  static const EnvironmentFile* find(const EnvironmentFiles& files, const std::string& path) {
-    for (const EnvironmentFile& file : files.files)
-      if (file.path == path) return &file;
+  std::string made() {
+    fs::create_directories(project_ + "/made");
+    return project_ + "/made";
+  }
+  static const stage::SourceFile* find(const EnvironmentFiles& files, const std::string& path,
+                                       std::string_view part = kEnvironmentPart) {
+    for (const stage::SourceFile& file : files.files)
+      if (file.path == std::string(part) + "/" + path) return &file;
     return nullptr;
+  }
+  static std::string content(const EnvironmentFiles& files, const std::string& path) {
+    const stage::SourceFile* file = find(files, path);
+    if (file == nullptr) return "(missing)";
+    const std::string text = read_file(file->file, 1 << 20).value_or("(unreadable)");
+    EXPECT_EQ(text.size(), file->size);
+    return text;
   }
   static StagedPython description(const EnvironmentFiles& files) {
     StagedPython description;
-    EXPECT_TRUE(description.ParseFromString(find(files, kEnvironmentDescription)->head));
+    EXPECT_TRUE(
+        description.ParseFromString(content(files, std::string(kEnvironmentDescription))));
     return description;
   }
 
@@ -108,10 +121,10 @@ TEST_F(PythonEnvironmentTest, FindsThePythonThatUvHasInstalled) {
   EXPECT_EQ(read_python_environment(prefix_)->managed_python, uv);
   ASSERT_TRUE(overwrite(uv + "/bin/python3.11", "x"));
   fs::create_symlink("python3.11", uv + "/bin/python3");
-  const auto files = list_managed_python(uv);
-  ASSERT_TRUE(files.ok());
-  ASSERT_EQ(files->files.size(), 2u);
-  EXPECT_EQ(find(*files, "bin/python3")->link, "python3.11");
+  const EnvironmentFiles files = list("");
+  ASSERT_NE(find(files, "bin/python3.11", kPythonPart), nullptr);
+  EXPECT_EQ(find(files, "bin/python3", kPythonPart)->link, "python3.11");
+  EXPECT_EQ(find(files, ".ivyrun-environment", kPythonPart), nullptr);
 }
 
 TEST_F(PythonEnvironmentTest, ListsSmallFilesFirstAndNoInterpreter) {
@@ -122,7 +135,8 @@ TEST_F(PythonEnvironmentTest, ListsSmallFilesFirstAndNoInterpreter) {
   EXPECT_EQ(find(files, "pyvenv.cfg"), nullptr);
   ASSERT_NE(find(files, "lib64"), nullptr);
   EXPECT_EQ(find(files, "lib64")->link, "lib");
-  EXPECT_EQ(files.files.back().path, kSite + "/big.bin");
+  EXPECT_TRUE(S_ISDIR(files.files.front().mode));
+  EXPECT_TRUE(files.files.back().path.ends_with("/big.bin"));
   EXPECT_EQ(description(files).home(), project_ + "/base/bin");
 }
 
@@ -143,11 +157,10 @@ TEST_F(PythonEnvironmentTest, ChangesScriptsAndListsTextsWithThePath) {
   write("bin/activate", "VIRTUAL_ENV=" + prefix_ + "\n");
   write("bin/other", "#!/bin/sh\n");
   const EnvironmentFiles files = list("");
-  const EnvironmentFile* tool = find(files, "bin/tool");
-  ASSERT_NE(tool, nullptr);
-  EXPECT_TRUE(tool->head.starts_with("#!/bin/sh\n'''exec' "));
-  EXPECT_EQ(tool->size, tool->head.size() + std::string("print()\n").size());
-  EXPECT_EQ(tool->mode, 0755u);
+  EXPECT_TRUE(content(files, "bin/tool").starts_with("#!/bin/sh\n'''exec' "));
+  EXPECT_TRUE(content(files, "bin/tool").ends_with("' '''\nprint()\n"));
+  ASSERT_NE(find(files, "bin/tool"), nullptr);
+  EXPECT_EQ(find(files, "bin/tool")->mode, S_IFREG | 0755u);
   EXPECT_EQ(description(files).texts_size(), 1);
   EXPECT_EQ(description(files).texts(0), "bin/activate");
 }
@@ -160,7 +173,7 @@ TEST_F(PythonEnvironmentTest, ReplacesEditableInstallsOfTheProject) {
         "import sys\nMAPPING = {'bar': '" + project_ + "/bar'}\n");
   const EnvironmentFiles files = list(project_);
   EXPECT_EQ(files.imports, (Words{".", "src"}));
-  for (const EnvironmentFile& file : files.files)
+  for (const stage::SourceFile& file : files.files)
     EXPECT_EQ(file.path.find("__editable__"), std::string::npos) << file.path;
   EXPECT_NE(find(list(""), kSite + "/__editable__.foo-0.1.pth"), nullptr);
 }
@@ -183,6 +196,27 @@ TEST_F(PythonEnvironmentTest, NamesTheMachineOfCompiledFiles) {
   EXPECT_EQ(own.compiled_file(), kSite + "/x.so");
   fs::remove(prefix_ + "/" + kSite + "/x.so");
   EXPECT_EQ(description(list("")).architecture(), "s390x");
+}
+
+TEST_F(PythonEnvironmentTest, NamesATreeByItsContent) {
+  const auto name = [&] {
+    EnvironmentFiles files = list("");
+    for (stage::SourceFile& file : files.files) file.sha256 = std::to_string(file.size);
+    return shared_part(files.files, kEnvironmentPart).name();
+  };
+  const std::string first = name();
+  EXPECT_TRUE(first.starts_with("venv-"));
+  EXPECT_EQ(first.size(), 29u);
+  EXPECT_EQ(name(), first);
+  write(kSite + "/one/more.py", "");
+  EXPECT_NE(name(), first);
+}
+
+TEST_F(PythonEnvironmentTest, NotesPackagesOfTheSystem) {
+  EXPECT_TRUE(list("").notes.empty());
+  write("pyvenv.cfg", "home = " + project_ +
+                          "/base/bin\nversion = 3.11.2\ninclude-system-site-packages = true\n");
+  ASSERT_EQ(list("").notes.size(), 1u);
 }
 
 TEST_F(PythonEnvironmentTest, ReadsCondasRecords) {

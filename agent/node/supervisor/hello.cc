@@ -97,7 +97,7 @@ Hello with_environment(Hello hello, const BlockingPool::Label& label, HostFacts&
     facts.set_environment_fix(prepared.error().fix);
     return hello;
   }
-  facts.set_environment(resolved.directory());
+  *facts.mutable_environment() = resolved;
   const std::string bin = resolved.directory() + "/bin";
   hello.clear_interpreters();
   hello.add_interpreters(bin + "/python");
