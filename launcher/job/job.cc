@@ -181,6 +181,8 @@ void Job::handle(std::size_t index, const Event& event) {
     // Bring-up, and the hosts' part of a restart or a takeover.
     case Event::kHelloOk:
       return bring_up_.greeted(index, event.hello_ok());
+    case Event::kTaskOutput:
+      return bring_up_.task_output(index, event.task_output());
     case Event::kAddressChecked:
       if (bring_up_.address_checked(index, event.address_checked())) check_ready();
       return;

@@ -317,6 +317,31 @@ Result<std::string> parse_job_name(const std::string& text) {
   return invalid(text, "a name of at most 64 letters, digits, dots, dashes and underscores");
 }
 
+Result<std::uint64_t> parse_size(std::string_view text) {
+  const Error error = usage_error("\"" + std::string(text) + "\" is not a size", "500M, 2G, 1.5G");
+  const std::string lower = lower_case(text);
+  std::size_t end = lower.find_first_not_of("0123456789.");
+  const std::string digits = lower.substr(0, end);
+  std::string unit = end == std::string::npos ? "" : lower.substr(end);
+  if (unit.ends_with("ib")) unit.resize(unit.size() - 2);
+  if (unit.ends_with("b")) unit.pop_back();
+  constexpr std::string_view kUnits = "kmgt";
+  const std::size_t power = unit.empty() ? 0 : kUnits.find(unit) + 1;
+  const std::optional<double> number = to_number<double>(digits);
+  const bool is_known = unit.empty() || (unit.size() == 1 && power != 0);
+  if (!number || !is_known || *number <= 0 || *number > 1e9) return error;
+  double bytes = *number;
+  for (std::size_t i = 0; i < power; ++i) bytes *= 1024;
+  if (bytes > 1e18) return error;
+  return static_cast<std::uint64_t>(bytes);
+}
+
+Result<std::string> parse_stage_target(const std::string& text) {
+  if (text.starts_with("/") || text.starts_with("~/")) return text;
+  return usage_error("\"" + text + "\" is not an absolute path on the hosts", "/scratch/" + text +
+                                                                                ", ~/" + text);
+}
+
 Result<bool> parse_switch(std::string_view text) {
   for (const std::string_view yes : {"1", "true", "yes", "on"})
     if (text == yes) return true;

@@ -82,6 +82,12 @@ Result<std::string> parse_job_name(const std::string& text);
 // Reads a range "A-B", or "A" for a single port.
 Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text);
 
+// Parses "500M", "2G", "1.5GiB", "4096": units are powers of 1024.
+Result<std::uint64_t> parse_size(std::string_view text);
+
+// --stage-to: parses an absolute path or one that starts with "~/".
+Result<std::string> parse_stage_target(const std::string& text);
+
 // Parses "1", "true", "yes", "on" and their opposites.
 Result<bool> parse_switch(std::string_view text);
 

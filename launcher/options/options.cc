@@ -239,6 +239,26 @@ void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
                              {{"0", "0"}, {"all", "all"}, {"none", "none"}});
 }
 
+void bind_stage(Binder& binder, StageOptions& options) {
+  binder.on("stage", options.stage);
+  if (const std::string value = binder.value_of("stage"); value != "true" && !value.empty()) {
+    const std::size_t colon = value.find(':');
+    options.stage_directory = value.substr(0, colon);
+    if (options.stage_directory.empty()) options.stage_directory = ".";
+    if (colon != std::string::npos)
+      for (const std::string_view pattern : parts_of(std::string_view(value).substr(colon + 1), ','))
+        options.stage_patterns.emplace_back(pattern);
+  }
+  binder.parsed("stage-to", options.stage_to, parse_stage_target);
+  binder.parsed("stage-limit", options.stage_limit, parse_size);
+  bool has_venv = false;
+  binder.on("stage-venv", has_venv);
+  if (!has_venv) return;
+  options.stage = true;
+  options.stage_venv =
+      binder.value_of("stage-venv") == "uv" ? StageVenv::kUv : StageVenv::kActive;
+}
+
 void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
   binder.parsed("label", options.label, parse_label);
   binder.on("timestamps", options.timestamps);
@@ -411,6 +431,7 @@ void bind_all(Binder& binder, const Scanned& scanned, Options& options, Raw& raw
   bind_placement(binder, options, raw);
   bind_devices(binder, options);
   bind_command(binder, options, raw);
+  bind_stage(binder, options);
   bind_output(binder, options, raw);
   bind_lifecycle(binder, options);
   bind_network(binder, options);
@@ -560,12 +581,17 @@ void note_odd_commands(Options& options) {
           name +
           " is itself a launcher, and every worker would start a separate job with it; "
           "give ivyrun the script instead");
-  if (name == "uv" && options.command.size() > 1 && options.command[1] == "run" &&
-      options.num_proc != 1)
+  const bool runs = options.command.size() > 1 && options.command[1] == "run" &&
+                    options.num_proc != 1;
+  if (runs && name == "uv")
     options.notes.push_back(
         "every worker runs uv, and all of them check the same environment concurrently; `uv run "
-        "ivyrun [flags] "
-        "PROGRAM` checks it once");
+        "ivyrun [flags] PROGRAM` checks it once, and --stage-venv=uv once on each host");
+  if (runs && (name == "conda" || name == "mamba" || name == "micromamba"))
+    options.notes.push_back(
+        "every worker runs " + name +
+        ", which takes a second and holds back output; `ivyrun --activate conda:NAME [flags] "
+        "PROGRAM` uses the environment directly");
   for (auto word = options.command.begin() + 1; word != options.command.end(); ++word) {
     const std::optional<OptionSpelling> flag = find_option(word->substr(0, word->find('=')));
     const bool is_count = (*word == "-n" || *word == "-np") && word + 1 != options.command.end() &&
@@ -631,9 +657,21 @@ Result<void> check_wrap(const Binder& binder, const Options& options) {
   return {};
 }
 
+Result<void> check_stage(const Binder& binder, const Options& options) {
+  for (const char* const flag : {"stage-to", "stage-limit"})
+    if (binder.is_typed(flag) && !options.stage)
+      return usage_error(binder.spelling(flag) + " needs --stage or --stage=DIR");
+  if (options.stage_venv != StageVenv::kNone && options.env_choice == EnvChoice::kNone)
+    return usage_error(binder.spelling("stage-venv") + " sets variables for the workers, but " +
+                           binder.spelling("env") + " none passes no variables",
+                       "use only one of them");
+  return {};
+}
+
 Result<void> resolve_command(const Binder& binder, const Raw& raw, Options& options) {
   if (options.command.front().empty()) return usage_error("the program name is empty");
   IVY_CHECK(check_wrap(binder, options));
+  IVY_CHECK(check_stage(binder, options));
   // The command line counts most: a typed --activate overrides IVY_PYTHON and config files.
   if (binder.is_typed("activate") && !binder.is_typed("python")) options.python.clear();
   if (!options.activate.empty() && options.env_choice == EnvChoice::kNone)

@@ -366,6 +366,27 @@ void copy_variables(const Environment& from, Repeated* to) {
 constexpr std::string_view kBareNames =
     "HOME USER LOGNAME SHELL PATH PWD LANG LANGUAGE LC_* TZ TERM TMPDIR SLURM_*";
 
+// --stage-venv: the variables that the environment's `activate` script sets.
+void activate(const HostFacts& facts, Environment& out) {
+  if (!facts.has_environment()) return;
+  const StagedEnvironment& environment = facts.environment();
+  set_variable(out, environment.is_conda() ? "CONDA_PREFIX" : "VIRTUAL_ENV",
+               environment.directory());
+  unset_variable(out, environment.is_conda() ? "VIRTUAL_ENV" : "CONDA_PREFIX");
+  unset_variable(out, "PYTHONHOME");
+  set_variable(out, "PATH", facts.search_path());
+}
+
+// Editable installs of an environment in the staged directory are imported from there. They come
+// after the user's directories, as they do in the environment.
+void add_imports(const HostFacts& facts, Environment& out) {
+  for (const std::string& directory : facts.environment().imports()) {
+    const std::string* path = find_variable(out, "PYTHONPATH");
+    const bool is_empty = path == nullptr || path->empty();
+    set_variable(out, "PYTHONPATH", is_empty ? directory : *path + ":" + directory);
+  }
+}
+
 void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPlan& plan) {
   const bool has_callers = is_on_this_host(host) || has_callers_environment(host);
   if (has_callers && inputs.options->env_choice == EnvChoice::kNone) {
@@ -488,10 +509,15 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   const Environment exports = IVY_TRY(parse_exports(options.exports, *inputs.caller));
   Environment environment;
   if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
-  set_variable(environment, "PWD", options.working_directory);
+  activate(facts, environment);
+  // With --stage, the host runs in its own copy.
+  const std::string& directory = facts.working_directory().empty() ? options.working_directory
+                                                                   : facts.working_directory();
+  set_variable(environment, "PWD", directory);
   add_defaults(inputs, host, environment);
   set_variables(environment, inputs.from_files);
   set_variables(environment, exports);
+  add_imports(facts, environment);
   const HostInputs to{inputs, host, exports};
   add_host_devices(to, environment);
   add_cpu_devices(to, environment);
@@ -500,7 +526,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   HostPlan plan;
   plan.set_generation(inputs.generation);
   for (const std::string& argument : worker_arguments(options, facts)) plan.add_arguments(argument);
-  plan.set_working_directory(options.working_directory);
+  plan.set_working_directory(directory);
   plan.set_log_directory(node_log_directory(inputs));
   plan.set_world_size(static_cast<std::uint32_t>(inputs.plan->world_size));
   for (const PlannedHost& other : inputs.plan->hosts) {
