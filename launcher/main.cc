@@ -633,6 +633,11 @@ ivy::Result<void> choose_environment(ivy::Options& options, const ivy::Environme
       directory.resize(directory.rfind('/') == std::string::npos ? 0 : directory.rfind('/'));
     }
     options.uv_project = directory;
+    directory += "/.venv";
+    // This machine uses the project's environment as it is.
+    if (options.activate.empty() && options.python.empty() &&
+        access((directory + "/pyvenv.cfg").c_str(), F_OK) == 0)
+      options.activate = directory;
     return {};
   }
   const bool is_chosen = !options.activate.empty() || !options.python.empty() ||

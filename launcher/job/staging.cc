@@ -141,6 +141,7 @@ void Staging::send_manifest(std::size_t index) {
     begin.set_port_high(job_.options.port_high);
     begin.set_max_bytes(kCacheBytes);
     begin.set_max_age_s(kCacheAge);
+    add_environment(begin);
     send(index, framed_order(order));
   }
   while (receiver.manifest_sent < manifest_messages_.size() &&
@@ -177,6 +178,9 @@ void Staging::take_reply(std::size_t index, const StageReply& reply) {
       return on_unfed(index, reply.unfed());
     case StageReply::kProgress:
       return on_progress(index, reply.progress().next_block());
+    case StageReply::kPreparing:
+      receivers_[index].preparing = RemoteText(reply.preparing().what()).line();
+      return;
     case StageReply::kReady:
       return on_ready(index, reply.ready());
     case StageReply::kFailed:
@@ -378,6 +382,7 @@ void Staging::on_ready(std::size_t index, const StageReady& ready) {
   receiver.taken = receiver.chain->blocks.blocks();
   receiver.feed.reset();
   receiver.directory = ready.directory();
+  receiver.environment = ready.environment();
   print_summary();
   owner_.host_staged(index);
 }
@@ -390,12 +395,14 @@ void Staging::on_failed(std::size_t index, const StageFailed& failed) {
                         "--stage='DIR:!PATTERN'"},
                   job_.hosts[index].name());
   }
-  fail(index, RemoteText(failed.what()), RemoteText(failed.fix()).line());
+  fail(index, RemoteText(failed.what()), RemoteText(failed.fix()).lines(),
+       failed.has_files() ? LinkFailure::kEnvironment : LinkFailure::kStaging);
 }
 
-void Staging::fail(std::size_t index, const RemoteText& message, const std::string& fix) {
+void Staging::fail(std::size_t index, const RemoteText& message, const std::string& fix,
+                   LinkFailure failure) {
   forget(index);
-  owner_.host_not_staged(index, LinkDown{LinkFailure::kStaging, message, fix});
+  owner_.host_not_staged(index, LinkDown{failure, message, fix});
 }
 
 // The host after it gets its blocks from the launcher when it notices the end of the connection.
@@ -474,27 +481,30 @@ std::string Staging::program(std::size_t) const {
   return stage::staged_program(root_, job_.options.working_directory, program);
 }
 
-std::optional<StagedEnvironment> Staging::environment(std::size_t index) const {
-  const Options& options = job_.options;
-  const bool is_uv = options.stage_venv == StageVenv::kUv;
-  if (options.stage_venv == StageVenv::kNone || options.dry_run || job_.takeover != 0 ||
-      (!is_uv && !covers(index)))
-    return std::nullopt;
-  StagedEnvironment environment;
-  if (is_uv) {
-    environment.set_project(covers(index) ? stage::staged_directory(root_, options.uv_project,
-                                                                    receivers_[index].directory)
-                                          : options.uv_project);
-    environment.set_directory(environment.project() + "/.venv");
-    return environment;
-  }
-  const std::string tree = receivers_[index].directory + "/";
-  environment.set_directory(tree + std::string(kEnvironmentPart));
-  if (has_python_) environment.set_python(tree + std::string(kPythonPart));
-  environment.set_is_conda(has_conda_);
+std::optional<HostEnvironment> Staging::environment(std::size_t index) const {
+  if (!covers(index) || receivers_[index].environment.empty()) return std::nullopt;
+  const std::string& tree = receivers_[index].directory;
+  HostEnvironment environment;
+  environment.directory = receivers_[index].environment;
+  environment.is_conda = has_conda_;
   for (const std::string& directory : imports_)
-    environment.add_imports(directory == "." ? receivers_[index].directory : tree + directory);
+    environment.imports.push_back(directory == "." ? tree : tree + "/" + directory);
   return environment;
+}
+
+void Staging::add_environment(StageBegin& begin) const {
+  const Options& options = job_.options;
+  if (options.stage_venv == StageVenv::kNone) return;
+  StageEnvironment& environment = *begin.mutable_environment();
+  environment.set_search_path(path_without_environment(job_.request.caller));
+  if (options.stage_venv == StageVenv::kUv) {
+    std::string inside;
+    (void)stage::is_below(options.uv_project, root_, inside);
+    environment.set_project(inside.empty() ? "." : inside);
+    return;
+  }
+  environment.set_directory(std::string(kEnvironmentPart));
+  if (has_python_) environment.set_python(std::string(kPythonPart));
 }
 
 bool Staging::is_moving() const {
@@ -515,6 +525,7 @@ std::string Staging::step(std::size_t index) const {
     case State::kAnswered:
       return "waiting for other hosts to compare the files of --stage";
     case State::kReceiving:
+      if (!receivers_[index].preparing.empty()) return receivers_[index].preparing;
       return "receiving the files of --stage";
     case State::kReady:
     case State::kFailed:

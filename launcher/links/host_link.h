@@ -50,6 +50,7 @@ enum class LinkFailure {
   kBootstrap,
   kNoSuchJob,  // Reattach: the host has no supervisor of this job.
   kStaging,    // The files of --stage could not be stored there.
+  kEnvironment,  // The environment of --stage-venv cannot be used there. Never retried.
   kBroken,     // The link broke after it was up, or while it was being opened.
 };
 

@@ -25,18 +25,6 @@ constexpr std::size_t kMaxStringBytes = (128u << 10) - 1;
 // program_facts; both sides are always the same build.
 constexpr int kInterpreterMissing = ELIBACC;
 
-// --stage-venv: the messages of hosts that cannot use the environment.
-void check_environment(PlanContext& context) {
-  const HostsByText groups =
-      hosts_by_text(context, [](const HostFacts& facts) { return facts.environment_error(); });
-  for (const auto& [error, names] : groups)
-    context.reject({.id = "IVY-P041",
-                    .what = "the Python environment cannot be used",
-                    .where = fold_host_names(names),
-                    .cause = error,
-                    .fix = first_facts(context, names).environment_fix()});
-}
-
 void check_directory(PlanContext& context) {
   const HostsByText groups = hosts_by_text(
       context, [](const HostFacts& facts) { return facts.working_directory_error(); });
@@ -282,9 +270,6 @@ void check_named_ranks(PlanContext& context, const ShowRanks& wanted, const std:
 }  // namespace
 
 void check_plan(PlanContext& context) {
-  check_environment(context);
-  // Without its environment, a host finds no interpreter, or another one.
-  if (!context.rejections.empty()) return;
   check_directory(context);
   check_program(context);
   check_interpreter(context);

@@ -367,20 +367,20 @@ constexpr std::string_view kBareNames =
     "HOME USER LOGNAME SHELL PATH PWD LANG LANGUAGE LC_* TZ TERM TMPDIR SLURM_*";
 
 // --stage-venv: the variables that the environment's `activate` script sets.
-void activate(const HostFacts& facts, Environment& out) {
-  if (!facts.has_environment()) return;
-  const StagedEnvironment& environment = facts.environment();
-  set_variable(out, environment.is_conda() ? "CONDA_PREFIX" : "VIRTUAL_ENV",
-               environment.directory());
-  unset_variable(out, environment.is_conda() ? "VIRTUAL_ENV" : "CONDA_PREFIX");
+void activate(const HostAnswer& answer, Environment& out) {
+  if (!answer.environment) return;
+  const bool is_conda = answer.environment->is_conda;
+  set_variable(out, is_conda ? "CONDA_PREFIX" : "VIRTUAL_ENV", answer.environment->directory);
+  unset_variable(out, is_conda ? "VIRTUAL_ENV" : "CONDA_PREFIX");
   unset_variable(out, "PYTHONHOME");
-  set_variable(out, "PATH", facts.search_path());
+  set_variable(out, "PATH", answer.facts.search_path());
 }
 
 // Editable installs of an environment in the staged directory are imported from there. They come
 // after the user's directories, as they do in the environment.
-void add_imports(const HostFacts& facts, Environment& out) {
-  for (const std::string& directory : facts.environment().imports()) {
+void add_imports(const HostAnswer& answer, Environment& out) {
+  if (!answer.environment) return;
+  for (const std::string& directory : answer.environment->imports) {
     const std::string* path = find_variable(out, "PYTHONPATH");
     const bool is_empty = path == nullptr || path->empty();
     set_variable(out, "PYTHONPATH", is_empty ? directory : *path + ":" + directory);
@@ -509,7 +509,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   const Environment exports = IVY_TRY(parse_exports(options.exports, *inputs.caller));
   Environment environment;
   if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
-  activate(facts, environment);
+  activate(answer_of(inputs, host), environment);
   // With --stage, the host runs in its own copy.
   const std::string& directory = facts.working_directory().empty() ? options.working_directory
                                                                    : facts.working_directory();
@@ -517,7 +517,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   add_defaults(inputs, host, environment);
   set_variables(environment, inputs.from_files);
   set_variables(environment, exports);
-  add_imports(facts, environment);
+  add_imports(answer_of(inputs, host), environment);
   const HostInputs to{inputs, host, exports};
   add_host_devices(to, environment);
   add_cpu_devices(to, environment);

@@ -147,12 +147,6 @@ constexpr MessageEntry kMessages[] = {
      "name that is not UTF-8",
      "the message names the file; leave it out with `--stage='DIR:!PATTERN'`, or see docs/no-shared-files.md",
      kExitRejected},
-    {"IVY-P041", "the Python environment of `--stage-venv` cannot be used on a host",
-     "the host lacks that version of Python, has another architecture than the compiled packages, or `uv sync` failed "
-     "there",
-     "the message names the file and the fix; `--stage-venv=uv` creates the environment on each host; see "
-     "docs/no-shared-files.md",
-     kExitRejected},
     {"IVY-H003", "hosts could not be reached",
      "a name without an address, no response, an unknown host key, a rejected login, or a program "
      "that could not be sent",
@@ -173,6 +167,11 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-H014", "the files of `--stage` could not be stored on a host",
      "its disk is full, the directory cannot be written, or the transfer made no progress",
      "the message names host, file and cause; choose another directory there with `--stage-to DIR`", kExitHostsNotUp},
+    {"IVY-H015", "a host cannot use the Python environment of `--stage-venv`",
+     "the host lacks that version of Python, has another architecture than the compiled packages, or `uv sync` failed "
+     "there",
+     "the message names the host, the file and the fix; `--stage-venv=uv` creates the environment on each host",
+     kExitHostsNotUp},
     {"IVY-J001",
      "torchrun mode: a node was started with a different build, program or number of workers",
      "command lines or installations differ",

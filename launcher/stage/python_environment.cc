@@ -21,7 +21,6 @@
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
 #include "proto/trust/sha256.h"
-#include "proto/wire/job.pb.h"
 #include "proto/wire/stage_codec.h"
 
 namespace ivy {

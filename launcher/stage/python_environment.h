@@ -47,7 +47,7 @@ Result<PythonEnvironment> read_python_environment(const std::string& prefix);
 // Where the parts are in a tree. Hosts keep them as trees of their own (StageShared).
 inline constexpr std::string_view kEnvironmentPart = ".ivyrun/venv";
 inline constexpr std::string_view kPythonPart = ".ivyrun/python";
-// The name of the description in the environment: a serialized StagedPython (job.proto).
+// The name of the description in the environment: a serialized StagedPython (stage.proto).
 inline constexpr std::string_view kEnvironmentDescription = ".ivyrun-environment";
 
 struct EnvironmentFiles {

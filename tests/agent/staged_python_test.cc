@@ -31,13 +31,12 @@ class StagedPythonTest : public testing::Test {
     description_.set_prefix("/home/me/.venv");
     description_.set_home(top_ + "/base/bin");
     description_.set_version("3.11.2");
-    environment_.set_directory(top_ + "/env");
   }
   void TearDown() override { fs::remove_all(top_); }
 
   Result<void> prepare() {
     EXPECT_TRUE(overwrite(top_ + "/env/.ivyrun-environment", description_.SerializeAsString()));
-    return prepare_environment(environment_, {"/nothing", ""});
+    return prepare_environment(top_ + "/env", python_, {"/nothing", ""});
   }
   std::string content(const std::string& path) {
     return read_file(top_ + "/env/" + path, 1 << 20).value_or("(missing)");
@@ -45,7 +44,7 @@ class StagedPythonTest : public testing::Test {
 
   std::string top_, machine_;
   StagedPython description_;
-  StagedEnvironment environment_;
+  std::string python_;
 };
 
 TEST_F(StagedPythonTest, LinksTheEnvironmentToThePythonOfThisHost) {
@@ -61,7 +60,7 @@ TEST_F(StagedPythonTest, LinksTheEnvironmentToThePythonOfThisHost) {
 TEST_F(StagedPythonTest, PrefersThePythonThatWasSent) {
   fs::create_directories(top_ + "/sent/bin");
   fs::copy_file("/bin/true", top_ + "/sent/bin/python3.11");
-  environment_.set_python(top_ + "/sent");
+  python_ = top_ + "/sent";
   ASSERT_TRUE(prepare().ok());
   EXPECT_EQ(fs::read_symlink(top_ + "/env/bin/python"), top_ + "/sent/bin/python3.11");
 }

@@ -120,20 +120,6 @@ TEST(PlanTest, NamesAnotherInterpreterInTheFirstLine) {
   }
 }
 
-TEST(PlanTest, ReportsOnlyTheEnvironmentOfHostsThatCannotUseIt) {
-  PlanInput input;
-  input.hosts("a,b");
-  input.answers[1].facts.set_environment_error("the environment needs Python 3.11");
-  input.answers[1].facts.set_environment_fix("uv python install 3.11");
-  input.answers[1].facts.set_interpreter_error("no interpreter was found");
-  const Diagnostic rejection = input.rejection();
-  EXPECT_EQ(rejection.id, "IVY-P041");
-  EXPECT_EQ(rejection.where, "b");
-  EXPECT_EQ(rejection.cause, "the environment needs Python 3.11");
-  EXPECT_EQ(rejection.fix, "uv python install 3.11");
-  EXPECT_EQ(input.rejections.size(), 1u);
-}
-
 TEST(PlanTest, UsesWrittenSlots) {
   PlanInput input;
   input.hosts("a:2,b:3,c");

@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "proto/os/files.h"
-#include "proto/wire/job.pb.h"
+#include "proto/wire/stage.pb.h"
 
 namespace ivy {
 namespace {

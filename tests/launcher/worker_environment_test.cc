@@ -202,18 +202,15 @@ TEST(WorkerEnvironmentTest, UsesTheStagedEnvironmentOfTheHost) {
   job.caller.push_back({"VIRTUAL_ENV", "/home/me/.venv"});
   job.caller.push_back({"CONDA_PREFIX", "/home/me/conda"});
   job.caller.push_back({"PYTHONPATH", "/mine"});
-  HostFacts& facts = job.answers[0].facts;
-  facts.set_search_path("/cache/venv/bin:/usr/bin");
-  facts.mutable_environment()->set_directory("/cache/venv");
-  facts.mutable_environment()->add_imports("/tree/src");
-  facts.mutable_environment()->add_imports("/tree");
+  job.answers[0].facts.set_search_path("/cache/venv/bin:/usr/bin");
+  job.answers[0].environment = HostEnvironment{"/cache/venv", false, {"/tree/src", "/tree"}};
   const Environment worker = job.worker();
   EXPECT_EQ(*find_variable(worker, "VIRTUAL_ENV"), "/cache/venv");
   EXPECT_EQ(*find_variable(worker, "PATH"), "/cache/venv/bin:/usr/bin");
   EXPECT_EQ(*find_variable(worker, "PYTHONPATH"), "/mine:/tree/src:/tree");
   EXPECT_EQ(find_variable(worker, "CONDA_PREFIX"), nullptr);
   EXPECT_EQ(*find_variable(job.worker(1), "VIRTUAL_ENV"), "/home/me/.venv") << "not staged there";
-  facts.mutable_environment()->set_is_conda(true);
+  job.answers[0].environment->is_conda = true;
   EXPECT_EQ(*find_variable(job.worker(), "CONDA_PREFIX"), "/cache/venv");
   EXPECT_EQ(find_variable(job.worker(), "VIRTUAL_ENV"), nullptr);
 }

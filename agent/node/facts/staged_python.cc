@@ -121,11 +121,11 @@ Result<void> check_architecture(const StagedPython& description) {
                "or leave this host out"};
 }
 
-Result<std::string> choose_base(const StagedEnvironment& environment,
-                                const StagedPython& description, const PythonSearch& search) {
+Result<std::string> choose_base(const StagedPython& description, const std::string& python,
+                                const PythonSearch& search) {
   const std::string version = short_version(description.version());
-  if (!environment.python().empty()) {
-    const std::string bin = environment.python() + "/bin";
+  if (!python.empty()) {
+    const std::string bin = python + "/bin";
     if (is_native_program(bin + "/python" + version)) return bin;
     return Error{Code::kFailedPrecondition, bin + "/python" + version + " cannot be executed", ""};
   }
@@ -221,12 +221,12 @@ std::string find_base_python(const std::string& version, const std::string& pref
   return {};
 }
 
-Result<void> prepare_environment(const StagedEnvironment& environment, const PythonSearch& search) {
-  const std::string& directory = environment.directory();
+Result<void> prepare_environment(const std::string& directory, const std::string& python,
+                                 const PythonSearch& search) {
   const StagedPython description = IVY_TRY(read_description(directory));
   IVY_CHECK(check_architecture(description));
   std::string base;
-  if (!description.is_conda()) base = IVY_TRY(choose_base(environment, description, search));
+  if (!description.is_conda()) base = IVY_TRY(choose_base(description, python, search));
   const std::string ready = base + "\n" + directory;
   if (read_file(directory + kReadyMark, PATH_MAX * 2).value_or("") == ready) return {};
   IVY_CHECK(replace_prefixes(directory, description));

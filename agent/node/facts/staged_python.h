@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prepares a Python environment that was sent to this host (--stage-venv): links it to a Python of
 // this host, or to one that was sent as well, and replaces the path that it had on the launcher's
-// host. Thread: one that may block.
+// host. Called by the task that receives the files, which may block.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "proto/contract/status.h"
-#include "proto/wire/job.pb.h"
+#include "proto/wire/stage.pb.h"
 
 namespace ivy {
 
@@ -38,6 +38,8 @@ std::string find_base_python(const std::string& version, const std::string& pref
 // Makes a sent environment usable; does nothing if an earlier job has done so. Several jobs may
 // call it for one directory concurrently: each file is replaced atomically, by the same bytes.
 // Fails with kFailedPrecondition if the environment does not fit this host.
-Result<void> prepare_environment(const StagedEnvironment& environment, const PythonSearch& search);
+// `directory` is absolute and without links; `python`: the Python that was sent for it, or empty.
+Result<void> prepare_environment(const std::string& directory, const std::string& python,
+                                 const PythonSearch& search);
 
 }  // namespace ivy

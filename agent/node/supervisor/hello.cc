@@ -5,105 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
-#include <cstdlib>
-#include <memory>
-#include <string_view>
 #include <utility>
 
 #include "agent/node/facts/host_facts.h"
 #include "agent/node/facts/program_facts.h"
-#include "agent/node/facts/staged_python.h"
-#include "agent/node/hang/tool_run.h"
-#include "agent/node/spawn/spawn.h"
 #include "agent/node/supervisor/host_health.h"
-#include "proto/contract/env.h"
-#include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
-#include "proto/os/process.h"
-
-extern char** environ;
 
 namespace ivy {
 namespace {
-
-// The largest environments of wheels, such as torch's, take some minutes to download.
-constexpr std::int64_t kSyncLimitNs = 1'800'000'000'000;
-constexpr std::size_t kShownSyncBytes = 4096;
-
-// Returns uv's path: SSH starts shells with a short PATH, so its usual locations are searched, too.
-std::string find_uv(const std::string& search_path) {
-  int ignored = 0;
-  const std::string home = own_variable("HOME");
-  for (const std::string& name : {std::string("uv"), home + "/.local/bin/uv", home + "/.cargo/bin/uv"})
-    if (const auto found = find_executable(name, search_path, "/", &ignored); found.ok())
-      return *found;
-  return {};
-}
-
-// Runs `uv sync --frozen`, which creates or updates the environment of a project.
-Result<void> sync_with_uv(const StagedEnvironment& wanted, const std::string& search_path) {
-  const std::string uv = find_uv(search_path);
-  if (uv.empty())
-    return Error{Code::kNotFound, "uv is not in PATH, ~/.local/bin or ~/.cargo/bin",
-                 "install uv there, or send the environment of this host: --stage-venv"};
-  Environment environment = environment_of(environ);
-  set_variable(environment, "UV_PROJECT_ENVIRONMENT", wanted.directory());
-  // The tool's exit code is collected by the supervisor, so a shell reports it.
-  const std::vector<std::string> command{
-      "/bin/sh",  "-c",       "\"$0\" \"$@\"; echo \"exit code $?\"", uv, "sync",
-      "--frozen", "--project", wanted.project()};
-  const auto run = IVY_TRY(ToolRun::start(
-      command, environment, static_cast<std::uint64_t>(monotonic_ns() + kSyncLimitNs)));
-  while (!run->advance(static_cast<std::uint64_t>(monotonic_ns()))) usleep(20'000);
-  std::string output = run->output();
-  while (output.ends_with('\n')) output.pop_back();
-  if (output.ends_with("exit code 0") && !run->was_late()) return {};
-  if (output.size() > kShownSyncBytes) output.erase(0, output.size() - kShownSyncBytes);
-  return Error{Code::kFailedPrecondition,
-               uv + " sync --frozen " + (run->was_late() ? "did not finish in 30 min" : "failed") +
-                   ":\n" + output,
-               "run it there: cd " + wanted.project() + " && uv sync --frozen"};
-}
-
-// Prepares the environment of --stage-venv. Returns Hello with its interpreter and PATH.
-Hello with_environment(Hello hello, const BlockingPool::Label& label, HostFacts& facts) {
-  const StagedEnvironment& wanted = hello.environment();
-  if (hello.search_path().empty()) {
-    const std::string own = own_variable("PATH");
-    hello.set_search_path(own.empty() ? std::string(kDefaultSearchPath) : own);
-  }
-  Result<void> prepared;
-  StagedEnvironment resolved = wanted;
-  if (!wanted.project().empty()) {
-    label.set("uv sync --frozen in " + wanted.project());
-    prepared = sync_with_uv(wanted, hello.search_path());
-  }
-  // A tree of a job links to the environment, which must be named by the same path in every job.
-  for (std::string* const path : {resolved.mutable_directory(), resolved.mutable_python()}) {
-    std::array<char, PATH_MAX> physical{};
-    if (realpath(path->c_str(), physical.data()) != nullptr) *path = physical.data();
-  }
-  if (wanted.project().empty()) {
-    label.set("the file system of " + resolved.directory());
-    prepared = prepare_environment(resolved, {hello.search_path(), own_variable("HOME")});
-  }
-  if (!prepared.ok()) {
-    facts.set_environment_error(prepared.error().message);
-    facts.set_environment_fix(prepared.error().fix);
-    return hello;
-  }
-  *facts.mutable_environment() = resolved;
-  const std::string bin = resolved.directory() + "/bin";
-  hello.clear_interpreters();
-  hello.add_interpreters(bin + "/python");
-  hello.set_search_path(bin + ":" + hello.search_path());
-  return hello;
-}
 
 // Covers the time for which NFS clients cache a changing folder (acdirmin is 30 s, but reading the
 // folder queries the server). A user who mistyped a name has to wait that long, too.
@@ -199,8 +112,7 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
 HostFacts inspect_host(const Hello& hello, TransportKind transport,
                        const BlockingPool::Label& label) {
   HostFacts facts = collect_host_facts();
-  add_program(hello.has_environment() ? with_environment(hello, label, facts) : hello, transport,
-              label, facts);
+  add_program(hello, transport, label, facts);
   if (hello.examine()) examine_host(hello, facts);
   return facts;
 }

@@ -44,6 +44,7 @@ struct HostRecord {
   std::int64_t absence_reported_ns = 0;
   std::optional<LinkUp> up;              // Set when its first link is up.
   std::optional<HostFacts> facts;        // Its answer to Hello.
+  std::optional<HostEnvironment> environment;  // --stage-venv
   std::optional<LinkDown> failure;       // Why it never came up.
   RelatedTime clock;                     // --doctor: its clock minus the launcher's.
   bool checked = false;                  // It can connect to the first host, or need not.
