@@ -616,8 +616,8 @@ ivy::Result<void> activate(ivy::Options& options, ivy::Environment& caller) {
   return {};
 }
 
-// --stage-venv: activates ./.venv if no environment is active, so that this machine uses the same one
-// as the others; or finds the project of --stage-venv=uv.
+// --stage-venv: activates ./.venv if no environment is active, so that this machine uses the same
+// one as the others; or finds the project of --stage-venv=uv.
 ivy::Result<void> choose_environment(ivy::Options& options, const ivy::Environment& caller) {
   if (options.stage_venv == ivy::StageVenv::kNone) return {};
   std::string directory = options.working_directory;
@@ -626,10 +626,10 @@ ivy::Result<void> choose_environment(ivy::Options& options, const ivy::Environme
     const std::string from = directory;
     while (access((directory + "/uv.lock").c_str(), F_OK) != 0) {
       if (directory.empty())
-        return ivy::Error{ivy::Code::kNotFound,
-                          "--stage-venv=uv: there is no uv.lock in " + from +
-                              " or a directory above it",
-                          "create it with `uv lock`"};
+        return ivy::Error{
+            ivy::Code::kNotFound,
+            "--stage-venv=uv: there is no uv.lock in " + from + " or a directory above it",
+            "create it with `uv lock`"};
       directory.resize(directory.rfind('/') == std::string::npos ? 0 : directory.rfind('/'));
     }
     options.uv_project = directory;

@@ -221,8 +221,8 @@ void BringUp::print_waiting() {
             {host.name(), host.opens_store ? awaited_store(host) : awaited_check(host)});
     } else {
       const bool is_staging = host.up && host.wait.what.empty() && staging_.covers(index);
-      waiting.push_back({host.name(), is_staging ? LinkStep(staging_.step(index))
-                                                 : progress_of(host)});
+      waiting.push_back(
+          {host.name(), is_staging ? LinkStep(staging_.step(index)) : progress_of(host)});
     }
   }
   if (const std::string staging = staging_.progress_line(); !staging.empty()) {

@@ -94,10 +94,11 @@ void Staging::listed(Result<stage::SourceTree> tree) {
   root_ = tree->root;
   std::string ignored;
   if (!job_.options.uv_project.empty() && !stage::is_below(job_.options.uv_project, root_, ignored))
-    return reject(Error{Code::kFailedPrecondition,
-                        job_.options.uv_project + "/uv.lock is not in the staged directory " + root_,
-                        "stage the project: --stage=" + job_.options.uv_project},
-                  "");
+    return reject(
+        Error{Code::kFailedPrecondition,
+              job_.options.uv_project + "/uv.lock is not in the staged directory " + root_,
+              "stage the project: --stage=" + job_.options.uv_project},
+        "");
   imports_ = std::move(tree->imports);
   has_conda_ = tree->has_conda;
   has_python_ = tree->shared.size() > 1;
@@ -237,8 +238,7 @@ void Staging::start_chain(std::vector<std::size_t> hosts) {
   StageOrder order;
   StageReceive& receive = *order.mutable_receive();
   for (const StagePiece& piece : receivers_[hosts.front()].missing.pieces())
-    pieces.push_back(
-        {piece.object(), piece.from(), manifest_->sources[piece.object()].size});
+    pieces.push_back({piece.object(), piece.from(), manifest_->sources[piece.object()].size});
   // A host that has more of an object than another one writes that part again.
   for (const std::size_t index : hosts)
     for (std::size_t i = 0; i < pieces.size(); ++i)
@@ -293,8 +293,8 @@ void Staging::on_feeding(std::size_t index) {
 void Staging::on_unfed(std::size_t index, const StageUnfed& unfed) {
   Receiver& receiver = receivers_[index];
   if (!receiver.chain || receiver.state != State::kReceiving) return;
-  log::debug(job_.hosts[index].name() + ": staged files come from the launcher: " +
-             RemoteText(unfed.why()).line());
+  log::debug(job_.hosts[index].name() +
+             ": staged files come from the launcher: " + RemoteText(unfed.why()).line());
   const bool was_awaited = std::exchange(receiver.awaits_predecessor, false);
   if (!receiver.feed) receiver.feed.emplace();
   receiver.feed->next = receiver.feed->acknowledged = unfed.next_block();
@@ -464,7 +464,8 @@ void Staging::print_summary() {
     hosts += receivers_[index].state == State::kReady ? 1 : 0;
   }
   if (job_.options.quiet) return;
-  const std::string sent = sent_bytes_ == 0 ? "nothing sent" : stage::size_text(sent_bytes_) + " sent";
+  const std::string sent =
+      sent_bytes_ == 0 ? "nothing sent" : stage::size_text(sent_bytes_) + " sent";
   job_.print("staged " + stage::files_text(files_, bytes_) + " (" + sent + ") to " +
              counted(hosts, "host") + " in " + tenths_text(monotonic_ns() - began_ns_) + " s");
 }
@@ -475,8 +476,7 @@ std::string Staging::directory(std::size_t index) const {
 }
 
 std::string Staging::program(std::size_t) const {
-  const std::string program =
-      job_.options.command.empty() ? "" : job_.options.command.front();
+  const std::string program = job_.options.command.empty() ? "" : job_.options.command.front();
   if (job_.options.program_kind == ProgramKind::kModule) return program;
   return stage::staged_program(root_, job_.options.working_directory, program);
 }
@@ -553,11 +553,12 @@ std::string Staging::progress_line() const {
   if (hosts == 0) return "";
   const double seconds = static_cast<double>(monotonic_ns() - began_ns_) / 1e9;
   std::array<char, 64> rate{};
-  std::snprintf(rate.data(), rate.size(), "%d %%, %.0f MB/s",
-                static_cast<int>(100 * least / total), static_cast<double>(least) / 1e6 / seconds);
-  std::string line = "staging " + stage::size_text(total) + " to " + counted(hosts, "host") + ": " +
-                     rate.data();
-  if (hosts > 1 && most - least > total / 20) line += ", " + job_.hosts[slowest].name() + " slowest";
+  std::snprintf(rate.data(), rate.size(), "%d %%, %.0f MB/s", static_cast<int>(100 * least / total),
+                static_cast<double>(least) / 1e6 / seconds);
+  std::string line =
+      "staging " + stage::size_text(total) + " to " + counted(hosts, "host") + ": " + rate.data();
+  if (hosts > 1 && most - least > total / 20)
+    line += ", " + job_.hosts[slowest].name() + " slowest";
   return line;
 }
 

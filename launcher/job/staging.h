@@ -5,9 +5,9 @@
 //   begin()          lists and hashes the files, while the hosts are dialled
 //   host_up()        sends the manifest
 //   on_missing()     the host lacks these objects
-//   start_chains()   hosts that lack the same objects form a chain; the launcher feeds its first host
-//   on_unfed()       a host whose predecessor is lost is fed by the launcher, too
-//   on_ready()       the host has its directory: calls StagingEvents::host_staged()
+//   start_chains()   hosts that lack the same objects form a chain; the launcher feeds its first
+//   host on_unfed()       a host whose predecessor is lost is fed by the launcher, too on_ready()
+//   the host has its directory: calls StagingEvents::host_staged()
 //
 // At most a window of blocks is in transit to each host that the launcher feeds, so that commands
 // and heartbeats never wait for long. Thread: the loop's; files are read in tasks.

@@ -246,7 +246,8 @@ void bind_stage(Binder& binder, StageOptions& options) {
     options.stage_directory = value.substr(0, colon);
     if (options.stage_directory.empty()) options.stage_directory = ".";
     if (colon != std::string::npos)
-      for (const std::string_view pattern : parts_of(std::string_view(value).substr(colon + 1), ','))
+      for (const std::string_view pattern :
+           parts_of(std::string_view(value).substr(colon + 1), ','))
         options.stage_patterns.emplace_back(pattern);
   }
   binder.parsed("stage-to", options.stage_to, parse_stage_target);
@@ -255,8 +256,7 @@ void bind_stage(Binder& binder, StageOptions& options) {
   binder.on("stage-venv", has_venv);
   if (!has_venv) return;
   options.stage = true;
-  options.stage_venv =
-      binder.value_of("stage-venv") == "uv" ? StageVenv::kUv : StageVenv::kActive;
+  options.stage_venv = binder.value_of("stage-venv") == "uv" ? StageVenv::kUv : StageVenv::kActive;
 }
 
 void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
@@ -581,8 +581,8 @@ void note_odd_commands(Options& options) {
           name +
           " is itself a launcher, and every worker would start a separate job with it; "
           "give ivyrun the script instead");
-  const bool runs = options.command.size() > 1 && options.command[1] == "run" &&
-                    options.num_proc != 1;
+  const bool runs =
+      options.command.size() > 1 && options.command[1] == "run" && options.num_proc != 1;
   if (runs && name == "uv")
     options.notes.push_back(
         "every worker runs uv, and all of them check the same environment concurrently; `uv run "

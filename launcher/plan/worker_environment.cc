@@ -511,8 +511,8 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
   activate(answer_of(inputs, host), environment);
   // With --stage, the host runs in its own copy.
-  const std::string& directory = facts.working_directory().empty() ? options.working_directory
-                                                                   : facts.working_directory();
+  const std::string& directory =
+      facts.working_directory().empty() ? options.working_directory : facts.working_directory();
   set_variable(environment, "PWD", directory);
   add_defaults(inputs, host, environment);
   set_variables(environment, inputs.from_files);

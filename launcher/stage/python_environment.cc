@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Longest text file that is searched for the environment's path.
-constexpr std::size_t kMaxTextBytes = 1u << 20;
+constexpr std::size_t kMaxSearchedBytes = 1u << 20;
 // Longest record of one conda package.
 constexpr std::size_t kMaxRecordBytes = 32u << 20;
 constexpr std::size_t kMaxConfigBytes = 64u << 10;
@@ -81,7 +81,7 @@ std::int64_t ns_of(const timespec& time) {
   return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
-stage::SourceFile entry_of(std::string path, std::string file, const struct stat& info) {
+stage::SourceFile source_file(std::string path, std::string file, const struct stat& info) {
   stage::SourceFile entry;
   entry.path = std::move(path);
   entry.file = std::move(file);
@@ -114,10 +114,10 @@ class Collector {
     for (; !error && at != end; at.increment(error)) {
       IVY_CHECK(add(at->path().string().substr(environment_.prefix.size() + 1)));
       if (entries_.size() > stage::kMaxEntries)
-        return Error{Code::kResourceExhausted,
-                     environment_.prefix + " has more than " + std::to_string(stage::kMaxEntries) +
-                         " files",
-                     "use an environment with only the packages of the program"};
+        return Error{
+            Code::kResourceExhausted,
+            environment_.prefix + " has more than " + std::to_string(stage::kMaxEntries) + " files",
+            "use an environment with only the packages of the program"};
     }
     if (error) return Error{Code::kUnavailable, environment_.prefix + ": " + error.message(), ""};
     return {};
@@ -175,7 +175,7 @@ class Collector {
     struct stat info {};
     if (lstat(source.c_str(), &info) != 0) return {};  // Removed meanwhile.
     if (S_ISLNK(info.st_mode)) return add_link(path, source, info);
-    if (S_ISDIR(info.st_mode)) entries_.push_back(entry_of(part_ + path, source, info));
+    if (S_ISDIR(info.st_mode)) entries_.push_back(source_file(part_ + path, source, info));
     return S_ISREG(info.st_mode) ? add_file(path, source, info) : Result<void>();
   }
 
@@ -189,7 +189,7 @@ class Collector {
             .lexically_normal()
             .string();
     if (path_inside(meant, environment_.prefix)) {
-      stage::SourceFile entry = entry_of(part_ + path, source, link);
+      stage::SourceFile entry = source_file(part_ + path, source, link);
       entry.link = fs::path(meant).lexically_relative(fs::path(source).parent_path()).string();
       entries_.push_back(std::move(entry));
       return {};
@@ -200,15 +200,15 @@ class Collector {
     if (error || lstat(file.c_str(), &info) != 0) return {};
     if (S_ISREG(info.st_mode)) return add_file(path, file.string(), info);
     return Error{Code::kFailedPrecondition,
-                 "the environment " + environment_.prefix + " contains a link to a directory: " +
-                     path + " -> " + target,
+                 "the environment " + environment_.prefix +
+                     " contains a link to a directory: " + path + " -> " + target,
                  "replace the link by a copy of that directory"};
   }
 
   Result<void> add_file(const std::string& path, const std::string& source,
                         const struct stat& info) {
     if (is_venv() && (is_interpreter_link(path) || path == "pyvenv.cfg")) return {};
-    stage::SourceFile entry = entry_of(part_ + path, source, info);
+    stage::SourceFile entry = source_file(part_ + path, source, info);
     if (path.ends_with(".pth") && parent_of(path) == environment_.site) {
       if (!IVY_TRY(relocate_references(path, entry))) return {};
     } else if (path.ends_with("_finder.py") && file_name(path).starts_with("__editable__")) {
@@ -231,7 +231,7 @@ class Collector {
       return errno_error(Code::kResourceExhausted, file, errno);
     if (lstat(file.c_str(), &info) != 0) return errno_error(Code::kUnavailable, file, errno);
     const std::uint32_t mode = entry.mode;
-    entry = entry_of(entry.path, file, info);
+    entry = source_file(entry.path, file, info);
     entry.mode = mode;
     return {};
   }
@@ -241,21 +241,21 @@ class Collector {
   bool is_finder_needed(const std::string& source) const {
     if (directories_.project.empty()) return true;
     const auto found =
-        relocate_editable_finder(read_file(source, kMaxTextBytes).value_or(""), directories_);
+        relocate_editable_finder(read_file(source, kMaxSearchedBytes).value_or(""), directories_);
     return !found || !found->outside.empty();
   }
 
   // Returns false if nothing is left of the file.
   Result<bool> relocate_references(const std::string& path, stage::SourceFile& entry) {
-    const std::string text = read_file(entry.file, kMaxTextBytes).value_or("");
+    const std::string text = read_file(entry.file, kMaxSearchedBytes).value_or("");
     References found = relocate_pth(text, directories_);
     // "import __editable___bar_0_1_finder; __editable___bar_0_1_finder.install()"
     const std::size_t begin = text.find("__editable___");
     const std::size_t end = text.find(';', std::min(begin, text.size()));
     if (begin != std::string::npos && end != std::string::npos && !directories_.project.empty()) {
       const std::string module = directories_.site + "/" + text.substr(begin, end - begin) + ".py";
-      if (auto editable = relocate_editable_finder(read_file(module, kMaxTextBytes).value_or(""),
-                                                   directories_)) {
+      if (auto editable = relocate_editable_finder(
+              read_file(module, kMaxSearchedBytes).value_or(""), directories_)) {
         if (editable->outside.empty()) found.text.clear();
         std::ranges::move(editable->imports, std::back_inserter(found.imports));
         std::ranges::move(editable->outside, std::back_inserter(found.outside));
@@ -285,8 +285,8 @@ class Collector {
   }
 
   Result<void> relocate_script(const std::string& path, stage::SourceFile& entry) {
-    if (entry.size > kMaxTextBytes) return {};
-    std::string text = read_file(entry.file, kMaxTextBytes).value_or("");
+    if (entry.size > kMaxSearchedBytes) return {};
+    std::string text = read_file(entry.file, kMaxSearchedBytes).value_or("");
     if (text.starts_with(std::string_view(ELFMAG, SELFMAG))) return {};
     const auto change =
         relocatable_script(std::string_view(text).substr(0, kHeadBytes), environment_.prefix);
@@ -425,9 +425,8 @@ Result<EnvironmentFiles> list_environment(const PythonEnvironment& environment,
   if (environment.kind == EnvironmentKind::kConda) IVY_CHECK(collector.read_conda_records());
   IVY_CHECK(collector.finish(files));
   if (environment.config.has_system_packages)
-    files.notes.push_back("the environment " + environment.prefix +
-                          " also uses the packages of " + environment.config.home +
-                          ", which are not sent: hosts need their own");
+    files.notes.push_back("the environment " + environment.prefix + " also uses the packages of " +
+                          environment.config.home + ", which are not sent: hosts need their own");
   return files;
 }
 

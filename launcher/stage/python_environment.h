@@ -58,10 +58,10 @@ struct EnvironmentFiles {
   std::vector<std::string> notes;  // For the user.
 };
 
-// Lists the environment, and the Python of uv that it needs. `project`: the directory that is staged
-// as well. `made`: an existing directory for changed files, which later calls use again. Fails with
-// kFailedPrecondition if a package is an editable install of a directory outside of the project,
-// naming both.
+// Lists the environment, and the Python of uv that it needs. `project`: the directory that is
+// staged as well. `made`: an existing directory for changed files, which later calls use again.
+// Fails with kFailedPrecondition if a package is an editable install of a directory outside of the
+// project, naming both.
 Result<EnvironmentFiles> list_environment(const PythonEnvironment& environment,
                                           const std::string& project, const std::string& made);
 

@@ -9,7 +9,7 @@
 namespace ivy {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r";
   const std::size_t begin = text.find_first_not_of(kBlanks);
   if (begin == std::string_view::npos) return {};
@@ -38,7 +38,7 @@ std::optional<std::pair<std::string_view, std::string_view>> own_interpreter(
   if (name.empty() || name.find_first_of("/'") != std::string_view::npos) return std::nullopt;
   std::string_view rest = command.substr(end);
   if (is_quoted && !rest.empty()) rest.remove_prefix(1);
-  return std::pair{name, trimmed(rest)};
+  return std::pair{name, without_blanks(rest)};
 }
 
 // Files a path under imports or outside. `inside` may be "." for the project itself.
@@ -77,7 +77,7 @@ std::optional<std::string> take_string(std::string_view& text) {
   return std::nullopt;
 }
 
-void skip_blanks(std::string_view& text) {
+void skip_separators(std::string_view& text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t\n,"), text.size()));
 }
 
@@ -86,12 +86,12 @@ std::optional<std::vector<std::pair<std::string, std::string>>> parse_table(std:
   std::vector<std::pair<std::string, std::string>> table;
   if (!text.starts_with('{')) return std::nullopt;
   text.remove_prefix(1);
-  for (skip_blanks(text); !text.starts_with('}'); skip_blanks(text)) {
+  for (skip_separators(text); !text.starts_with('}'); skip_separators(text)) {
     const std::optional<std::string> key = take_string(text);
-    skip_blanks(text);
+    skip_separators(text);
     if (!key || !text.starts_with(':')) return std::nullopt;
     text.remove_prefix(1);
-    skip_blanks(text);
+    skip_separators(text);
     const std::optional<std::string> value = take_string(text);
     if (!value) return std::nullopt;
     table.emplace_back(*key, *value);
@@ -117,8 +117,8 @@ VenvConfig parse_venv_config(std::string_view text) {
     const std::string_view line = take_part(text, '\n');
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos) continue;
-    const std::string key = lower_case(trimmed(line.substr(0, equals)));
-    const std::string_view value = trimmed(line.substr(equals + 1));
+    const std::string key = lower_case(without_blanks(line.substr(0, equals)));
+    const std::string_view value = without_blanks(line.substr(equals + 1));
     if (key == "home") config.home = value;
     if (key == "version" || key == "version_info") {
       std::string_view digits = value.substr(0, value.find_first_not_of("0123456789."));
@@ -142,7 +142,7 @@ std::optional<NewHead> relocatable_script(std::string_view begin, const std::str
   if (!begin.starts_with("#!")) return std::nullopt;
   const std::size_t end = begin.find('\n');
   if (end == std::string_view::npos) return std::nullopt;
-  const std::string_view command = trimmed(begin.substr(2, end - 2));
+  const std::string_view command = without_blanks(begin.substr(2, end - 2));
   if (const auto own = own_interpreter(command, prefix))
     return NewHead{shell_head(own->first, own->second), end + 1};
   constexpr std::string_view kExec = "'''exec' ";
@@ -153,9 +153,9 @@ std::optional<NewHead> relocatable_script(std::string_view begin, const std::str
   const std::size_t line = rest.find('\n');
   if (line == std::string_view::npos || !rest.substr(line + 1).starts_with(kEnd))
     return std::nullopt;
-  std::string_view run = trimmed(rest.substr(kExec.size(), line - kExec.size()));
+  std::string_view run = without_blanks(rest.substr(kExec.size(), line - kExec.size()));
   if (!run.ends_with(kTail)) return std::nullopt;
-  run = trimmed(run.substr(0, run.size() - kTail.size()));
+  run = without_blanks(run.substr(0, run.size() - kTail.size()));
   const auto own = own_interpreter(run, prefix);
   if (!own) return std::nullopt;
   return NewHead{shell_head(own->first, own->second), end + 1 + line + 1 + kEnd.size()};
@@ -166,7 +166,7 @@ References relocate_pth(std::string_view text, const StagedDirectories& director
   const std::string site = path_inside(directories.site, directories.prefix).value_or(".");
   while (!text.empty()) {
     const std::string_view line = take_part(text, '\n');
-    const std::string_view path = trimmed(line);
+    const std::string_view path = without_blanks(line);
     const bool is_path = path.starts_with('/');
     if (is_path) {
       if (const auto own = path_inside(path, directories.prefix)) {
@@ -190,7 +190,7 @@ std::optional<References> relocate_editable_finder(std::string_view text,
   at = text.find('=', at);
   if (at == std::string_view::npos) return std::nullopt;
   std::string_view rest = text.substr(at + 1);
-  skip_blanks(rest);
+  skip_separators(rest);
   const auto table = parse_table(rest);
   if (!table) return std::nullopt;
   References found;

@@ -68,12 +68,12 @@ std::string largest_text(const std::vector<SourceFile>& files) {
 
 Error over_limit(const std::vector<SourceFile>& files, const std::string& root,
                  std::uint64_t limit) {
-  const auto largest = std::max_element(
-      files.begin(), files.end(),
-      [](const SourceFile& a, const SourceFile& b) { return a.size < b.size; });
-  const std::string fix =
-      "leave files out (--stage='" + root + ":!PATTERN', or .gitignore), or raise the limit: "
-      "--stage-limit SIZE";
+  const auto largest =
+      std::max_element(files.begin(), files.end(),
+                       [](const SourceFile& a, const SourceFile& b) { return a.size < b.size; });
+  const std::string fix = "leave files out (--stage='" + root +
+                          ":!PATTERN', or .gitignore), or raise the limit: "
+                          "--stage-limit SIZE";
   if (largest->size > limit)
     return Error{Code::kResourceExhausted,
                  root + "/" + largest->path + " has " + size_text(largest->size) +
@@ -81,8 +81,8 @@ Error over_limit(const std::vector<SourceFile>& files, const std::string& root,
                  fix};
   return Error{Code::kResourceExhausted,
                root + " has " + files_text(count_files(files), total_bytes(files)) +
-                   ", more than --stage-limit " + size_text(limit) + "; the largest: " +
-                   largest_text(files),
+                   ", more than --stage-limit " + size_text(limit) +
+                   "; the largest: " + largest_text(files),
                fix};
 }
 
@@ -115,9 +115,8 @@ std::uint64_t total_bytes(const std::vector<SourceFile>& files) {
 }
 
 std::size_t count_files(const std::vector<SourceFile>& files) {
-  return static_cast<std::size_t>(
-      std::count_if(files.begin(), files.end(),
-                    [](const SourceFile& file) { return !S_ISDIR(file.mode); }));
+  return static_cast<std::size_t>(std::count_if(
+      files.begin(), files.end(), [](const SourceFile& file) { return !S_ISDIR(file.mode); }));
 }
 
 bool link_stays_inside(const std::string& path, const std::string& target) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The patterns of --stage=DIR:PATTERNS, separated by commas. A pattern selects files, and with a
-// directory everything below it. "!PATTERN" leaves them out. If a pattern without "!" is given, only
-// selected files are staged, also those that git ignores.
+// directory everything below it. "!PATTERN" leaves them out. If a pattern without "!" is given,
+// only selected files are staged, also those that git ignores.
 //
 //   *.py        files and directories of this name at any depth
 //   conf/*.toml at this path; "*" and "?" match within a name, "[a-z]" one character

@@ -95,8 +95,8 @@ Result<std::string> find_root(const ScanRequest& request) {
   }
   const std::string program = absolute(request.program, request.working_directory);
   if (!request.program.empty() && is_directory(program))
-    return Error{Code::kInvalidArgument, "--stage: the program " + request.program +
-                                             " is a directory",
+    return Error{Code::kInvalidArgument,
+                 "--stage: the program " + request.program + " is a directory",
                  "write the directory with an equals sign: --stage=" + request.program};
   if (is_in_work_tree(request.working_directory)) {
     const Result<std::string> top =
@@ -339,8 +339,7 @@ Result<std::vector<std::string>> read_blocks(const std::vector<SourceFile>& sour
   std::vector<std::string> messages;
   Descriptor fd;
   std::uint32_t opened = 0;
-  for (std::uint64_t number = first; number < first + count && number < blocks.blocks();
-       ++number) {
+  for (std::uint64_t number = first; number < first + count && number < blocks.blocks(); ++number) {
     std::string bytes;
     bytes.reserve(blocks.block_bytes(number));
     for (const Segment& segment : blocks.segments(number)) {

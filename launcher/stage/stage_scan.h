@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds and hashes the files of --stage, and reads them while they are sent. Blocks: called in tasks
-// of BlockingPool only. Thread: any.
+// Finds and hashes the files of --stage, and reads them while they are sent. Blocks: called in
+// tasks of BlockingPool only. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct ScanRequest {
   std::string working_directory;
   std::string program;
   std::uint64_t limit = 0;
-  // --stage-venv: candidates for the interpreter; the first one is in the environment that is staged.
-  // Empty without it. `limit` does not apply to the environment.
+  // --stage-venv: candidates for the interpreter; the first one is in the environment that is
+  // staged. Empty without it. `limit` does not apply to the environment.
   std::vector<std::string> interpreters;
   Environment caller;
 };
@@ -35,8 +35,8 @@ struct ScanRequest {
 // unchanged files are kept in the user's cache.
 Result<SourceTree> scan(const ScanRequest& request);
 
-// Returns the framed StageOrder messages of `count` blocks, compressed. FailedPrecondition if a file
-// has changed since it was scanned.
+// Returns the framed StageOrder messages of `count` blocks, compressed. FailedPrecondition if a
+// file has changed since it was scanned.
 Result<std::vector<std::string>> read_blocks(const std::vector<SourceFile>& sources,
                                              const BlockMap& blocks, std::uint64_t first,
                                              std::size_t count);

@@ -22,7 +22,7 @@ namespace {
 // The descriptions of conda environments are the longest: about 60 bytes for each of 3,000 files.
 constexpr std::size_t kMaxDescriptionBytes = 16u << 20;
 // Longer than any library that contains a path.
-constexpr std::size_t kMaxFileBytes = 512u << 20;
+constexpr std::size_t kMaxReplacedBytes = 512u << 20;
 // Written last. Its text is the directory of the Python to which the environment is linked.
 constexpr const char* kReadyMark = "/.ivyrun-ready";
 
@@ -142,7 +142,7 @@ Result<std::string> choose_base(const StagedPython& description, const std::stri
 
 Result<void> replace_prefixes(const std::string& directory, const StagedPython& description) {
   const auto replace = [&](const std::string& path, auto change) -> Result<void> {
-    std::optional<std::string> bytes = read_file(directory + "/" + path, kMaxFileBytes);
+    std::optional<std::string> bytes = read_file(directory + "/" + path, kMaxReplacedBytes);
     if (!bytes || bytes->find(description.prefix()) == std::string::npos) return {};
     IVY_CHECK(change(*bytes));
     return replace_file(directory + "/" + path, *bytes);

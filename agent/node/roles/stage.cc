@@ -64,8 +64,8 @@ constexpr std::size_t kShownSyncBytes = 4096;
 std::string find_uv(const std::string& search_path) {
   int ignored = 0;
   const std::string home = own_variable("HOME");
-  for (const std::string& path : {search_path, own_variable("PATH"),
-                                  home + "/.local/bin:" + home + "/.cargo/bin"})
+  for (const std::string& path :
+       {search_path, own_variable("PATH"), home + "/.local/bin:" + home + "/.cargo/bin"})
     if (const auto found = find_executable("uv", path, "/", &ignored); found.ok()) return *found;
   return {};
 }
@@ -106,7 +106,7 @@ class Receiver {
   BlockMap blocks_;
   std::uint64_t next_block_ = 0;
   bool is_receiving_ = false;
-  bool is_over_ = false;  // The tree is there, or staging has failed.
+  bool is_over_ = false;                  // The tree is there, or staging has failed.
   std::optional<std::uint32_t> current_;  // The object that `incoming_` receives.
   std::optional<IncomingObject> incoming_;
   std::optional<std::uint32_t> changed_;  // The object whose hash was wrong.
@@ -227,10 +227,12 @@ Result<void> Receiver::send_missing() {
 Result<void> Receiver::check_space(std::uint64_t missing_bytes) {
   const std::uint64_t needed = missing_bytes + cache_->tree_bytes(manifest_);
   if (cache_->free_bytes() >= needed) return {};
-  const auto mib = [](std::uint64_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20); };
+  const auto mib = [](std::uint64_t bytes) {
+    return std::to_string((bytes + (1u << 20) - 1) >> 20);
+  };
   return Error{Code::kResourceExhausted,
-               cache_->root() + " needs " + mib(needed) + " MiB, and " +
-                   mib(cache_->free_bytes()) + " MiB are free",
+               cache_->root() + " needs " + mib(needed) + " MiB, and " + mib(cache_->free_bytes()) +
+                   " MiB are free",
                "free some space there, or choose another directory: --stage-to DIR"};
 }
 
@@ -241,8 +243,8 @@ Result<void> Receiver::receive(const StageReceive& order) {
   for (const StagePiece& piece : order.pieces()) {
     if (piece.object() >= static_cast<std::uint32_t>(manifest_.objects_size()))
       return Error{Code::kDataLoss, "an invalid order"};
-    pieces.push_back({piece.object(), piece.from(),
-                      manifest_.objects(static_cast<int>(piece.object())).size()});
+    pieces.push_back(
+        {piece.object(), piece.from(), manifest_.objects(static_cast<int>(piece.object())).size()});
   }
   blocks_ = BlockMap(std::move(pieces));
   is_receiving_ = true;
@@ -321,9 +323,8 @@ Result<void> Receiver::take_block(const StageBlock& block, const std::string& me
   if (block.number() != next_block_) return Error{Code::kDataLoss, "a block is missing"};
   pass_on(message);
   const std::size_t size = blocks_.block_bytes(next_block_);
-  const std::string bytes = block.is_compressed()
-                                ? IVY_TRY(stage::decompressed(block.bytes(), size))
-                                : block.bytes();
+  const std::string bytes =
+      block.is_compressed() ? IVY_TRY(stage::decompressed(block.bytes(), size)) : block.bytes();
   if (bytes.size() != size) return Error{Code::kDataLoss, "a block has the wrong size"};
   std::size_t at = 0;
   for (const stage::Segment& segment : blocks_.segments(next_block_)) {

@@ -28,9 +28,8 @@ constexpr std::size_t kCopyBytes = 1u << 20;
 constexpr mode_t kPermissions = 07777;
 
 Error failed(const std::string& what, int why) {
-  Error error = errno_error(why == ENOSPC || why == EDQUOT ? Code::kResourceExhausted
-                                                           : Code::kUnavailable,
-                            what, why);
+  Error error = errno_error(
+      why == ENOSPC || why == EDQUOT ? Code::kResourceExhausted : Code::kUnavailable, what, why);
   if (error.code == Code::kResourceExhausted)
     error.fix = "free some space there, or choose another directory: --stage-to DIR";
   return error;
@@ -134,8 +133,8 @@ std::uint64_t bytes_below(const std::string& path) {
 void add_file(const std::string& path, std::vector<Evictable>& all) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
-  all.push_back({status.st_mtim.tv_sec, static_cast<std::uint64_t>(status.st_blocks) * 512, path,
-                 false});
+  all.push_back(
+      {status.st_mtim.tv_sec, static_cast<std::uint64_t>(status.st_blocks) * 512, path, false});
 }
 
 // Removes a tree unless its job runs.
@@ -196,9 +195,9 @@ Result<IncomingObject> IncomingObject::open(std::string path, std::uint64_t from
   IncomingObject incoming(std::move(path), std::move(fd));
   std::string buffer(from > 0 ? kCopyBytes : 0, '\0');
   while (incoming.size_ < from) {
-    const ssize_t count =
-        read(incoming.fd_.get(), buffer.data(),
-             static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), from - incoming.size_)));
+    const ssize_t count = read(
+        incoming.fd_.get(), buffer.data(),
+        static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), from - incoming.size_)));
     if (count <= 0) return failed("read " + incoming.path_, count == 0 ? EIO : errno);
     incoming.hash_.add({buffer.data(), static_cast<std::size_t>(count)});
     incoming.size_ += static_cast<std::uint64_t>(count);
@@ -231,8 +230,7 @@ Result<StageCache> StageCache::open(std::string root, std::string host_name) {
     return Error{Code::kFailedPrecondition, root + " belongs to another user",
                  "choose a directory of your own: --stage-to DIR"};
   // The objects and trees are private in any case, because these directories are.
-  for (const char* part : {"/objects", "/partial", "/trees"})
-    chmod((root + part).c_str(), 0700);
+  for (const char* part : {"/objects", "/partial", "/trees"}) chmod((root + part).c_str(), 0700);
   const std::string lock_path = root + "/lock";
   Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) return failed("create " + lock_path, errno);
@@ -336,14 +334,13 @@ Result<void> StageCache::copy_object(const StageObject& object, const StageEntry
     if (!from) return failed("open " + source, errno);
     if (!clones() || ioctl(to.get(), FICLONE, from.get()) != 0)
       if (const int why = copy_bytes(from.get(), to.get(), object.size()); why != 0)
-        return failed("write " + entry.path() + " in " + path.substr(0, path.size() -
-                                                                            entry.path().size()),
-                      why);
+        return failed(
+            "write " + entry.path() + " in " + path.substr(0, path.size() - entry.path().size()),
+            why);
   }
   const std::array<timespec, 2> times{
-      timespec{0, UTIME_NOW},
-      timespec{static_cast<time_t>(entry.mtime_ns() / 1'000'000'000),
-               static_cast<long>(entry.mtime_ns() % 1'000'000'000)}};
+      timespec{0, UTIME_NOW}, timespec{static_cast<time_t>(entry.mtime_ns() / 1'000'000'000),
+                                       static_cast<long>(entry.mtime_ns() % 1'000'000'000)}};
   if (fchmod(to.get(), (entry.mode() & kPermissions) | S_IRUSR) != 0)
     return failed("change the mode of " + path, errno);
   futimens(to.get(), times.data());
@@ -363,8 +360,7 @@ Result<void> StageCache::fill(const std::string& tree, const StageManifest& mani
     if (parent != last_parent) IVY_CHECK(make_directories(parent));
     last_parent = parent;
     if (S_ISDIR(entry.mode())) {
-      if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-        return failed("create " + path, errno);
+      if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return failed("create " + path, errno);
     } else if (S_ISLNK(entry.mode())) {
       if (symlink(entry.link().c_str(), path.c_str()) != 0) return failed("create " + path, errno);
     } else {
@@ -462,8 +458,7 @@ void StageCache::evict(std::uint64_t max_bytes, std::uint64_t max_age_s) {
   for (const Evictable& each : all) {
     const bool is_old = now.tv_sec - each.used_s > static_cast<std::int64_t>(max_age_s);
     if (!is_old && bytes <= max_bytes) break;
-    const bool is_removed =
-        each.is_tree ? remove_tree(each.path) : unlink(each.path.c_str()) == 0;
+    const bool is_removed = each.is_tree ? remove_tree(each.path) : unlink(each.path.c_str()) == 0;
     if (is_removed) bytes -= std::min(bytes, each.bytes);
   }
   flock(lock_.get(), LOCK_SH);

@@ -11,8 +11,8 @@
 //
 // A tree has its own copies of the objects (reflinks if the file system has them), because a worker
 // that writes to a hard link would change the cache for all later jobs. A tree is filled under
-// another name and then renamed, so it is never used half-filled. Earlier trees keep what their jobs
-// have written until evict() removes them.
+// another name and then renamed, so it is never used half-filled. Earlier trees keep what their
+// jobs have written until evict() removes them.
 //
 // Nothing is synced: an object that was written before the last boot is hashed again before its
 // next use. Thread: any, one at a time; blocks.
