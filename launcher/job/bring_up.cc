@@ -136,10 +136,9 @@ Command BringUp::hello_for(std::size_t index) const {
   Hello& hello = *command.mutable_hello();
   hello.set_working_directory(options.working_directory);
   hello.set_program(options.command.empty() ? "" : options.command.front());
-  // With --dry-run the files are not there, so the host cannot check the program.
   if (staging_.covers(index)) {
     hello.set_working_directory(options.dry_run ? "/" : staging_.directory(index));
-    hello.set_program(options.dry_run ? "" : staging_.program(index));
+    hello.set_program(staging_.program(index));
   }
   hello.set_program_form(program_form(options.program_kind));
   for (const std::string& candidate : interpreter_candidates(options, caller))
@@ -270,6 +269,11 @@ void BringUp::greeted(std::size_t index, const HelloOk& hello) {
                             host.name()});
   }
   host.facts = hello.facts();
+  // The files are not there, so the host has found no program.
+  if (job_.options.dry_run && staging_.covers(index)) {
+    host.facts->clear_program_error();
+    host.facts->set_program_path(staging_.program(index));
+  }
   if (hello.facts().has_health()) {
     const RelatedTime sampled = host.session->relate(hello.facts().health().sampled_ns());
     const std::int64_t since_ns = monotonic_ns() - sampled.at_ns;

@@ -109,12 +109,12 @@ constexpr OptionEntry kTable[] = {
     {"wdir", "-wdir --chdir --cwd --workdir --working-dir --working-directory", "DIR", kCommand, kHonoured, kIvyrun,
      "working directory on every host (default: this one)"},
     {"stage", "", "", kCommand, kHonoured, kIvyrun,
-     "send the files of DIR to the hosts, which need no shared file system, and run there (default: the git work tree, "
-     "or the program's directory); PATTERNS: '*.py,conf/**' only these, '!data' not this; only what a host lacks is sent "
-     "(docs/no-shared-files.md)", "DIR[:PATTERNS]"},
+     "send files to hosts without a shared file system, and run in their copy: the git work tree, or the program's "
+     "directory; --stage=DIR[:PATTERNS]: this directory, only '*.py,conf', or all but '!data' (docs/no-shared-files.md)",
+     "DIR[:PATTERNS]"},
     {"stage-to", "", "DIR", kCommand, kHonoured, kIvyrun,
-     "with --stage: a directory on the hosts' local disk (default: ~/.cache/ivyrun/stage); this machine then runs in a "
-     "staged copy, too"},
+     "with --stage: where hosts keep the files, on their local disk (default: ~/.cache/ivyrun/stage); workers of this "
+     "machine then run in a copy, too"},
     {"stage-limit", "", "SIZE", kCommand, kHonoured, kIvyrun,
      "with --stage: reject more than this (default 2G)"},
     {"stage-venv", "", "", kCommand, kHonoured, kIvyrun,

@@ -62,7 +62,8 @@ std::string largest_text(const std::vector<SourceFile>& files) {
   std::sort(sorted.rbegin(), sorted.rend());
   if (sorted.size() > kLargest) sorted.resize(kLargest);
   std::string text;
-  for (const auto& [size, name] : sorted) add_item(text, name + " (" + size_text(size) + ")");
+  for (const auto& [size, name] : sorted)
+    text += (text.empty() ? "" : ", ") + name + " (" + size_text(size) + ")";
   return text;
 }
 

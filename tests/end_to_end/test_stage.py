@@ -2,6 +2,7 @@
 """--stage: files reach hosts without a shared file system, only what a host lacks is sent, and nothing half-sent is used."""
 
 import re
+import signal
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from launching import seconds, wait_until
 
 PROJECT = "/tmp/project"  # On node1 only: each host has a private /tmp.
 CACHE = ".cache/ivyrun/stage"
+USAGE, HOSTS_NOT_UP, REJECTED = 2, 120, 122
 TRAIN = """\
 import os, sys
 print(os.getcwd(), open("conf/a.toml").read().strip(), *sys.argv[1:], flush=True)
@@ -54,6 +56,7 @@ def project(hosts):
     made = Project(hosts)
     made.forget(1, 2, 3, 4)
     yield made
+    hosts.bed.repair()
     made.forget(1, 2, 3, 4)
     made.shell(f"rm -rf {PROJECT} /root/.cache/ivyrun/stage-hashes-*")
 
@@ -157,7 +160,7 @@ def test_an_interrupted_transfer_continues(project):
     with project.start("--stage", "train.py", names="node2") as run:
         wait_until(lambda: int(project.shell(f"du -sk /root/{CACHE}/partial 2>/dev/null | cut -f1; echo 0", 2).split()[0]) > 4000,
                    60, "node2 has a part of the file")
-        run.process.kill()
+        run.signal(signal.SIGKILL)
     project.hosts.bed.join(2)
     project.hosts.wait_clean(30)
     done = project.run("--stage", "train.py", names="node2", limit=120)
@@ -187,7 +190,7 @@ def test_a_full_disk_is_named_and_keeps_earlier_files(project):
         assert first.code == 0, first
         project.random_file("big.bin", 3)
         full = project.run("--stage", "--stage-to", "/tmp/small/s", "train.py", names="node2")
-        assert full.code == 69 and "IVY-H014" in full.err_text, full
+        assert full.code == HOSTS_NOT_UP and "IVY-H014" in full.err_text, full
         assert "node2, staging files" in full.err_text and "MiB are free" in full.err_text, full
         assert "--stage-to DIR" in full.err_text, full
         project.shell(f"rm {PROJECT}/big.bin")
@@ -205,7 +208,7 @@ def test_a_file_that_changes_while_it_is_sent_is_named(project):
                    60, "node2 has a part of the file")
         project.shell(f"echo more >> {PROJECT}/big.bin")
         done = run.finish(60)
-    assert done.code == 74 or "IVY-P040" in done.err_text, done
+    assert done.code == REJECTED and "IVY-P040" in done.err_text, done
     assert f"{PROJECT}/big.bin changed while it was staged" in done.err_text, done
     assert project.shell(f"ls /root/{CACHE}/trees", 2) == "", "a half-staged tree is left"
 
@@ -240,7 +243,7 @@ def test_a_directory_without_an_equals_sign_is_explained(project):
 
 def test_flags_about_staging_need_it(project):
     done = project.run("--stage-to", "/tmp/stage", "train.py", names="node2")
-    assert done.code == 64 and "--stage-to needs --stage" in done.err_text, done
+    assert done.code == USAGE and "--stage-to needs --stage" in done.err_text, done
 
 
 def test_nothing_but_the_cache_is_left(project):
