@@ -100,7 +100,7 @@ void Staging::listed(Result<stage::SourceTree> tree) {
               "stage the project: --stage=" + job_.options.uv_project},
         "");
   imports_ = std::move(tree->imports);
-  has_conda_ = tree->has_conda;
+  requirements_ = std::move(tree->requirements);
   has_python_ = tree->shared.size() > 1;
   files_ = stage::count_files(tree->files);
   bytes_ = stage::total_bytes(tree->files);
@@ -396,7 +396,7 @@ void Staging::on_failed(std::size_t index, const StageFailed& failed) {
                   job_.hosts[index].name());
   }
   fail(index, RemoteText(failed.what()), RemoteText(failed.fix()).lines(),
-       failed.has_files() ? LinkFailure::kEnvironment : LinkFailure::kStaging);
+       failed.is_about_environment() ? LinkFailure::kEnvironment : LinkFailure::kStaging);
 }
 
 void Staging::fail(std::size_t index, const RemoteText& message, const std::string& fix,
@@ -486,7 +486,7 @@ std::optional<HostEnvironment> Staging::environment(std::size_t index) const {
   const std::string& tree = receivers_[index].directory;
   HostEnvironment environment;
   environment.directory = receivers_[index].environment;
-  environment.is_conda = has_conda_;
+  environment.is_conda = requirements_.is_conda();
   for (const std::string& directory : imports_)
     environment.imports.push_back(directory == "." ? tree : tree + "/" + directory);
   return environment;
@@ -505,6 +505,7 @@ void Staging::add_environment(StageBegin& begin) const {
   }
   environment.set_directory(std::string(kEnvironmentPart));
   if (has_python_) environment.set_python(std::string(kPythonPart));
+  *environment.mutable_requirements() = requirements_;
 }
 
 bool Staging::is_moving() const {

@@ -145,7 +145,8 @@ class Staging {
   bool is_over_ = false;  // The job was rejected because of the files.
   std::string root_;
   std::vector<std::string> imports_;  // --stage-venv, as in SourceTree.
-  bool has_python_ = false, has_conda_ = false;
+  StagedPython requirements_;
+  bool has_python_ = false;
   std::shared_ptr<const stage::Manifest> manifest_;
   std::vector<std::string> manifest_messages_;
   std::size_t files_ = 0;

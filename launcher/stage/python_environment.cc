@@ -144,7 +144,7 @@ class Collector {
   }
 
   Result<void> finish(EnvironmentFiles& files) {
-    if (environment_.kind != EnvironmentKind::kInstallation) IVY_CHECK(add_description());
+    if (environment_.kind != EnvironmentKind::kInstallation) IVY_CHECK(add_description(files));
     std::ranges::sort(imports_);
     std::ranges::sort(entries_, {}, [](const stage::SourceFile& file) {
       return std::tuple(!S_ISDIR(file.mode), file.size, std::string_view(file.path));
@@ -309,7 +309,7 @@ class Collector {
     compiled_file_ = path;
   }
 
-  Result<void> add_description() {
+  Result<void> add_description(EnvironmentFiles& files) {
     StagedPython description;
     description.set_is_conda(environment_.kind == EnvironmentKind::kConda);
     description.set_prefix(environment_.prefix);
@@ -318,6 +318,7 @@ class Collector {
     description.set_has_system_packages(environment_.config.has_system_packages);
     description.set_architecture(architecture_);
     description.set_compiled_file(compiled_file_);
+    files.requirements = description;
     for (const std::string& path : texts_) description.add_texts(path);
     for (const auto& [path, length] : binaries_) {
       StagedPython::Binary& binary = *description.add_binaries();

@@ -56,6 +56,7 @@ struct EnvironmentFiles {
   // Directories of the project for PYTHONPATH, relative to it.
   std::vector<std::string> imports;
   std::vector<std::string> notes;  // For the user.
+  StagedPython requirements;       // What a host needs, without lists of files.
 };
 
 // Lists the environment, and the Python of uv that it needs. `project`: the directory that is

@@ -34,7 +34,7 @@ struct SourceTree {
   // tree that editable installs import from.
   std::vector<StageShared> shared;
   std::vector<std::string> imports;
-  bool has_conda = false;
+  StagedPython requirements;
 };
 
 // "1.5 GiB", "37 MiB", "812 B".

@@ -300,7 +300,7 @@ Result<void> add_environment(const ScanRequest& request, SourceTree& tree) {
   for (SourceFile& file : found.files) tree.files.push_back(std::move(file));
   for (std::string& note : found.notes) tree.notes.push_back(std::move(note));
   tree.imports = std::move(found.imports);
-  tree.has_conda = environment.kind == EnvironmentKind::kConda;
+  tree.requirements = std::move(found.requirements);
   if (!environment.managed_python.empty())
     tree.shared.emplace_back().set_path(std::string(kPythonPart));
   tree.shared.emplace_back().set_path(std::string(kEnvironmentPart));

@@ -121,14 +121,9 @@ Result<void> check_architecture(const StagedPython& description) {
                "or leave this host out"};
 }
 
-Result<std::string> choose_base(const StagedPython& description, const std::string& python,
-                                const PythonSearch& search) {
+// Returns the directory of this host's Python for the environment.
+Result<std::string> choose_base(const StagedPython& description, const PythonSearch& search) {
   const std::string version = short_version(description.version());
-  if (!python.empty()) {
-    const std::string bin = python + "/bin";
-    if (is_native_program(bin + "/python" + version)) return bin;
-    return Error{Code::kFailedPrecondition, bin + "/python" + version + " cannot be executed", ""};
-  }
   const std::string base = find_base_python(version, description.home(), search);
   if (!base.empty()) return base;
   return Error{Code::kFailedPrecondition,
@@ -221,12 +216,22 @@ std::string find_base_python(const std::string& version, const std::string& pref
   return {};
 }
 
+Result<void> check_requirements(const StagedPython& requirements, bool has_python,
+                                const PythonSearch& search) {
+  IVY_CHECK(check_architecture(requirements));
+  if (has_python || requirements.is_conda()) return {};
+  IVY_TRY(choose_base(requirements, search));
+  return {};
+}
+
 Result<void> prepare_environment(const std::string& directory, const std::string& python,
                                  const PythonSearch& search) {
   const StagedPython description = IVY_TRY(read_description(directory));
-  IVY_CHECK(check_architecture(description));
   std::string base;
-  if (!description.is_conda()) base = IVY_TRY(choose_base(description, python, search));
+  if (!python.empty())
+    base = python + "/bin";
+  else if (!description.is_conda())
+    base = IVY_TRY(choose_base(description, search));
   const std::string ready = base + "\n" + directory;
   if (read_file(directory + kReadyMark, PATH_MAX * 2).value_or("") == ready) return {};
   IVY_CHECK(replace_prefixes(directory, description));

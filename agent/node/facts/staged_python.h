@@ -35,6 +35,11 @@ struct PythonSearch {
 std::string find_base_python(const std::string& version, const std::string& preferred,
                              const PythonSearch& search);
 
+// Fails with kFailedPrecondition if the environment does not fit this host: another architecture,
+// or no such Python. `has_python`: its Python is sent along.
+Result<void> check_requirements(const StagedPython& requirements, bool has_python,
+                                const PythonSearch& search);
+
 // Makes a sent environment usable; does nothing if an earlier job has done so. Several jobs may
 // call it for one directory concurrently: each file is replaced atomically, by the same bytes.
 // Fails with kFailedPrecondition if the environment does not fit this host.

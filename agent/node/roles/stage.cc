@@ -110,7 +110,7 @@ class Receiver {
   std::optional<std::uint32_t> current_;  // The object that `incoming_` receives.
   std::optional<IncomingObject> incoming_;
   std::optional<std::uint32_t> changed_;  // The object whose hash was wrong.
-  bool has_files_ = false;
+  bool is_about_environment_ = false;     // A failure concerns the environment, not the files.
 
   MessageSplitter orders_, feed_messages_;
   Descriptor listener_, next_, feed_;
@@ -195,6 +195,12 @@ Result<void> Receiver::take_manifest(const StageManifestPart& part) {
   packed_manifest_ = {};
   if (!manifest_.ParseFromString(text)) return Error{Code::kDataLoss, "an invalid manifest"};
   IVY_CHECK(check_manifest());
+  if (const StageEnvironment& wanted = begin_.environment(); wanted.has_requirements()) {
+    is_about_environment_ = true;
+    IVY_CHECK(check_requirements(wanted.requirements(), !wanted.python().empty(),
+                                 {wanted.search_path(), own_variable("HOME")}));
+    is_about_environment_ = false;
+  }
   return send_missing();
 }
 
@@ -372,7 +378,7 @@ Result<void> Receiver::finish() {
   // The next host reads the end of the connection after the last block.
   if (next_) shutdown(next_.get(), SHUT_WR);
   const std::string tree = IVY_TRY(cache_->make_tree(begin_.name(), manifest_));
-  has_files_ = true;
+  is_about_environment_ = true;
   StageReply reply;
   reply.mutable_ready()->set_directory(tree);
   if (begin_.has_environment()) reply.mutable_ready()->set_environment(IVY_TRY(prepare(tree)));
@@ -468,7 +474,7 @@ void Receiver::fail(const Error& error) {
   StageReply reply;
   reply.mutable_failed()->set_what(error.message);
   reply.mutable_failed()->set_fix(error.fix);
-  reply.mutable_failed()->set_has_files(has_files_);
+  reply.mutable_failed()->set_is_about_environment(is_about_environment_);
   if (changed_) reply.mutable_failed()->set_changed_object(*changed_);
   send(reply);
 }
