@@ -220,8 +220,8 @@ Result<void> check_requirements(const StagedPython& requirements, bool has_pytho
                                 const PythonSearch& search) {
   IVY_CHECK(check_architecture(requirements));
   if (has_python || requirements.is_conda()) return {};
-  IVY_TRY(choose_base(requirements, search));
-  return {};
+  const Result<std::string> base = choose_base(requirements, search);
+  return base.ok() ? Result<void>() : base.error();
 }
 
 Result<void> prepare_environment(const std::string& directory, const std::string& python,
