@@ -397,6 +397,10 @@ void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPla
           }))
         plan.add_unset(variable.name);
   }
+  if (const HostAnswer& answer = answer_of(inputs, host); answer.environment) {
+    plan.add_unset(answer.environment->is_conda ? "VIRTUAL_ENV" : "CONDA_PREFIX");
+    plan.add_unset("PYTHONHOME");
+  }
   plan.add_unset("OLDPWD");
   // The SSH session that carries us to another host does not belong to the workers; above all they
   // must not sign with the user's keys if ssh forwards the user's agent.

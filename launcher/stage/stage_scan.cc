@@ -281,6 +281,17 @@ Result<void> add_hashes(const ScanRequest& request, SourceTree& tree) {
 
 // -- The environment
 
+// Leaves the environment out of the project's files: git may not ignore it, and it is sent apart.
+void leave_out_environment(const ScanRequest& request, SourceTree& tree) {
+  std::string inside;
+  if (!is_below(environment_of_interpreter(request.interpreters.front()), tree.root, inside) ||
+      inside.empty())
+    return;
+  std::erase_if(tree.files, [&](const SourceFile& file) {
+    return file.path == inside || file.path.starts_with(inside + "/");
+  });
+}
+
 Result<void> add_environment(const ScanRequest& request, SourceTree& tree) {
   const std::string& interpreter = request.interpreters.front();
   const std::string prefix = environment_of_interpreter(interpreter);
@@ -319,6 +330,7 @@ Result<SourceTree> scan(const ScanRequest& request) {
     IVY_CHECK(walk(patterns, "", tree));
   if (tree.files.empty())
     return Error{Code::kNotFound, "--stage: no file of " + tree.root + " is selected"};
+  if (!request.interpreters.empty()) leave_out_environment(request, tree);
   IVY_CHECK(check_files(tree.files, tree.root, request.limit));
   if (!request.interpreters.empty()) IVY_CHECK(add_environment(request, tree));
   IVY_CHECK(add_hashes(request, tree));
