@@ -21,6 +21,7 @@ set(IVY_LAUNCH_CORE_SOURCES
   plan/worker_ports.cc
   report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc
   report/message_table.cc report/missing_module.cc report/placeholders.cc report/verdict.cc
+  stage/python_environment.cc stage/relocation.cc
   stage/stage_files.cc stage/stage_patterns.cc
   slurm/allocation_end.cc slurm/nodelist.cc slurm/slurm_allocation.cc slurm/step.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

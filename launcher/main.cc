@@ -616,6 +616,39 @@ ivy::Result<void> activate(ivy::Options& options, ivy::Environment& caller) {
   return {};
 }
 
+// --stage-venv: activates ./.venv if no environment is active, so that this machine uses the same
+// one as the others; or finds the project of --stage-venv=uv.
+ivy::Result<void> choose_environment(ivy::Options& options, const ivy::Environment& caller) {
+  if (options.stage_venv == ivy::StageVenv::kNone) return {};
+  std::string directory = options.working_directory;
+  if (directory.empty()) directory = IVY_TRY(ivy::current_directory());
+  if (options.stage_venv == ivy::StageVenv::kUv) {
+    const std::string from = directory;
+    while (access((directory + "/uv.lock").c_str(), F_OK) != 0) {
+      if (directory.empty())
+        return ivy::Error{
+            ivy::Code::kNotFound,
+            "--stage-venv=uv: there is no uv.lock in " + from + " or a directory above it",
+            "create it with `uv lock`"};
+      directory.resize(directory.rfind('/') == std::string::npos ? 0 : directory.rfind('/'));
+    }
+    options.uv_project = directory;
+    directory += "/.venv";
+    // This machine uses the project's environment as it is.
+    if (options.activate.empty() && options.python.empty() &&
+        access((directory + "/pyvenv.cfg").c_str(), F_OK) == 0)
+      options.activate = directory;
+    return {};
+  }
+  const bool is_chosen = !options.activate.empty() || !options.python.empty() ||
+                         ivy::find_variable(caller, "IVY_PYTHON") != nullptr ||
+                         ivy::find_variable(caller, "VIRTUAL_ENV") != nullptr ||
+                         ivy::find_variable(caller, "CONDA_PREFIX") != nullptr;
+  if (!is_chosen && access((directory + "/.venv/pyvenv.cfg").c_str(), F_OK) == 0)
+    options.activate = directory + "/.venv";
+  return {};
+}
+
 // Returns what the pod shows of itself; nothing outside of Kubernetes.
 ivy::PodFacts own_pod(const ivy::Environment& caller) {
   constexpr std::size_t kMaxHostsFileBytes = 1u << 20;
@@ -668,6 +701,8 @@ int launch(int argc, char** argv) {
     return parsed->exit_code;
   }
   ivy::log::set_verbosity(parsed->options.verbose);
+  if (const ivy::Result<void> chosen = choose_environment(parsed->options, caller); !chosen.ok())
+    return complain(chosen.error());
   if (const ivy::Result<void> active = activate(parsed->options, caller); !active.ok())
     return complain(active.error());
   if (const ivy::Result<void> listed = list_hosts(caller, parsed->options); !listed.ok())

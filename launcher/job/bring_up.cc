@@ -293,6 +293,13 @@ Command BringUp::hello_for(std::size_t index) const {
   for (const std::string& candidate : interpreter_candidates(options, caller))
     hello.add_interpreters(candidate);
   if (const std::string* path = find_variable(caller, "PATH")) hello.set_search_path(*path);
+  if (const std::optional<HostEnvironment> environment = staging_.environment(index)) {
+    const std::string bin = environment->directory + "/bin";
+    const std::string rest = path_without_environment(caller);
+    hello.clear_interpreters();
+    hello.add_interpreters(bin + "/python");
+    hello.set_search_path(bin + ":" + (rest.empty() ? kDefaultSearchPath : rest));
+  }
   // With --nnodes MIN:MAX any host may become the first one.
   hello.set_reserve_port(index == 0 || job_.hosts.may_shrink());
   const PortWish wish = worker_port_wish(options);
@@ -321,6 +328,7 @@ void BringUp::task_output(std::size_t index, const TaskOutput& output) {
 }
 
 void BringUp::host_staged(std::size_t index) {
+  job_.hosts[index].environment = staging_.environment(index);
   if (is_before_start(job_.phase.state())) job_.hosts.send(index, hello_for(index));
 }
 

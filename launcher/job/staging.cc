@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "launcher/plan/interpreter.h"
+#include "launcher/stage/python_environment.h"
 #include "launcher/stage/stage_scan.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/host_ranges.h"
@@ -75,7 +77,11 @@ void Staging::begin() {
   began_ns_ = moved_ns_ = monotonic_ns();
   pool_.run(
       "the file system of " + options.working_directory, BlockingPool::kNoDeadline,
-      [request = std::move(request)] { return stage::scan(request); },
+      [request = std::move(request), options]() mutable {
+        if (options.stage_venv == StageVenv::kActive)
+          request.interpreters = interpreter_candidates(options, request.caller);
+        return stage::scan(request);
+      },
       [this](Result<stage::SourceTree> tree) { listed(std::move(tree)); });
 }
 
@@ -86,9 +92,20 @@ void Staging::listed(Result<stage::SourceTree> tree) {
   if (!tree.ok()) return reject(tree.error(), "");
   for (const std::string& note : tree->notes) job_.screen.note("note: " + note);
   root_ = tree->root;
+  std::string ignored;
+  if (!job_.options.uv_project.empty() && !stage::is_below(job_.options.uv_project, root_, ignored))
+    return reject(
+        Error{Code::kFailedPrecondition,
+              job_.options.uv_project + "/uv.lock is not in the staged directory " + root_,
+              "stage the project: --stage=" + job_.options.uv_project},
+        "");
+  imports_ = std::move(tree->imports);
+  requirements_ = std::move(tree->requirements);
+  has_python_ = tree->shared.size() > 1;
   files_ = stage::count_files(tree->files);
   bytes_ = stage::total_bytes(tree->files);
   auto manifest = std::make_shared<stage::Manifest>(stage::make_manifest(tree->files));
+  for (StageShared& shared : tree->shared) *manifest->message.add_shared() = std::move(shared);
   manifest_messages_ = stage::manifest_messages(manifest->message);
   manifest_ = std::move(manifest);
   schedule_tick();
@@ -125,6 +142,7 @@ void Staging::send_manifest(std::size_t index) {
     begin.set_port_high(job_.options.port_high);
     begin.set_max_bytes(kCacheBytes);
     begin.set_max_age_s(kCacheAge);
+    add_environment(begin);
     send(index, framed_order(order));
   }
   while (receiver.manifest_sent < manifest_messages_.size() &&
@@ -161,6 +179,9 @@ void Staging::take_reply(std::size_t index, const StageReply& reply) {
       return on_unfed(index, reply.unfed());
     case StageReply::kProgress:
       return on_progress(index, reply.progress().next_block());
+    case StageReply::kPreparing:
+      receivers_[index].preparing = RemoteText(reply.preparing().what()).line();
+      return;
     case StageReply::kReady:
       return on_ready(index, reply.ready());
     case StageReply::kFailed:
@@ -361,6 +382,7 @@ void Staging::on_ready(std::size_t index, const StageReady& ready) {
   receiver.taken = receiver.chain->blocks.blocks();
   receiver.feed.reset();
   receiver.directory = ready.directory();
+  receiver.environment = ready.environment();
   print_summary();
   owner_.host_staged(index);
 }
@@ -373,12 +395,14 @@ void Staging::on_failed(std::size_t index, const StageFailed& failed) {
                         "--stage='DIR:!PATTERN'"},
                   job_.hosts[index].name());
   }
-  fail(index, RemoteText(failed.what()), RemoteText(failed.fix()).line());
+  fail(index, RemoteText(failed.what()), RemoteText(failed.fix()).lines(),
+       failed.is_about_environment() ? LinkFailure::kEnvironment : LinkFailure::kStaging);
 }
 
-void Staging::fail(std::size_t index, const RemoteText& message, const std::string& fix) {
+void Staging::fail(std::size_t index, const RemoteText& message, const std::string& fix,
+                   LinkFailure failure) {
   forget(index);
-  owner_.host_not_staged(index, LinkDown{LinkFailure::kStaging, message, fix});
+  owner_.host_not_staged(index, LinkDown{failure, message, fix});
 }
 
 // The host after it gets its blocks from the launcher when it notices the end of the connection.
@@ -457,6 +481,33 @@ std::string Staging::program(std::size_t) const {
   return stage::staged_program(root_, job_.options.working_directory, program);
 }
 
+std::optional<HostEnvironment> Staging::environment(std::size_t index) const {
+  if (!covers(index) || receivers_[index].environment.empty()) return std::nullopt;
+  const std::string& tree = receivers_[index].directory;
+  HostEnvironment environment;
+  environment.directory = receivers_[index].environment;
+  environment.is_conda = requirements_.is_conda();
+  for (const std::string& directory : imports_)
+    environment.imports.push_back(directory == "." ? tree : tree + "/" + directory);
+  return environment;
+}
+
+void Staging::add_environment(StageBegin& begin) const {
+  const Options& options = job_.options;
+  if (options.stage_venv == StageVenv::kNone) return;
+  StageEnvironment& environment = *begin.mutable_environment();
+  environment.set_search_path(path_without_environment(job_.request.caller));
+  if (options.stage_venv == StageVenv::kUv) {
+    std::string inside;
+    (void)stage::is_below(options.uv_project, root_, inside);
+    environment.set_project(inside.empty() ? "." : inside);
+    return;
+  }
+  environment.set_directory(std::string(kEnvironmentPart));
+  if (has_python_) environment.set_python(std::string(kPythonPart));
+  *environment.mutable_requirements() = requirements_;
+}
+
 bool Staging::is_moving() const {
   if (is_listing_) return true;  // Ends with the files, or with Ctrl-C.
   if (!manifest_ || monotonic_ns() - moved_ns_ > kStageStuckNs) return false;
@@ -475,6 +526,7 @@ std::string Staging::step(std::size_t index) const {
     case State::kAnswered:
       return "waiting for other hosts to compare the files of --stage";
     case State::kReceiving:
+      if (!receivers_[index].preparing.empty()) return receivers_[index].preparing;
       return "receiving the files of --stage";
     case State::kReady:
     case State::kFailed:

@@ -25,6 +25,7 @@
 
 #include "launcher/job/core/job_context.h"
 #include "launcher/links/host_link.h"
+#include "launcher/plan/job_plan.h"
 #include "launcher/stage/stage_files.h"
 #include "proto/os/blocking.h"
 #include "proto/wire/job.pb.h"
@@ -67,6 +68,8 @@ class Staging {
   // The working directory and the program for the host's Hello.
   std::string directory(std::size_t index) const;
   std::string program(std::size_t index) const;
+  // --stage-venv: the environment of a host that was staged.
+  std::optional<HostEnvironment> environment(std::size_t index) const;
 
   // True while files are read or sent, and something has moved in the last minute.
   bool is_moving() const;
@@ -107,9 +110,12 @@ class Staging {
     std::uint64_t taken = 0;  // Blocks that it has.
     std::optional<Feed> feed;
     std::string directory;
+    std::string environment;  // --stage-venv: its directory.
+    std::string preparing;    // What the host does after it has received everything.
   };
 
   void listed(Result<stage::SourceTree> tree);
+  void add_environment(StageBegin& begin) const;
   void send_manifest(std::size_t index);
   void send(std::size_t index, const std::string& framed_order);
   void take_reply(std::size_t index, const StageReply& reply);
@@ -125,7 +131,8 @@ class Staging {
   void on_progress(std::size_t index, std::uint64_t next_block);
   void on_ready(std::size_t index, const StageReady& ready);
   void on_failed(std::size_t index, const StageFailed& failed);
-  void fail(std::size_t index, const RemoteText& message, const std::string& fix);
+  void fail(std::size_t index, const RemoteText& message, const std::string& fix,
+            LinkFailure failure = LinkFailure::kStaging);
   void reject(const Error& error, const std::string& host);
   void schedule_tick();
   void tick();
@@ -137,6 +144,9 @@ class Staging {
   bool is_listing_ = false;
   bool is_over_ = false;  // The job was rejected because of the files.
   std::string root_;
+  std::vector<std::string> imports_;  // --stage-venv, as in SourceTree.
+  StagedPython requirements_;
+  bool has_python_ = false;
   std::shared_ptr<const stage::Manifest> manifest_;
   std::vector<std::string> manifest_messages_;
   std::size_t files_ = 0;

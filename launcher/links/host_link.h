@@ -48,9 +48,10 @@ enum class LinkFailure {
   kAuthentication,  // The server accepted no method of authentication. Never retried.
   // The login worked, but ivy-node cannot be stored or run there (disk, noexec, architecture).
   kBootstrap,
-  kNoSuchJob,  // Reattach: the host has no supervisor of this job.
-  kStaging,    // The files of --stage could not be stored there.
-  kBroken,     // The link broke after it was up, or while it was being opened.
+  kNoSuchJob,    // Reattach: the host has no supervisor of this job.
+  kStaging,      // The files of --stage could not be stored there.
+  kEnvironment,  // The environment of --stage-venv cannot be used there. Never retried.
+  kBroken,       // The link broke after it was up, or while it was being opened.
 };
 
 // A link that is closed, or could not be opened.

@@ -117,6 +117,9 @@ constexpr OptionEntry kTable[] = {
      "machine then run in a copy, too"},
     {"stage-limit", "", "SIZE", kCommand, kHonoured, kIvyrun,
      "with --stage: reject more than this (default 2G)"},
+    {"stage-venv", "", "", kCommand, kHonoured, kIvyrun,
+     "--stage, and also send the active Python environment (venv, uv, conda); =uv: each host creates it from uv.lock "
+     "instead", "uv"},
     {"export", "-x", "K[=V]", kCommand, kHonoured, kIvyrun,
      "set a variable for the workers; K* passes all variables that start with K; may be repeated"},
     {"env-file", "", "FILE", kCommand, kHonoured, kIvyrun,

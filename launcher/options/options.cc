@@ -252,6 +252,11 @@ void bind_stage(Binder& binder, StageOptions& options) {
   }
   binder.parsed("stage-to", options.stage_to, parse_stage_target);
   binder.parsed("stage-limit", options.stage_limit, parse_size);
+  bool has_venv = false;
+  binder.on("stage-venv", has_venv);
+  if (!has_venv) return;
+  options.stage = true;
+  options.stage_venv = binder.value_of("stage-venv") == "uv" ? StageVenv::kUv : StageVenv::kActive;
 }
 
 void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
@@ -583,12 +588,17 @@ void note_odd_commands(Options& options) {
           name +
           " is itself a launcher, and every worker would start a separate job with it; "
           "give ivyrun the script instead");
-  if (name == "uv" && options.command.size() > 1 && options.command[1] == "run" &&
-      options.num_proc != 1)
+  const bool runs =
+      options.command.size() > 1 && options.command[1] == "run" && options.num_proc != 1;
+  if (runs && name == "uv")
     options.notes.push_back(
         "every worker runs uv, and all of them check the same environment concurrently; `uv run "
-        "ivyrun [flags] "
-        "PROGRAM` checks it once");
+        "ivyrun [flags] PROGRAM` checks it once, and --stage-venv=uv once on each host");
+  if (runs && (name == "conda" || name == "mamba" || name == "micromamba"))
+    options.notes.push_back(
+        "every worker runs " + name +
+        ", which takes a second and holds back output; `ivyrun --activate conda:NAME [flags] "
+        "PROGRAM` uses the environment directly");
   for (auto word = options.command.begin() + 1; word != options.command.end(); ++word) {
     const std::optional<OptionSpelling> flag = find_option(word->substr(0, word->find('=')));
     const bool is_count = (*word == "-n" || *word == "-np") && word + 1 != options.command.end() &&
@@ -658,6 +668,10 @@ Result<void> check_stage(const Binder& binder, const Options& options) {
   for (const char* const flag : {"stage-to", "stage-limit"})
     if (binder.is_typed(flag) && !options.stage)
       return usage_error(binder.spelling(flag) + " needs --stage or --stage=DIR");
+  if (options.stage_venv != StageVenv::kNone && options.env_choice == EnvChoice::kNone)
+    return usage_error(binder.spelling("stage-venv") + " sets variables for the workers, but " +
+                           binder.spelling("env") + " none passes no variables",
+                       "use only one of them");
   return {};
 }
 

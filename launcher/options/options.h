@@ -89,6 +89,13 @@ struct WorkerOptions {
   std::string nccl_profiler;       // --nccl-profiler; empty if not given, which means "calls".
 };
 
+// --stage-venv: the Python environment of the workers on other hosts.
+enum class StageVenv : std::uint8_t {
+  kNone,    // Theirs.
+  kActive,  // A copy of the active one.
+  kUv,      // Every host creates it from uv.lock.
+};
+
 // --stage: sends files to hosts without a shared file system.
 struct StageOptions {
   bool stage = false;
@@ -97,6 +104,8 @@ struct StageOptions {
   std::vector<std::string> stage_patterns;  // launcher/stage/stage_patterns.h
   std::string stage_to;  // --stage-to: a directory on the hosts; empty means the user's cache.
   std::uint64_t stage_limit = 2ull << 30;
+  StageVenv stage_venv = StageVenv::kNone;  // If given, `stage` is set as well.
+  std::string uv_project;                   // kUv: the directory of uv.lock, absolute.
 };
 
 // Display and storage of the workers' output.

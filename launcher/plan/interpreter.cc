@@ -81,4 +81,20 @@ std::vector<std::string> interpreter_candidates(const Options& options, const En
   return candidates;
 }
 
+std::string path_without_environment(const Environment& caller) {
+  const std::string* path = find_variable(caller, "PATH");
+  std::string_view rest = path == nullptr ? std::string_view() : std::string_view(*path);
+  std::vector<std::string_view> kept;
+  while (!rest.empty()) {
+    const std::string_view entry = take_part(rest, ':');
+    bool is_environments = false;
+    for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+      const std::string* prefix = find_variable(caller, name);
+      is_environments |= prefix != nullptr && !prefix->empty() && entry == *prefix + "/bin";
+    }
+    if (!is_environments) kept.push_back(entry);
+  }
+  return joined(kept, ":");
+}
+
 }  // namespace ivy

@@ -17,4 +17,7 @@ namespace ivy {
 // bare names: each host searches the same PATH and reports where it looked.
 std::vector<std::string> interpreter_candidates(const Options& options, const Environment& caller);
 
+// Returns the caller's PATH without the programs of the active environment.
+std::string path_without_environment(const Environment& caller);
+
 }  // namespace ivy

@@ -17,6 +17,13 @@
 namespace ivy {
 
 // The connection to one host, and the facts that it reported.
+// --stage-venv: the workers' Python environment on a host to which it was sent.
+struct HostEnvironment {
+  std::string directory;
+  bool is_conda = false;
+  std::vector<std::string> imports;  // For PYTHONPATH: directories of editable installs.
+};
+
 struct HostAnswer {
   bool is_present = true;  // If false, it takes no part (--nnodes MIN:MAX): only `name` is set.
   std::string name;        // Label of the host in every message.
@@ -24,6 +31,7 @@ struct HostAnswer {
   std::string peer_address;   // Numeric address to which the launcher connected; empty for local.
   std::string local_address;  // Our address on that connection; empty for local.
   HostFacts facts;
+  std::optional<HostEnvironment> environment = std::nullopt;
 };
 
 struct PlannedWorker {

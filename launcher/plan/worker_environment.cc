@@ -366,6 +366,27 @@ void copy_variables(const Environment& from, Repeated* to) {
 constexpr std::string_view kBareNames =
     "HOME USER LOGNAME SHELL PATH PWD LANG LANGUAGE LC_* TZ TERM TMPDIR SLURM_*";
 
+// --stage-venv: the variables that the environment's `activate` script sets.
+void activate(const HostAnswer& answer, Environment& out) {
+  if (!answer.environment) return;
+  const bool is_conda = answer.environment->is_conda;
+  set_variable(out, is_conda ? "CONDA_PREFIX" : "VIRTUAL_ENV", answer.environment->directory);
+  unset_variable(out, is_conda ? "VIRTUAL_ENV" : "CONDA_PREFIX");
+  unset_variable(out, "PYTHONHOME");
+  set_variable(out, "PATH", answer.facts.search_path());
+}
+
+// Editable installs of an environment in the staged directory are imported from there. They come
+// after the user's directories, as they do in the environment.
+void add_imports(const HostAnswer& answer, Environment& out) {
+  if (!answer.environment) return;
+  for (const std::string& directory : answer.environment->imports) {
+    const std::string* path = find_variable(out, "PYTHONPATH");
+    const bool is_empty = path == nullptr || path->empty();
+    set_variable(out, "PYTHONPATH", is_empty ? directory : *path + ":" + directory);
+  }
+}
+
 void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPlan& plan) {
   const bool has_callers = is_on_this_host(host) || has_callers_environment(host);
   if (has_callers && inputs.options->env_choice == EnvChoice::kNone) {
@@ -375,6 +396,10 @@ void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPla
             return env_pattern_matches(pattern, variable.name);
           }))
         plan.add_unset(variable.name);
+  }
+  if (const HostAnswer& answer = answer_of(inputs, host); answer.environment) {
+    plan.add_unset(answer.environment->is_conda ? "VIRTUAL_ENV" : "CONDA_PREFIX");
+    plan.add_unset("PYTHONHOME");
   }
   plan.add_unset("OLDPWD");
   // The SSH session that carries us to another host does not belong to the workers; above all they
@@ -488,6 +513,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   const Environment exports = IVY_TRY(parse_exports(options.exports, *inputs.caller));
   Environment environment;
   if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
+  activate(answer_of(inputs, host), environment);
   // With --stage, the host runs in its own copy.
   const std::string& directory =
       facts.working_directory().empty() ? options.working_directory : facts.working_directory();
@@ -495,6 +521,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   add_defaults(inputs, host, environment);
   set_variables(environment, inputs.from_files);
   set_variables(environment, exports);
+  add_imports(answer_of(inputs, host), environment);
   const HostInputs to{inputs, host, exports};
   add_host_devices(to, environment);
   add_cpu_devices(to, environment);

@@ -168,7 +168,11 @@ constexpr MessageEntry kMessages[] = {
      "each line that starts with FAIL says what to do", kExitFailed},
     {"IVY-H014", "the files of `--stage` could not be stored on a host",
      "its disk is full, the directory cannot be written, or the transfer made no progress",
-     "the message names host, file and cause; choose another directory there with `--stage-to DIR`",
+     "the message names host, file and cause; choose another directory there with `--stage-to DIR`", kExitHostsNotUp},
+    {"IVY-H015", "a host cannot use the Python environment of `--stage-venv`",
+     "the host lacks that version of Python, has another architecture than the compiled packages, or `uv sync` failed "
+     "there",
+     "the message names the host, the file and the fix; `--stage-venv=uv` creates the environment on each host",
      kExitHostsNotUp},
     {"IVY-J001",
      "torchrun mode: a node was started with a different build, program or number of workers",

@@ -30,6 +30,11 @@ struct SourceTree {
   std::string root;  // The staged directory, absolute.
   std::vector<SourceFile> files;
   std::vector<std::string> notes;  // For the user.
+  // --stage-venv: the environment's parts, which jobs do not change, and the directories of the
+  // tree that editable installs import from.
+  std::vector<StageShared> shared;
+  std::vector<std::string> imports;
+  StagedPython requirements;
 };
 
 // "1.5 GiB", "37 MiB", "812 B".

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <utility>
 
+#include "launcher/stage/python_environment.h"
 #include "launcher/streams/command_output.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
@@ -222,12 +223,18 @@ std::string key_of(const SourceFile& file) {
          std::to_string(file.ctime_ns) + " " + std::to_string(file.inode) + " " + file.path;
 }
 
-std::string hash_file(const ScanRequest& request, const std::string& root) {
+// Returns ivyrun's directory in the user's cache; empty if there is none.
+std::string cache_directory(const ScanRequest& request) {
   const std::string* cache = find_variable(request.caller, "XDG_CACHE_HOME");
   const std::string* home = find_variable(request.caller, "HOME");
   const bool has_cache = cache != nullptr && cache->starts_with("/");
   if (!has_cache && (home == nullptr || !home->starts_with("/"))) return "";
-  const std::string directory = (has_cache ? *cache : *home + "/.cache") + "/ivyrun";
+  return (has_cache ? *cache : *home + "/.cache") + "/ivyrun";
+}
+
+std::string hash_file(const ScanRequest& request, const std::string& root) {
+  const std::string directory = cache_directory(request);
+  if (directory.empty()) return "";
   Sha256 name;
   name.add(root);
   return directory + "/stage-hashes-" + hexadecimal(name.digest()).substr(0, 16);
@@ -272,6 +279,45 @@ Result<void> add_hashes(const ScanRequest& request, SourceTree& tree) {
   return {};
 }
 
+// -- The environment
+
+// Leaves the environment out of the project's files: git may not ignore it, and it is sent apart.
+void leave_out_environment(const ScanRequest& request, SourceTree& tree) {
+  std::string inside;
+  if (!is_below(environment_of_interpreter(request.interpreters.front()), tree.root, inside) ||
+      inside.empty())
+    return;
+  std::erase_if(tree.files, [&](const SourceFile& file) {
+    return file.path == inside || file.path.starts_with(inside + "/");
+  });
+}
+
+Result<void> add_environment(const ScanRequest& request, SourceTree& tree) {
+  const std::string& interpreter = request.interpreters.front();
+  const std::string prefix = environment_of_interpreter(interpreter);
+  if (prefix.empty())
+    return Error{Code::kFailedPrecondition,
+                 "--stage-venv: " + interpreter + " is not in a virtual environment",
+                 "activate an environment, or name it: --activate DIR or --activate conda:NAME"};
+  const PythonEnvironment environment = IVY_TRY(read_python_environment(prefix));
+  const std::string cache = cache_directory(request);
+  if (cache.empty())
+    return Error{Code::kFailedPrecondition, "--stage-venv: HOME is not set", "set HOME"};
+  const std::string made = cache + "/environments";
+  for (const std::string& directory : {cache.substr(0, cache.rfind('/')), cache, made})
+    if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+      return errno_error(Code::kResourceExhausted, directory, errno);
+  EnvironmentFiles found = IVY_TRY(list_environment(environment, tree.root, made));
+  for (SourceFile& file : found.files) tree.files.push_back(std::move(file));
+  for (std::string& note : found.notes) tree.notes.push_back(std::move(note));
+  tree.imports = std::move(found.imports);
+  tree.requirements = std::move(found.requirements);
+  if (!environment.managed_python.empty())
+    tree.shared.emplace_back().set_path(std::string(kPythonPart));
+  tree.shared.emplace_back().set_path(std::string(kEnvironmentPart));
+  return {};
+}
+
 }  // namespace
 
 Result<SourceTree> scan(const ScanRequest& request) {
@@ -284,8 +330,11 @@ Result<SourceTree> scan(const ScanRequest& request) {
     IVY_CHECK(walk(patterns, "", tree));
   if (tree.files.empty())
     return Error{Code::kNotFound, "--stage: no file of " + tree.root + " is selected"};
+  if (!request.interpreters.empty()) leave_out_environment(request, tree);
   IVY_CHECK(check_files(tree.files, tree.root, request.limit));
+  if (!request.interpreters.empty()) IVY_CHECK(add_environment(request, tree));
   IVY_CHECK(add_hashes(request, tree));
+  for (StageShared& shared : tree.shared) shared = shared_part(tree.files, shared.path());
   return tree;
 }
 

@@ -24,6 +24,9 @@ struct ScanRequest {
   std::string working_directory;
   std::string program;
   std::uint64_t limit = 0;
+  // --stage-venv: candidates for the interpreter; the first one is in the environment that is
+  // staged. Empty without it. `limit` does not apply to the environment.
+  std::vector<std::string> interpreters;
   Environment caller;
 };
 

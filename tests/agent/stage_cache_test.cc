@@ -74,6 +74,58 @@ TEST_F(StageCacheTest, RejectsBytesThatDifferFromTheHash) {
   EXPECT_EQ(cache.partial_bytes(object), 0u);
 }
 
+TEST_F(StageCacheTest, SharesTheTreesOfEnvironments) {
+  StageManifest manifest;
+  add(manifest, "train.py", "train");
+  add(manifest, ".ivyrun/venv/bin/x", "tool", 0755);
+  add(manifest, ".ivyrun/venv-of-mine", "mine");
+  StageShared& shared = *manifest.add_shared();
+  shared.set_path(".ivyrun/venv");
+  shared.set_name("venv-0123");
+  StageCache cache = open();
+  for (const char* bytes : {"train", "tool", "mine"}) keep(cache, bytes);
+  EXPECT_TRUE(cache.tree_bytes(manifest) == 13 || cache.tree_bytes(manifest) == 0);
+  const std::string one = cache.make_tree("one", manifest).value();
+  const std::string tool = read_file(one + "/.ivyrun/venv/bin/x", 100).value_or("");
+  EXPECT_EQ(tool, "tool");
+  EXPECT_EQ(read_file(one + "/.ivyrun/venv-of-mine", 100).value_or(""), "mine");
+  EXPECT_TRUE(cache.tree_bytes(manifest) == 9 || cache.tree_bytes(manifest) == 0);
+  ASSERT_TRUE(overwrite(one + "/.ivyrun/venv/made", "by the first job"));
+  StageCache later = open();
+  const std::string two = later.make_tree("two", manifest).value();
+  EXPECT_EQ(std::filesystem::canonical(two + "/.ivyrun/venv"),
+            std::filesystem::canonical(top_ + "/cache/trees/venv-0123"));
+  EXPECT_TRUE(std::filesystem::exists(two + "/.ivyrun/venv/made"));
+}
+
+TEST_F(StageCacheTest, KeepsSharedTreesWhileAJobUsesThem) {
+  StageManifest manifest;
+  add(manifest, "venv/x", "x");
+  StageShared& shared = *manifest.add_shared();
+  shared.set_path("venv");
+  shared.set_name("venv-0123");
+  const std::string tree = top_ + "/cache/trees/venv-0123";
+  {
+    StageCache user = open();
+    keep(user, "x");
+    ASSERT_TRUE(user.make_tree("job", manifest).ok());
+    user.evict(0, 0);
+    EXPECT_TRUE(std::filesystem::exists(tree));
+  }
+  open().evict(0, 0);
+  EXPECT_FALSE(std::filesystem::exists(tree));
+}
+
+TEST_F(StageCacheTest, RejectsUnsafeNamesOfSharedTrees) {
+  for (const char* name : {"../x", "a/b", ""}) {
+    StageManifest manifest;
+    StageShared& shared = *manifest.add_shared();
+    shared.set_path("venv");
+    shared.set_name(name);
+    EXPECT_FALSE(open().make_tree("job", manifest).ok()) << name;
+  }
+}
+
 TEST_F(StageCacheTest, ContinuesAnInterruptedObject) {
   const StageObject object = object_of("first second");
   {

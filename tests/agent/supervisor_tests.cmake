@@ -4,7 +4,7 @@ add_executable(supervisor_parts_tests
   app_child_test.cc ending_test.cc event_budget_test.cc flight_client_test.cc lease_test.cc
   mpi_exec_test.cc mpi_identity_test.cc mpi_ranks_test.cc node_rank_file_test.cc
   observed_pages_test.cc old_bundles_test.cc own_package_test.cc program_facts_test.cc
-  rank_usage_test.cc replacements_test.cc reserved_port_test.cc stack_methods_test.cc
+  rank_usage_test.cc replacements_test.cc reserved_port_test.cc stack_methods_test.cc staged_python_test.cc
   worker_state_test.cc)
 target_link_libraries(supervisor_parts_tests PRIVATE ivy_node_core ivy_handshake OpenSSL::Crypto GTest::gtest_main)
 set_source_files_properties(own_package_test.cc PROPERTIES COMPILE_DEFINITIONS IVY_SOURCE="${CMAKE_SOURCE_DIR}")

@@ -113,6 +113,7 @@ def test_documented_commands_work_unchanged(local):
         local.file(name, "print('ran')\n")
     local.file("run.sh", "#!/bin/sh\necho ran\n", 0o755)
     local.file("hosts", "node[01-08] slots=8\n")
+    local.file("uv.lock")
     # Stand for programs whose hosts cannot be reached here.
     os.mkdir(os.path.join(local.directory, "tools"))
     local.file("tools/kubectl", "#!/bin/sh\necho pod/ivy-nodes-0\n", 0o755)

@@ -57,6 +57,15 @@ TEST_F(InterpreterTest, PrefersAnEnvironmentToThePath) {
   EXPECT_EQ(candidates({{"VIRTUAL_ENV", root_ + "/gone"}}), Words{python3});
 }
 
+TEST_F(InterpreterTest, RemovesTheEnvironmentFromThePath) {
+  EXPECT_EQ(path_without_environment({{"PATH", "/v/bin:/usr/bin:/c/bin:/v/bin/x"},
+                                      {"VIRTUAL_ENV", "/v"},
+                                      {"CONDA_PREFIX", "/c"}}),
+            "/usr/bin:/v/bin/x");
+  EXPECT_EQ(path_without_environment({{"PATH", "/usr/bin"}, {"VIRTUAL_ENV", ""}}), "/usr/bin");
+  EXPECT_EQ(path_without_environment({}), "");
+}
+
 TEST_F(InterpreterTest, UsesOnlyAGivenInterpreter) {
   const std::string python3 = install("bin/python3");
   const std::string other = install("bin/python3.9");

@@ -282,6 +282,8 @@ TEST(OptionsTest, NotesAmbiguousCommandLines) {
       {{"torchrun", "x"}, "torchrun is itself a launcher"},
       {{"train.py", "--nproc_per_node=2"}, "--nproc_per_node=2 is passed to the program"},
       {{"uv", "run", "train.py"}, "`uv run ivyrun [flags] PROGRAM`"},
+      {{"conda", "run", "-n", "x", "train.py"}, "`ivyrun --activate conda:NAME [flags] PROGRAM`"},
+      {{"/opt/bin/micromamba", "run", "train.py"}, "every worker runs micromamba"},
       {{"/usr/bin/mpirun", "x"}, "mpirun is itself a launcher"}};
   for (const auto& [words, note] : cases) {
     const Options options = options_of(words);
@@ -291,6 +293,17 @@ TEST(OptionsTest, NotesAmbiguousCommandLines) {
   EXPECT_TRUE(options_of({"train.py", "torchrun"}).notes.empty());
   EXPECT_TRUE(options_of({"-n", "1", "uv", "run", "train.py"}).notes.empty());
   EXPECT_TRUE(options_of({"uv", "pip", "list"}).notes.empty());
+}
+
+TEST(OptionsTest, ParsesTheStagedEnvironment) {
+  const Options active = options_of({"--stage-venv", "train.py"});
+  EXPECT_TRUE(active.stage);
+  EXPECT_EQ(active.stage_venv, StageVenv::kActive);
+  EXPECT_EQ(active.command, Words{"train.py"});
+  EXPECT_EQ(options_of({"--stage-venv=uv", "train.py"}).stage_venv, StageVenv::kUv);
+  EXPECT_EQ(options_of({"--stage", "train.py"}).stage_venv, StageVenv::kNone);
+  EXPECT_FALSE(error_of({"--stage-venv=pip", "train.py"}).message.empty());
+  EXPECT_TRUE(contains(error_of({"--stage-venv", "--env", "none", "x"}).message, "--env none"));
 }
 
 TEST(OptionsTest, RejectsSeveralPrograms) {

@@ -197,6 +197,24 @@ TEST(WorkerEnvironmentTest, SendsOnlyDifferencesOnThisHost) {
   EXPECT_EQ(value(worker, "RANK"), "0");
 }
 
+TEST(WorkerEnvironmentTest, UsesTheStagedEnvironmentOfTheHost) {
+  Job job;
+  job.caller.push_back({"VIRTUAL_ENV", "/home/me/.venv"});
+  job.caller.push_back({"CONDA_PREFIX", "/home/me/conda"});
+  job.caller.push_back({"PYTHONPATH", "/mine"});
+  job.answers[0].facts.set_search_path("/cache/venv/bin:/usr/bin");
+  job.answers[0].environment = HostEnvironment{"/cache/venv", false, {"/tree/src", "/tree"}};
+  const Environment worker = job.worker();
+  EXPECT_EQ(*find_variable(worker, "VIRTUAL_ENV"), "/cache/venv");
+  EXPECT_EQ(*find_variable(worker, "PATH"), "/cache/venv/bin:/usr/bin");
+  EXPECT_EQ(*find_variable(worker, "PYTHONPATH"), "/mine:/tree/src:/tree");
+  EXPECT_EQ(find_variable(worker, "CONDA_PREFIX"), nullptr);
+  EXPECT_EQ(*find_variable(job.worker(1), "VIRTUAL_ENV"), "/home/me/.venv") << "not staged there";
+  job.answers[0].environment->is_conda = true;
+  EXPECT_EQ(*find_variable(job.worker(), "CONDA_PREFIX"), "/cache/venv");
+  EXPECT_EQ(find_variable(job.worker(), "VIRTUAL_ENV"), nullptr);
+}
+
 TEST(WorkerEnvironmentTest, PassesAllowedNamesWithinADeniedPrefix) {
   Job job("ssh", 1);
   for (const char* name : {"IVY_TCP_STREAMS", "IVY_LIBRARY", "IVY_HOSTS", "IVY_RANK"})

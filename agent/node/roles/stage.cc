@@ -9,12 +9,14 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -22,8 +24,12 @@
 #include <utility>
 #include <vector>
 
+#include "agent/node/facts/staged_python.h"
+#include "agent/node/hang/tool_run.h"
 #include "agent/node/roles/stage_cache.h"
 #include "agent/node/roles/stage_peers.h"
+#include "agent/node/spawn/spawn.h"
+#include "proto/contract/env.h"
 #include "proto/contract/exit_code.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
@@ -32,6 +38,8 @@
 #include "proto/os/socket_waits.h"
 #include "proto/wire/stage.pb.h"
 #include "proto/wire/stage_codec.h"
+
+extern char** environ;
 
 namespace ivy {
 namespace {
@@ -48,6 +56,19 @@ constexpr std::int64_t kFeedLimitNs = 30'000'000'000;
 // How often a host that is fed by another one reports its progress.
 constexpr std::int64_t kReportNs = 200'000'000;
 constexpr std::size_t kReadBytes = 512u << 10;
+// The largest environments, such as torch's, take some minutes to download.
+constexpr std::int64_t kSyncLimitNs = 1'800'000'000'000;
+constexpr std::size_t kShownSyncBytes = 4096;
+
+// Returns uv's path: SSH starts shells with a short PATH, so its usual locations are searched, too.
+std::string find_uv(const std::string& search_path) {
+  int ignored = 0;
+  const std::string home = own_variable("HOME");
+  for (const std::string& path :
+       {search_path, own_variable("PATH"), home + "/.local/bin:" + home + "/.cargo/bin"})
+    if (const auto found = find_executable("uv", path, "/", &ignored); found.ok()) return *found;
+  return {};
+}
 
 class Receiver {
  public:
@@ -69,6 +90,9 @@ class Receiver {
   Result<void> take_block(const StageBlock& block, const std::string& message);
   Result<void> write_object(std::uint32_t object, std::uint64_t offset, std::string_view bytes);
   Result<void> finish();
+  Result<std::string> prepare(const std::string& tree);
+  Result<void> sync_with_uv(const std::string& project, const std::string& directory);
+  void report_preparing(const std::string& what);
   void report_progress(bool must_report);
   void send(const StageReply& reply);
   void fail(const Error& error);
@@ -86,6 +110,7 @@ class Receiver {
   std::optional<std::uint32_t> current_;  // The object that `incoming_` receives.
   std::optional<IncomingObject> incoming_;
   std::optional<std::uint32_t> changed_;  // The object whose hash was wrong.
+  bool is_about_environment_ = false;     // A failure concerns the environment, not the files.
 
   MessageSplitter orders_, feed_messages_;
   Descriptor listener_, next_, feed_;
@@ -170,6 +195,12 @@ Result<void> Receiver::take_manifest(const StageManifestPart& part) {
   packed_manifest_ = {};
   if (!manifest_.ParseFromString(text)) return Error{Code::kDataLoss, "an invalid manifest"};
   IVY_CHECK(check_manifest());
+  if (const StageEnvironment& wanted = begin_.environment(); wanted.has_requirements()) {
+    is_about_environment_ = true;
+    IVY_CHECK(check_requirements(wanted.requirements(), !wanted.python().empty(),
+                                 {wanted.search_path(), own_variable("HOME")}));
+    is_about_environment_ = false;
+  }
   return send_missing();
 }
 
@@ -347,14 +378,77 @@ Result<void> Receiver::finish() {
   // The next host reads the end of the connection after the last block.
   if (next_) shutdown(next_.get(), SHUT_WR);
   const std::string tree = IVY_TRY(cache_->make_tree(begin_.name(), manifest_));
+  is_about_environment_ = true;
   StageReply reply;
   reply.mutable_ready()->set_directory(tree);
+  if (begin_.has_environment()) reply.mutable_ready()->set_environment(IVY_TRY(prepare(tree)));
   send(reply);
   manifest_.Clear();
   blocks_ = BlockMap();
   // After the answer, because it may take seconds.
   cache_->evict(begin_.max_bytes(), begin_.max_age_s());
   return {};
+}
+
+// -- The environment
+
+// Returns the directory of the environment. A tree of a job links to it, and it must have the same
+// path in every job.
+Result<std::string> Receiver::prepare(const std::string& tree) {
+  const StageEnvironment& wanted = begin_.environment();
+  const auto physical = [&](const std::string& path) {
+    std::array<char, PATH_MAX> found{};
+    const std::string whole = tree + "/" + path;
+    return realpath(whole.c_str(), found.data()) == nullptr ? whole : std::string(found.data());
+  };
+  if (!wanted.project().empty()) {
+    const std::string directory = physical(wanted.project()) + "/.venv";
+    IVY_CHECK(sync_with_uv(physical(wanted.project()), directory));
+    return directory;
+  }
+  report_preparing("preparing the environment of --stage-venv");
+  const std::string directory = physical(wanted.directory());
+  const std::string python = wanted.python().empty() ? "" : physical(wanted.python());
+  IVY_CHECK(prepare_environment(directory, python, {wanted.search_path(), own_variable("HOME")}));
+  return directory;
+}
+
+// Runs `uv sync --frozen`, which creates or updates the environment of a project.
+Result<void> Receiver::sync_with_uv(const std::string& project, const std::string& directory) {
+  const std::string uv = find_uv(begin_.environment().search_path());
+  if (uv.empty())
+    return Error{Code::kNotFound, "uv is not in PATH, ~/.local/bin or ~/.cargo/bin",
+                 "install uv there, or send the environment of this machine: --stage-venv"};
+  Environment environment = environment_of(environ);
+  set_variable(environment, "UV_PROJECT_ENVIRONMENT", directory);
+  const auto deadline = static_cast<std::uint64_t>(monotonic_ns() + kSyncLimitNs);
+  const auto run = IVY_TRY(
+      ToolRun::start({uv, "sync", "--frozen", "--project", project}, environment, deadline));
+  constexpr useconds_t kPauseUs = 20'000;
+  std::int64_t reported_ns = 0;
+  while (!run->advance(static_cast<std::uint64_t>(monotonic_ns()))) {
+    if (monotonic_ns() - reported_ns > 5 * kReportNs) {
+      reported_ns = monotonic_ns();
+      report_preparing("running uv sync --frozen");
+    }
+    usleep(kPauseUs);
+  }
+  int status = 0;
+  const bool has_exited = waitpid(run->pid(), &status, WNOHANG) == run->pid();
+  if (has_exited && WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  std::string output = run->output();
+  while (output.ends_with('\n')) output.pop_back();
+  if (output.size() > kShownSyncBytes) output.erase(0, output.size() - kShownSyncBytes);
+  return Error{Code::kFailedPrecondition,
+               uv + " sync --frozen " + (run->was_late() ? "did not finish in 30 min" : "failed") +
+                   ":\n" + output,
+               "run it there: cd " + project + " && uv sync --frozen"};
+}
+
+void Receiver::report_preparing(const std::string& what) {
+  StageReply reply;
+  reply.mutable_preparing()->set_what(what);
+  send(reply);
 }
 
 void Receiver::report_progress(bool must_report) {
@@ -380,6 +474,7 @@ void Receiver::fail(const Error& error) {
   StageReply reply;
   reply.mutable_failed()->set_what(error.message);
   reply.mutable_failed()->set_fix(error.fix);
+  reply.mutable_failed()->set_is_about_environment(is_about_environment_);
   if (changed_) reply.mutable_failed()->set_changed_object(*changed_);
   send(reply);
 }

@@ -157,6 +157,14 @@ bool remove_tree(const std::string& tree) {
   return !error;
 }
 
+// Returns the shared part to which a path belongs; null for the job's own part.
+const StageShared* shared_part(const StageManifest& manifest, const std::string& path) {
+  for (const StageShared& shared : manifest.shared())
+    if (path.starts_with(shared.path()) && path.substr(shared.path().size()).starts_with('/'))
+      return &shared;
+  return nullptr;
+}
+
 }  // namespace
 
 Result<std::string> cache_root(const std::string& directory, const std::string& home,
@@ -302,8 +310,12 @@ bool StageCache::clones() {
 std::uint64_t StageCache::tree_bytes(const StageManifest& manifest) {
   if (clones()) return 0;
   std::uint64_t bytes = 0;
-  for (const StageEntry& entry : manifest.entries())
+  for (const StageEntry& entry : manifest.entries()) {
+    const StageShared* const shared = shared_part(manifest, entry.path());
+    if (shared != nullptr && access((root_ + "/trees/" + shared->name()).c_str(), F_OK) == 0)
+      continue;
     if (S_ISREG(entry.mode())) bytes += manifest.objects(static_cast<int>(entry.object())).size();
+  }
   return bytes;
 }
 
@@ -336,11 +348,15 @@ Result<void> StageCache::copy_object(const StageObject& object, const StageEntry
   return {};
 }
 
-Result<void> StageCache::fill(const std::string& tree, const StageManifest& manifest) {
+// Fills a tree with the entries of a shared part, or with all others if `part` is null.
+Result<void> StageCache::fill(const std::string& tree, const StageManifest& manifest,
+                              const StageShared* part) {
   std::string last_parent;
   for (const StageEntry& entry : manifest.entries()) {
     if (!is_safe(entry.path())) return Error{Code::kDataLoss, "the manifest has an unsafe path"};
-    const std::string path = tree + "/" + entry.path();
+    if (shared_part(manifest, entry.path()) != part) continue;
+    const std::string path =
+        tree + "/" + entry.path().substr(part == nullptr ? 0 : part->path().size() + 1);
     const std::string parent = path.substr(0, path.rfind('/'));
     if (parent != last_parent) IVY_CHECK(make_directories(parent));
     last_parent = parent;
@@ -352,7 +368,49 @@ Result<void> StageCache::fill(const std::string& tree, const StageManifest& mani
       IVY_CHECK(copy_object(manifest.objects(static_cast<int>(entry.object())), entry, path));
     }
   }
+  if (part != nullptr) return {};
+  for (const StageShared& shared : manifest.shared()) {
+    const std::string path = tree + "/" + shared.path();
+    const std::string target = IVY_TRY(shared_tree(shared, manifest));
+    IVY_CHECK(make_directories(path.substr(0, path.rfind('/'))));
+    if (symlink(target.c_str(), path.c_str()) != 0) return failed("create " + path, errno);
+  }
   return {};
+}
+
+// Returns the tree of a shared part, and holds its lock. Makes it if no earlier job has.
+Result<std::string> StageCache::shared_tree(const StageShared& shared,
+                                            const StageManifest& manifest) {
+  if (!is_safe(shared.path()) || !is_safe(shared.name()) ||
+      shared.name().find('/') != std::string::npos)
+    return Error{Code::kDataLoss, "the manifest has an unsafe path"};
+  const std::string tree = root_ + "/trees/" + shared.name();
+  const std::string lock_path = tree + ".lock";
+  Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) return failed("create " + lock_path, errno);
+  // Only the job that makes the tree holds the lock exclusively; the others wait for it here.
+  constexpr useconds_t kPauseUs = 50'000;
+  while (flock(lock.get(), LOCK_SH) == 0) {
+    if (access(tree.c_str(), F_OK) == 0) break;
+    if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
+      if (access(tree.c_str(), F_OK) == 0) continue;
+      const std::string unfinished = root_ + "/trees/." + shared.name() + ".new";
+      std::error_code ignored;
+      std::filesystem::remove_all(unfinished, ignored);
+      if (mkdir(unfinished.c_str(), 0700) != 0) return failed("create " + unfinished, errno);
+      const Result<void> filled = fill(unfinished, manifest, &shared);
+      if (filled.ok() && rename(unfinished.c_str(), tree.c_str()) == 0) continue;
+      const int why = errno;
+      std::filesystem::remove_all(unfinished, ignored);
+      if (!filled.ok()) return filled.error();
+      return failed("rename " + unfinished, why);
+    }
+    flock(lock.get(), LOCK_UN);
+    usleep(kPauseUs);
+  }
+  futimens(lock.get(), nullptr);  // The time of its last use, for evict().
+  shared_locks_.push_back(std::move(lock));
+  return tree;
 }
 
 Result<std::string> StageCache::make_tree(const std::string& name, const StageManifest& manifest) {
@@ -365,7 +423,7 @@ Result<std::string> StageCache::make_tree(const std::string& name, const StageMa
   std::error_code ignored;
   std::filesystem::remove_all(unfinished, ignored);
   if (mkdir(unfinished.c_str(), 0700) != 0) return failed("create " + unfinished, errno);
-  const Result<void> filled = fill(unfinished, manifest);
+  const Result<void> filled = fill(unfinished, manifest, nullptr);
   if (filled.ok() && rename(unfinished.c_str(), tree.c_str()) == 0) return tree;
   const int why = errno;
   std::filesystem::remove_all(unfinished, ignored);

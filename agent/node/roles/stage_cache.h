@@ -6,6 +6,8 @@
 //   partial/HASH.HOST    the beginning of an object, kept when a transfer breaks
 //   trees/NAME-JOB       the working directory of one job
 //   trees/NAME-JOB.lock  held while the job runs
+//   trees/NAME-HASH      an environment or a Python, to which the trees of jobs link
+//   trees/NAME-HASH.lock held shared by the jobs that use it
 //
 // A tree has its own copies of the objects (reflinks if the file system has them), because a worker
 // that writes to a hard link would change the cache for all later jobs. A tree is filled under
@@ -21,6 +23,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
@@ -84,7 +87,9 @@ class StageCache {
   std::string object_path(const StageObject& object) const;
   std::string partial_path(const StageObject& object) const;
   bool clones();
-  Result<void> fill(const std::string& tree, const StageManifest& manifest);
+  Result<void> fill(const std::string& tree, const StageManifest& manifest,
+                    const StageShared* part);
+  Result<std::string> shared_tree(const StageShared& shared, const StageManifest& manifest);
   Result<void> copy_object(const StageObject& object, const StageEntry& entry,
                            const std::string& path);
 
@@ -92,6 +97,7 @@ class StageCache {
   std::string host_name_;
   Descriptor lock_;
   Descriptor tree_lock_;
+  std::vector<Descriptor> shared_locks_;
   std::optional<bool> clones_;  // The file system shares blocks between files.
   std::int64_t boot_s_ = 0;     // Since 1970.
 };

@@ -138,6 +138,8 @@ std::string step_of(LinkFailure failure) {
       return "starting the supervisor";
     case LinkFailure::kStaging:
       return "staging files";
+    case LinkFailure::kEnvironment:
+      return "preparing the environment";
     case LinkFailure::kNoSuchJob:
       return "finding the job again";
   }
@@ -151,10 +153,13 @@ std::vector<Diagnostic> host_failures(const std::vector<FailedHost>& failed, std
     const std::string names = fold_host_names(group.names);
     Diagnostic& diagnostic = diagnostics.emplace_back();
     const bool is_staging = group.down.failure == LinkFailure::kStaging;
-    diagnostic.id = is_staging ? "IVY-H014" : "IVY-H003";
+    const bool is_environment = group.down.failure == LinkFailure::kEnvironment;
+    diagnostic.id = is_staging ? "IVY-H014" : is_environment ? "IVY-H015" : "IVY-H003";
     diagnostic.what = std::to_string(group.names.size()) + " of " + std::to_string(total) +
                       (total == 1 ? " host" : " hosts") +
-                      (is_staging ? " did not get the files of --stage" : " could not be reached") +
+                      (is_staging       ? " did not get the files of --stage"
+                       : is_environment ? " cannot use the environment of --stage-venv"
+                                        : " could not be reached") +
                       circumstance;
     diagnostic.where = names + ", " + step_of(group.down.failure);
     // The first host's message is the example for all of them.

@@ -115,6 +115,7 @@ std::vector<HostAnswer> JobHosts::answers() const {
     answer.peer_address = host.up->peer_address;
     answer.local_address = host.up->local_address;
     answer.facts = *host.facts;
+    answer.environment = host.environment;
   }
   return all;
 }

@@ -42,11 +42,12 @@ struct HostRecord {
   HostWait wait;
   // Length of the silence in the last message to the user; 0: not reported.
   std::int64_t absence_reported_ns = 0;
-  std::optional<LinkUp> up;              // Set when its first link is up.
-  std::optional<HostFacts> facts;        // Its answer to Hello.
-  std::optional<LinkDown> failure;       // Why it never came up.
-  RelatedTime clock;                     // --doctor: its clock minus the launcher's.
-  bool checked = false;                  // It can connect to the first host, or need not.
+  std::optional<LinkUp> up;                    // Set when its first link is up.
+  std::optional<HostFacts> facts;              // Its answer to Hello.
+  std::optional<HostEnvironment> environment;  // --stage-venv
+  std::optional<LinkDown> failure;             // Why it never came up.
+  RelatedTime clock;                           // --doctor: its clock minus the launcher's.
+  bool checked = false;                        // It can connect to the first host, or need not.
   bool opens_store = false;              // It is the first host, and has not answered OpenStore.
   std::string interface;                 // The network interface towards the first host.
   bool reported = false;                 // It has reported that nothing of this generation is left.
