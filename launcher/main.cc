@@ -41,6 +41,7 @@
 #include "launcher/streams/command_output.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/log.h"
+#include "proto/contract/resource_limit.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
@@ -625,12 +626,6 @@ ivy::PodFacts own_pod(const ivy::Environment& caller) {
                getpid(), getppid()});
 }
 
-std::uint64_t soft_limit(int resource) {
-  rlimit limit{};
-  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return RLIM_INFINITY;
-  return limit.rlim_cur;
-}
-
 // Returns the caller's limits; call it before ivyrun changes its own.
 ivy::WorkerLimits callers_limits() {
   // The kernel's default, which is meant for programs that use select(), is too low for a job of
@@ -642,11 +637,58 @@ ivy::WorkerLimits callers_limits() {
   umask(mask);
   limits.set_umask(mask);
   limits.set_nice(getpriority(PRIO_PROCESS, 0));
-  limits.set_stack(soft_limit(RLIMIT_STACK));
-  limits.set_core(soft_limit(RLIMIT_CORE));
-  const std::uint64_t files = soft_limit(RLIMIT_NOFILE);
-  limits.set_open_files(files == kDefaultFiles ? kRaisedFiles : files);
+  for (const ivy::ResourceName& resource : ivy::resource_names()) {
+    rlimit limit{};
+    if (!resource.travels ||
+        getrlimit(static_cast<__rlimit_resource>(resource.number), &limit) != 0)
+      continue;
+    ivy::SoftLimit& soft = *limits.add_soft();
+    soft.set_resource(static_cast<std::uint32_t>(resource.number));
+    soft.set_is_raised(resource.number == RLIMIT_NOFILE && limit.rlim_cur == kDefaultFiles);
+    soft.set_value(soft.is_raised() ? kRaisedFiles : limit.rlim_cur);
+  }
   return limits;
+}
+
+// --rlimit: replaces the caller's limits, or adds others.
+void set_limits(const std::vector<ivy::RequestedLimit>& requested, ivy::WorkerLimits& limits) {
+  for (const ivy::RequestedLimit& request : requested) {
+    auto& all = *limits.mutable_soft();
+    all.erase(std::remove_if(all.begin(), all.end(),
+                             [&](const ivy::SoftLimit& limit) {
+                               return static_cast<int>(limit.resource()) == request.resource;
+                             }),
+              all.end());
+    ivy::SoftLimit& soft = *limits.add_soft();
+    soft.set_resource(static_cast<std::uint32_t>(request.resource));
+    soft.set_value(request.value);
+    soft.set_is_typed(true);
+  }
+}
+
+// Names limits of this shell that other hosts do not get (ResourceName::travels), because their
+// user may have set them for the job.
+void note_limits_that_stay(ivy::Options& options) {
+  std::vector<std::string> names;
+  for (const char* name : {"as", "cpu", "data"}) {
+    const ivy::ResourceName& resource = *ivy::find_resource(name);
+    rlimit limit{};
+    const bool is_set =
+        getrlimit(static_cast<__rlimit_resource>(resource.number), &limit) == 0 &&
+        limit.rlim_cur != RLIM_INFINITY;
+    const bool is_typed = std::any_of(
+        options.limits.begin(), options.limits.end(),
+        [&](const ivy::RequestedLimit& typed) { return typed.resource == resource.number; });
+    if (is_set && !is_typed)
+      names.push_back(std::string(name) + " " + ivy::limit_text(resource, limit.rlim_cur));
+  }
+  if (names.empty()) return;
+  const bool has_others =
+      std::any_of(options.hosts.begin(), options.hosts.end(),
+                  [](const ivy::Host& host) { return !ivy::is_this_host(host); });
+  if (has_others)
+    options.notes.push_back("limits of this shell that other hosts do not get: " +
+                            ivy::joined(names, ", ") + " (set them there with --rlimit)");
 }
 
 int launch(int argc, char** argv) {
@@ -681,6 +723,8 @@ int launch(int argc, char** argv) {
   request.options = std::move(parsed->options);
   request.caller = std::move(caller);
   request.limits = limits;
+  set_limits(request.options.limits, *request.limits);
+  note_limits_that_stay(request.options);
   return run(std::move(request), *allocation);
 }
 

@@ -117,6 +117,9 @@ constexpr OptionEntry kTable[] = {
      kHonoured, kIvyrun,
      "which of your variables workers on other hosts get: those that frameworks read (safe, the default), or all; "
      "none: workers get a login environment plus -x and --env-file"},
+    {"rlimit", "-rlimit", "NAME=VALUE", kCommand, kHonoured, kIvyrun,
+     "soft limit of the workers, such as nofile=65536, stack=unlimited or core=0 (default: core, fsize, nofile and stack "
+     "are those of this shell on every host; the others are as, cpu, data, memlock, nproc, rss); may be repeated"},
     {"wrap", "", "COMMAND", kCommand, kHonoured, kIvyrun,
      "run each worker under COMMAND, such as 'nsys profile -o trace.%r' or 'numactl -l'; placeholders as in --output"},
     {"wrap-ranks", "", "RANKS", kCommand, kHonoured, kIvyrun,

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "launcher/report/placeholders.h"
+#include "proto/contract/resource_limit.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -73,6 +74,51 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
   if (*milliseconds > std::chrono::duration<double, std::milli>(kMaxDuration).count())
     return invalid(text, "shorter than a year");
   return std::chrono::milliseconds(static_cast<std::int64_t>(*milliseconds));
+}
+
+Result<std::uint64_t> parse_size(std::string_view text) {
+  constexpr std::string_view kUnits = "KMGT";
+  const Error error = invalid(text, "a size such as 1048576, 512K, 64M or 1.5G");
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, problem] =
+      std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (problem != std::errc{} || !(number >= 0)) return error;
+  std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  if (!unit.empty() && unit != "B") {
+    const auto power = kUnits.find(static_cast<char>(std::toupper(unit.front())));
+    const std::string_view rest = unit.substr(1);
+    if (power == std::string_view::npos || (rest != "" && rest != "B" && rest != "iB")) return error;
+    number *= static_cast<double>(std::uint64_t{1} << 10 * (power + 1));
+  }
+  // 2^62 bytes: more than any file system holds.
+  if (number > 0x1p62) return error;
+  return static_cast<std::uint64_t>(number);
+}
+
+Result<RequestedLimit> parse_limit(std::string_view text) {
+  std::string_view rest = text;
+  const std::string_view name = take_part(rest, '=');
+  const ResourceName* const resource = find_resource(name);
+  if (resource == nullptr || name.size() == text.size()) {
+    std::vector<std::string_view> names;
+    for (const ResourceName& known : resource_names()) names.push_back(known.name);
+    return usage_error("\"" + std::string(text) + "\" is not NAME=VALUE with one of the names " +
+                           joined(names, ", "),
+                       "nofile=65536, stack=unlimited");
+  }
+  RequestedLimit limit{resource->number, kUnlimited};
+  if (rest == "unlimited") return limit;
+  if (resource->unit == "B") {
+    const Result<std::uint64_t> size = parse_size(rest);
+    if (!size.ok()) return invalid(rest, "a size such as 64M or 1048576, or \"unlimited\"");
+    limit.value = *size;
+  } else if (!read_number(rest, limit.value)) {
+    return invalid(rest, resource->unit == "s" ? "a number of seconds, or \"unlimited\""
+                                               : "a number, or \"unlimited\"");
+  }
+  return limit;
 }
 
 Result<PerHost> parse_per_host(std::string_view text) {

@@ -76,6 +76,12 @@ Result<std::vector<std::string>> quoted_words(std::string_view text);
 // --wrap: splits a text like quoted_words(); all placeholders must be known.
 Result<std::vector<std::string>> parse_wrap(std::string_view text);
 
+// --rlimit: parses "NAME=VALUE", such as "nofile=65536", "stack=unlimited", "memlock=8G".
+Result<RequestedLimit> parse_limit(std::string_view text);
+
+// Parses a size in bytes: "1048576", or with a binary unit "512K", "64M", "10G", "1.5T", "2GiB".
+Result<std::uint64_t> parse_size(std::string_view text);
+
 // --name: accepts a text that can be used in a path and in a shell without quotes.
 Result<std::string> parse_job_name(const std::string& text);
 

@@ -42,6 +42,7 @@ struct Raw {
   std::string per_host_text = "auto";
   std::vector<std::string> hosts;
   std::vector<std::string> roles;
+  std::vector<std::string> limits;
   std::string hostfile;
   std::string transport;
   std::vector<std::string> exec;
@@ -232,6 +233,7 @@ void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
   binder.choice<EnvChoice>(
       "env", options.env_choice,
       {{"safe", EnvChoice::kListed}, {"all", EnvChoice::kAll}, {"none", EnvChoice::kNone}});
+  binder.list("rlimit", raw.limits);
   binder.parsed("wrap", options.wrap, parse_wrap);
   binder.parsed("wrap-ranks", options.wrap_ranks, parse_show_ranks);
   binder.text("activate", options.activate);
@@ -641,6 +643,14 @@ Result<void> resolve_command(const Binder& binder, const Raw& raw, Options& opti
                            binder.spelling("env") + " none passes no variables",
                        "use only one of them; --python PATH sets just the interpreter");
   IVY_CHECK(check_exports(binder, options));
+  for (const std::string& text : raw.limits) {
+    Result<RequestedLimit> limit = parse_limit(text);
+    if (!limit.ok()) return limit.error().context(binder.spelling("rlimit"));
+    // As for other flags, the last value counts.
+    std::erase_if(options.limits,
+                  [&](const RequestedLimit& other) { return other.resource == limit->resource; });
+    options.limits.push_back(*limit);
+  }
   if (raw.is_module) IVY_CHECK(check_module(binder, options.command.front()));
   if (raw.is_module) options.program_kind = ProgramKind::kModule;
   if (raw.no_python) options.program_kind = ProgramKind::kExecutable;

@@ -84,6 +84,7 @@ struct WorkerOptions {
   std::string activate;            // --activate: a virtual environment, or "conda:NAME".
   std::string stdin_choice = "0";  // --stdin: the ranks that read standard input.
   bool no_python_hook = false;     // Without the hook, Python workers cannot report their stacks.
+  std::vector<RequestedLimit> limits;  // --rlimit, at most one for each resource.
   std::string nccl_profiler;       // --nccl-profiler; empty if not given, which means "calls".
 };
 
