@@ -110,13 +110,15 @@ std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start) 
 }
 
 Generation::Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
-                       ControlServer& control, EventSender& events, JobStore& store)
+                       ControlServer& control, EventSender& events, JobStore& store,
+                       HostTasks& tasks)
     : context_(context),
       lease_(lease),
       channel_(channel),
       control_(control),
       events_(events),
       store_(store),
+      tasks_(tasks),
       devices_(context, *this),
       workers_(context, channel, control, ending_, *this),
       mpi_(context, workers_),
@@ -213,6 +215,7 @@ void Generation::forget_generation() {
   context_.containment->remove();
   context_.containment = make_containment_for(context_.start);
   store_.spare_again();
+  tasks_.spare_again();
   workers_.forget();
   boost::asio::post(context_.loop, [this] { context_.containment->settle(); });
   ending_.begin_again();
@@ -259,6 +262,7 @@ void Generation::reap_children() {
     if (reaped <= 0) continue;
     control_.child_reaped(reaped, exit_status_from_wait(info.si_code, info.si_status));
     store_.reaped(reaped, status);
+    tasks_.reaped(reaped, status);
     mpi_.reaped(reaped, status);
     jax_.reaped(reaped, status);
     devices_.reaped(reaped);

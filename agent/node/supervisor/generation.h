@@ -29,6 +29,7 @@
 #include "agent/node/supervisor/control_server.h"
 #include "agent/node/supervisor/device_watch.h"
 #include "agent/node/supervisor/event_sender.h"
+#include "agent/node/supervisor/host_task.h"
 #include "agent/node/supervisor/host_workers.h"
 #include "agent/node/supervisor/jax_service.h"
 #include "agent/node/supervisor/job_store.h"
@@ -48,7 +49,7 @@ std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start);
 class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
  public:
   Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
-             ControlServer& control, EventSender& events, JobStore& store);
+             ControlServer& control, EventSender& events, JobStore& store, HostTasks& tasks);
 
   // Set by Hello: the time from TERM to KILL unless a stop specifies another one, and whether the
   // job continues without its launcher.
@@ -119,6 +120,7 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
   ControlServer& control_;
   EventSender& events_;
   JobStore& store_;
+  HostTasks& tasks_;
   DeviceWatch devices_;
 
   // Set by the launcher's commands.

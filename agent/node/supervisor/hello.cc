@@ -124,6 +124,7 @@ HelloOk begin_answer(const Hello& hello, const Containment& containment,
   if (hello.reserve_port()) add_ports(hello, ports, facts);
   facts.set_containment(containment.describe());
   facts.set_job_directory(directory.path);
+  facts.set_working_directory(hello.working_directory());
   return answer;
 }
 

@@ -35,6 +35,7 @@
 #include "agent/node/supervisor/event_sender.h"
 #include "agent/node/supervisor/generation.h"
 #include "agent/node/supervisor/hello.h"
+#include "agent/node/supervisor/host_task.h"
 #include "agent/node/supervisor/job_store.h"
 #include "agent/node/supervisor/supervisor_context.h"
 #include "agent/node/workers/lease.h"
@@ -84,6 +85,7 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
 
   // Dispatches each command of the launcher; on_frame() calls it.
   Result<void> carry_out(const Command& command);
+  Result<void> on_task_input(const TaskInput& input);
   Result<void> on_hello(const Hello& hello);
   void collect_facts();
   void prepare_answer();
@@ -115,6 +117,7 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
   CommandChannel channel_;
   ControlServer control_;
   JobStore store_;
+  HostTasks tasks_;
   Discovery discovery_;
   Generation generation_;
   StackCollector stacks_;
@@ -142,8 +145,9 @@ Supervisor::Supervisor(const SupervisorStart& start)
       channel_(context_.loop, start, lease_, *this),
       control_(context_.loop, events_),
       store_(context_),
+      tasks_(context_, channel_),
       discovery_(context_.loop, start.program_directory + "/ivy-probe"),
-      generation_(context_, lease_, channel_, control_, events_, store_),
+      generation_(context_, lease_, channel_, control_, events_, store_, tasks_),
       stacks_(context_.loop, context_.blocking, *this),
       signals_(context_.loop, SIGCHLD, SIGTERM, SIGUSR1),
       warden_(context_.loop),
@@ -183,6 +187,8 @@ Result<void> Supervisor::on_frame(session::Frame& frame) {
 Result<void> Supervisor::carry_out(const Command& command) {
   HostWorkers& workers = generation_.workers();
   switch (command.kind_case()) {
+    case Command::kTaskInput:
+      return on_task_input(command.task_input());
     case Command::kHello:
       return on_hello(command.hello());
     case Command::kCheckAddress:
@@ -228,6 +234,12 @@ Result<void> Supervisor::carry_out(const Command& command) {
       return Error{Code::kDataLoss, "received an empty command"};
   }
   return {};
+}
+
+Result<void> Supervisor::on_task_input(const TaskInput& input) {
+  // Tasks precede Hello, so their process may have to be excluded from the containment.
+  if (!context_.containment) context_.containment = make_containment_for(context_.start);
+  return tasks_.take(input);
 }
 
 Result<void> Supervisor::on_hello(const Hello& hello) {
