@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # ivyrun itself. Everything that can be static is, for a fast start.
 add_library(ivy_job STATIC
-  hang/job_evidence.cc
+  fetch/fetch_writer.cc hang/job_evidence.cc
   job/advice.cc job/bring_up.cc job/host_list_refresh.cc job/host_losses.cc job/job.cc
-  job/job_ending.cc job/job_planner.cc job/restarts.cc job/store_controller.cc job/takeover.cc
+  job/job_ending.cc job/job_fetch.cc job/job_planner.cc job/restarts.cc job/store_controller.cc job/takeover.cc
   job/control/ctl_service.cc job/control/follow_queue.cc job/control/job_socket.cc
   job/control/record_keeper.cc
   job/core/detach.cc job/core/job_context.cc job/core/job_events.cc job/core/job_screen.cc
@@ -12,7 +12,8 @@ add_library(ivy_job STATIC
   job/ranks/rank_events.cc job/ranks/rank_losses.cc job/ranks/stdin_feed.cc
   plan/interpreter.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)
-target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)
+target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_stage_wire
+  ivy_asio)
 # An event that no case names would be ignored in silence.
 target_compile_options(ivy_job PRIVATE -Werror=switch)
 

@@ -551,6 +551,21 @@ ivy::Result<void> resolve_hosts(ivy::Options& options) {
   return {};
 }
 
+// --fetch: rejects directories that cannot be written, hours before they are needed.
+ivy::Result<void> check_fetch_directories(const ivy::Options& options) {
+  for (const ivy::FetchRule& rule : options.fetch) {
+    std::string existing = rule.directory;
+    struct stat status {};
+    while (stat(existing.c_str(), &status) != 0 && errno == ENOENT && existing != "/")
+      existing = existing.substr(0, std::max<std::size_t>(existing.rfind('/'), 1));
+    if (access(existing.c_str(), W_OK | X_OK) == 0 && S_ISDIR(status.st_mode)) continue;
+    const int why = S_ISDIR(status.st_mode) ? errno : ENOTDIR;
+    return ivy::errno_error(ivy::Code::kInvalidArgument,
+                            "--fetch: cannot create files in " + rule.directory, why);
+  }
+  return {};
+}
+
 int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation) {
   ivy::Options& options = request.options;
   const ivy::Result<std::string> here = ivy::current_directory();
@@ -579,6 +594,9 @@ int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocatio
     return complain(ivy::Error{ivy::Code::kNotFound,
                                "ivy-node is not in ivyrun's directory: " + request.node.path,
                                "build or install both"});
+
+  if (const ivy::Result<void> usable = check_fetch_directories(options); !usable.ok())
+    return complain(usable.error());
 
   if (options.node_rank.value_or(0) > 0) return run_node(request);
   if (options.detach && !options.dry_run) prepare_to_detach(request);

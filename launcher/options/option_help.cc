@@ -71,6 +71,7 @@ struct ExitCodeRow {
 constexpr ExitCodeRow kExitCodes[] = {
     {kExitUsage, "wrong command line"},
     {kExitPreempted, "stopped before the end of Slurm job or pod"},
+    {kExitFetchFailed, "files of --fetch missing"},
     {kExitHostsNotUp, "hosts not reachable"},
     {kExitHostLost, "host or supervisor lost"},
     {kExitRejected, "rejected by a check"},

@@ -197,6 +197,13 @@ constexpr OptionEntry kTable[] = {
      "of standard error"},
     {"quiet", "-q", "", kOutput, kHonoured, kIvyrun, "print only errors"},
     {"verbose", "-v", "", kOutput, kHonoured, kIvyrun, "print more; -vv for debugging"},
+    {"fetch", "", "PATTERN[:DIR]", kOutput, kHonoured, kIvyrun,
+     "when the workers have exited, also after a failure, copy files of every host, such as 'out/*.pt' or 'ckpt/**', into "
+     "DIR/HOST (default: fetched); with {rank} or {local_rank} in PATTERN into DIR/rankNNNNN; may be repeated"},
+    {"fetch-limit", "", "SIZE", kOutput, kHonoured, kIvyrun,
+     "fetch nothing if the files of all hosts together are larger, such as 500M or 2T (default 10G)"},
+    {"fetch-timeout", "", "TIME", kOutput, kHonoured, kIvyrun,
+     "give up files that have not been fetched after TIME (default 1h)"},
     rejected("output-filename", "-output-filename",
             "use --output 'DIR/%r.%s' (%h host, %r rank, %s out or err), or --log-dir DIR"),
     rejected("error", "-e", "use --output 'run-%r.%s' to write both streams of every rank to separate files"),

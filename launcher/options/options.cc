@@ -43,6 +43,7 @@ struct Raw {
   std::vector<std::string> hosts;
   std::vector<std::string> roles;
   std::vector<std::string> limits;
+  std::vector<std::string> fetch;
   std::string hostfile;
   std::string transport;
   std::vector<std::string> exec;
@@ -272,6 +273,12 @@ void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
   binder.parsed("metrics-file", options.metrics_file, parse_log_location);
 }
 
+void bind_fetch(Binder& binder, FetchOptions& options, Raw& raw) {
+  binder.list("fetch", raw.fetch);
+  binder.parsed("fetch-limit", options.fetch_limit, parse_size);
+  binder.parsed("fetch-timeout", options.fetch_timeout, parse_duration);
+}
+
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
   binder.parsed("start-timeout", options.start_timeout, parse_duration);
   // 0 means no limit, as for timeout(1) and Slurm.
@@ -414,6 +421,7 @@ void bind_all(Binder& binder, const Scanned& scanned, Options& options, Raw& raw
   bind_devices(binder, options);
   bind_command(binder, options, raw);
   bind_output(binder, options, raw);
+  bind_fetch(binder, options, raw);
   bind_lifecycle(binder, options);
   bind_network(binder, options);
   bind_transports(binder, scanned, options, raw);
@@ -705,6 +713,22 @@ Result<void> resolve_output(const Binder& binder, Options& options) {
     options.notes.push_back(
         binder.spelling("tee") +
         " is ignored without --log-dir DIR (for a time limit use --timeout TIME)");
+  return {};
+}
+
+Result<void> resolve_fetch(const Binder& binder, const Raw& raw, FetchOptions& options) {
+  for (const std::string& text : raw.fetch) {
+    Result<FetchRule> rule = parse_fetch(text);
+    if (!rule.ok()) return rule.error().context(binder.spelling("fetch"));
+    options.fetch.push_back(std::move(*rule));
+  }
+  if (options.fetch.size() > kMaxFetchRules)
+    return usage_error(binder.spelling("fetch") + " was given more than " +
+                           std::to_string(kMaxFetchRules) + " times",
+                       "use patterns that match more: 'out/**'");
+  if (!options.fetch.empty()) return {};
+  for (const std::string_view flag : {"fetch-limit", "fetch-timeout"})
+    if (binder.is_given(flag)) return usage_error(binder.spelling(flag) + " needs --fetch PATTERN");
   return {};
 }
 
@@ -1022,6 +1046,7 @@ Result<void> settle(const Binder& binder, Raw& raw, const HostfileReader& read, 
   IVY_CHECK(resolve_node_range(binder, options));
   IVY_CHECK(resolve_failure_flags(binder, options));
   IVY_CHECK(resolve_output(binder, options));
+  IVY_CHECK(resolve_fetch(binder, raw, options));
   IVY_CHECK(resolve_devices(binder, options));
   IVY_CHECK(resolve_doctor(binder, options));
   options.dry_run = options.dry_run || options.explain_env || options.doctor;

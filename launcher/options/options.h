@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launcher/options/app_table.h"
+#include "launcher/options/fetch_rule.h"
 #include "launcher/options/host_filter.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_types.h"
@@ -108,6 +109,13 @@ struct OutputOptions {
   std::string metrics_file;   // --metrics-file: an absolute path; empty if none.
 };
 
+// Files that are copied from the hosts when the job ends.
+struct FetchOptions {
+  std::vector<FetchRule> fetch;
+  std::uint64_t fetch_limit = 10ull << 30;          // Bytes, over all hosts.
+  std::chrono::milliseconds fetch_timeout{3'600'000};
+};
+
 // When the job ends, is abandoned or restarts.
 struct LifecycleOptions {
   std::chrono::milliseconds start_timeout{120'000};
@@ -191,6 +199,7 @@ struct Options : HostOptions,
                  DeviceOptions,
                  WorkerOptions,
                  OutputOptions,
+                 FetchOptions,
                  LifecycleOptions,
                  NetworkOptions,
                  JoinOptions,

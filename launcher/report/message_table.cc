@@ -229,6 +229,11 @@ constexpr MessageEntry kMessages[] = {
      "use another `--log-dir DIR`", kExitRejected},
     {"IVY-O003", "the console did not take all output", "it is redirected to a full disk",
      "free some space, or keep the output on another disk with `--log-dir`", kExitInternal},
+    {"IVY-O004", "files of `--fetch` are missing",
+     "they are larger than `--fetch-limit` or the free space here, changed while they were read, or "
+     "a host was lost",
+     "the warnings before the message name files and hosts; the files are still on the hosts",
+     kExitFetchFailed},
     {"IVY-R018", "a server of `--app` or `--role` exited before the script did",
      "its last lines are below the message",
      "fix the problem that they show, or the command of the role", kExitFailed},
