@@ -3,17 +3,17 @@
 add_library(ivy_job STATIC
   fetch/fetch_writer.cc hang/job_evidence.cc
   job/advice.cc job/bring_up.cc job/host_list_refresh.cc job/host_losses.cc job/job.cc
-  job/job_ending.cc job/job_fetch.cc job/job_planner.cc job/restarts.cc job/store_controller.cc job/takeover.cc
+  job/job_ending.cc job/job_fetch.cc job/job_planner.cc job/restarts.cc job/staging.cc job/store_controller.cc
+  job/takeover.cc
   job/control/ctl_service.cc job/control/follow_queue.cc job/control/job_socket.cc
   job/control/record_keeper.cc
   job/core/detach.cc job/core/job_context.cc job/core/job_events.cc job/core/job_screen.cc
   job/hosts/host_links.cc job/hosts/host_session.cc job/hosts/job_hosts.cc
   job/ranks/mpi_world.cc job/ranks/preemption.cc job/ranks/rank_event_relay.cc
   job/ranks/rank_events.cc job/ranks/rank_losses.cc job/ranks/stdin_feed.cc
-  plan/interpreter.cc
+  plan/interpreter.cc stage/stage_scan.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)
-target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_stage_wire
-  ivy_asio)
+target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_stage_wire ivy_asio)
 # An event that no case names would be ignored in silence.
 target_compile_options(ivy_job PRIVATE -Werror=switch)
 

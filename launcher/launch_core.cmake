@@ -22,10 +22,11 @@ set(IVY_LAUNCH_CORE_SOURCES
   plan/worker_ports.cc
   report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc
   report/message_table.cc report/missing_module.cc report/placeholders.cc report/verdict.cc
+  stage/stage_files.cc stage/stage_patterns.cc
   slurm/allocation_end.cc slurm/nodelist.cc slurm/slurm_allocation.cc slurm/step.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
-target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options ivy_json)
+target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options ivy_json ivy_stage_wire)
 find_path(IVY_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 target_include_directories(ivy_launch_core SYSTEM PRIVATE ${IVY_CLI11_INCLUDE} ${IVY_TOMLPLUSPLUS_INCLUDE})
 # toml++ alone is as much as the rest of the folder.

@@ -63,6 +63,7 @@ BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreController& store, R
       store_(store),
       ranks_(ranks),
       stdin_feed_(stdin_feed),
+      staging_(job, *this),
       start_timer_(job.loop),
       gather_timer_(job.loop),
       waiting_timer_(job.loop) {}
@@ -106,7 +107,9 @@ void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSess
         host.session->open();
       }
     });
-  if (job_.takeover == 0) look_up_master(transports);
+  if (job_.takeover != 0) return;
+  staging_.begin();
+  look_up_master(transports);
 }
 
 // Looks up a name in --master-addr while the hosts are dialled. A name that the plan knows from the
@@ -133,6 +136,11 @@ Command BringUp::hello_for(std::size_t index) const {
   Hello& hello = *command.mutable_hello();
   hello.set_working_directory(options.working_directory);
   hello.set_program(options.command.empty() ? "" : options.command.front());
+  // With --dry-run the files are not there, so the host cannot check the program.
+  if (staging_.covers(index)) {
+    hello.set_working_directory(options.dry_run ? "/" : staging_.directory(index));
+    hello.set_program(options.dry_run ? "" : staging_.program(index));
+  }
   hello.set_program_form(program_form(options.program_kind));
   for (const std::string& candidate : interpreter_candidates(options, caller))
     hello.add_interpreters(candidate);
@@ -154,11 +162,18 @@ Command BringUp::hello_for(std::size_t index) const {
 }
 
 void BringUp::start_waiting() {
+  limit_start();
+  schedule_waiting_line();
+}
+
+// --start-timeout begins again while files are staged: they take as long as the network needs.
+void BringUp::limit_start() {
   start_timer_.expires_after(job_.options.start_timeout);
   start_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && is_before_start(job_.phase.state())) start_timed_out();
+    if (error || !is_before_start(job_.phase.state())) return;
+    if (staging_.is_moving()) return limit_start();
+    start_timed_out();
   });
-  schedule_waiting_line();
 }
 
 void BringUp::stop_waiting() {
@@ -188,7 +203,8 @@ void BringUp::print_waiting() {
   std::vector<WaitingHost> waiting;
   std::vector<std::string> failed;
   std::size_t up = 0;
-  for (const HostRecord& host : job_.hosts) {
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
+    const HostRecord& host = job_.hosts[index];
     if (host.failure) {
       failed.push_back(host.name());
     } else if (host.facts) {
@@ -197,8 +213,14 @@ void BringUp::print_waiting() {
         waiting.push_back(
             {host.name(), host.opens_store ? awaited_store(host) : awaited_check(host)});
     } else {
-      waiting.push_back({host.name(), progress_of(host)});
+      const bool is_staging = host.up && host.wait.what.empty() && staging_.covers(index);
+      waiting.push_back({host.name(), is_staging ? LinkStep(staging_.step(index))
+                                                 : progress_of(host)});
     }
+  }
+  if (const std::string staging = staging_.progress_line(); !staging.empty()) {
+    if (job_.screen.output().has_terminal()) return job_.screen.status_line(staging);
+    return job_.print(staging);
   }
   std::string line = waiting_line(up, job_.hosts.size(),
                                   std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
@@ -213,7 +235,17 @@ void BringUp::print_waiting() {
 
 void BringUp::up(std::size_t index, const LinkUp& up) {
   job_.hosts[index].up = up;
-  if (job_.takeover == 0) job_.hosts.send(index, hello_for(index));
+  if (job_.takeover != 0) return;
+  if (staging_.covers(index) && !job_.options.dry_run) return staging_.host_up(index);
+  job_.hosts.send(index, hello_for(index));
+}
+
+void BringUp::task_output(std::size_t index, const TaskOutput& output) {
+  if (output.task() == TASK_STAGE) staging_.take_output(index, output);
+}
+
+void BringUp::host_staged(std::size_t index) {
+  if (is_before_start(job_.phase.state())) job_.hosts.send(index, hello_for(index));
 }
 
 void BringUp::greeted(std::size_t index, const HelloOk& hello) {
@@ -244,6 +276,7 @@ void BringUp::failed(std::size_t index, const LinkDown& down) {
   const bool is_dispensable = !job_.has_reason() && job_.hosts.can_do_without(index);
   host.failure = down;
   host.lost = true;
+  if (staging_.covers(index)) staging_.forget(index);
   log::debug(host.name() + ": " + down.message.line());
   if (job_.phase.state() != JobState::kConnecting) return job_.phase.check_end();
   if (is_dispensable) {
@@ -270,7 +303,7 @@ void BringUp::check_greeted() {
     has_failed |= host.failure.has_value();
   }
   if (has_failed) return fail_unreachable_hosts("");
-  if (looks_up_master_) return;
+  if (looks_up_master_ || staging_.is_listing()) return;
   gather_timer_.cancel();
   job_.phase.apply(JobEvent::kAllGreeted);
 }
@@ -452,6 +485,7 @@ void BringUp::start_workers() {
 }
 
 void BringUp::print_dry_run() {
+  if (const std::string line = staging_.dry_run_line(); !line.empty()) job_.print(line);
   const Result<std::string> text = planner_.dry_run();
   if (!text.ok()) return job_.reject_input(text.error());
   if (std::fputs(escape_control(*text).c_str(), stdout) < 0 || std::fflush(stdout) != 0)

@@ -2,7 +2,8 @@
 // Brings a job up, from its list of hosts to the first Start. The functions in their order:
 //
 //   dial()             opens a session to every host; looks up --master-addr
-//   up(), greeted()    a host is connected, and has answered Hello with its facts
+//   up()               a host is connected; with --stage, it gets its files now (staging.h)
+//   greeted()          a host has answered Hello with its facts
 //   failed()           a host could not be reached
 //   check_greeted()    every host has answered or was given up: applies kAllGreeted
 //   check_addresses()  makes the plan, opens the store, and lets every host test the connection to
@@ -25,11 +26,12 @@
 #include "launcher/job/job_planner.h"
 #include "launcher/job/ranks/rank_events.h"
 #include "launcher/job/ranks/stdin_feed.h"
+#include "launcher/job/staging.h"
 #include "launcher/job/store_controller.h"
 
 namespace ivy {
 
-class BringUp {
+class BringUp final : private StagingEvents {
  public:
   BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
           StdinFeed& stdin_feed);
@@ -41,8 +43,10 @@ class BringUp {
   // Ends the limit and the line. Call when the workers start, or the job ends.
   void stop_waiting();
 
-  // The link to a host is up: sends Hello.
+  // The link to a host is up: sends Hello, with --stage after the files.
   void up(std::size_t index, const LinkUp& up);
+  // Bytes of a task of the host: --stage.
+  void task_output(std::size_t index, const TaskOutput& output);
   // A host could not be reached.
   void failed(std::size_t index, const LinkDown& down);
   // A host has answered Hello.
@@ -69,6 +73,12 @@ class BringUp {
   std::string awaited_check(const HostRecord& host) const;
 
  private:
+  // StagingEvents
+  void files_listed() override { check_greeted(); }
+  void host_staged(std::size_t index) override;
+  void host_not_staged(std::size_t index, const LinkDown& down) override { failed(index, down); }
+
+  void limit_start();
   Command hello_for(std::size_t index) const;
   void look_up_master(const std::shared_ptr<TransportContext>& transports);
   void schedule_waiting_line();
@@ -88,6 +98,7 @@ class BringUp {
   RankEvents& ranks_;
   StdinFeed& stdin_feed_;
   bool looks_up_master_ = false;  // The address is being looked up; the plan has to wait for it.
+  Staging staging_;
   boost::asio::steady_timer start_timer_, gather_timer_, waiting_timer_;
 };
 

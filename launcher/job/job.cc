@@ -234,7 +234,8 @@ void Job::handle(std::size_t index, const Event& event) {
 }
 
 void Job::host_task_output(std::size_t index, const TaskOutput& output) {
-  if (output.task() == TASK_FETCH) ending_.fetch().take(index, output);
+  if (output.task() == TASK_FETCH) return ending_.fetch().take(index, output);
+  bring_up_.task_output(index, output);
 }
 
 // Bring-up and a restart wait for the same answers.

@@ -49,6 +49,7 @@ enum class LinkFailure {
   // The login worked, but ivy-node cannot be stored or run there (disk, noexec, architecture).
   kBootstrap,
   kNoSuchJob,  // Reattach: the host has no supervisor of this job.
+  kStaging,    // The files of --stage could not be stored there.
   kBroken,     // The link broke after it was up, or while it was being opened.
 };
 

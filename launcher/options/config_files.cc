@@ -59,9 +59,9 @@ Result<void> add_entry(const TomlEntry& entry, const OptionSpelling& spelling, S
   setting.origin = entry.origin;
   const bool is_switch = !spelling.takes_value();
   if (is_switch && spelling.entry->kind == OptionKind::kHonoured) {
-    const bool is_joinable = !spelling.entry->joined_value.empty() &&
-                             entry.values.front() == spelling.entry->joined_value;
-    if (entry.kind != TomlEntry::Kind::kSwitch && !is_joinable)
+    const bool has_text = entry.kind != TomlEntry::Kind::kList &&
+                          is_joinable(spelling.entry->joined_value, entry.values.front());
+    if (entry.kind != TomlEntry::Kind::kSwitch && !has_text)
       return wrong_kind(entry, "a switch: write true or false");
     if (entry.values.front() == "false") {
       scanned.switched_off.push_back({spelling.entry, entry.origin});

@@ -67,12 +67,6 @@ Result<std::string> following_value(const std::vector<std::string>& arguments, s
   return next;
 }
 
-// Returns true for "json" with --dry-run[=json]; a name in capitals allows any text.
-bool is_joinable(std::string_view wanted, std::string_view text) {
-  const bool is_any = !wanted.empty() && std::isupper(static_cast<unsigned char>(wanted.front()));
-  return !text.empty() && (is_any || wanted == text);
-}
-
 // Adds a flag that was found by its spelling; `joined` is the text after its '='.
 Result<void> add_setting(const OptionSpelling& spelling, const std::string& typed,
                          const std::optional<std::string>& joined,
@@ -142,6 +136,11 @@ Result<void> scan_letters(const std::vector<std::string>& arguments, std::size_t
 }
 
 }  // namespace
+
+bool is_joinable(std::string_view wanted, std::string_view text) {
+  const bool is_any = !wanted.empty() && std::isupper(static_cast<unsigned char>(wanted.front())) != 0;
+  return !text.empty() && (is_any || wanted == text);
+}
 
 Result<Scanned> scan_command_line(const std::vector<std::string>& arguments) {
   Scanned out;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/options/option_table.h"
@@ -40,6 +41,10 @@ struct Scanned {
   // and so do --transport and --exec.
   bool decides(const OptionEntry& entry) const;
 };
+
+// Returns true if `text` may be attached to a switch with '=': "json" with --dry-run[=json]; a name in
+// capitals allows any text.
+bool is_joinable(std::string_view wanted, std::string_view text);
 
 // arguments: argv without argv[0]. Flags end at the first word that is not a flag, or after "--". A
 // long name may have a single dash ("-nproc_per_node 2"). Errors about unknown flags name the

@@ -108,6 +108,15 @@ constexpr OptionEntry kTable[] = {
      "Python for scripts and modules (default: IVY_PYTHON, the active environment, python3)"},
     {"wdir", "-wdir --chdir --cwd --workdir --working-dir --working-directory", "DIR", kCommand, kHonoured, kIvyrun,
      "working directory on every host (default: this one)"},
+    {"stage", "", "", kCommand, kHonoured, kIvyrun,
+     "send the files of DIR to the hosts, which need no shared file system, and run there (default: the git work tree, "
+     "or the program's directory); PATTERNS: '*.py,conf/**' only these, '!data' not this; only what a host lacks is sent "
+     "(docs/no-shared-files.md)", "DIR[:PATTERNS]"},
+    {"stage-to", "", "DIR", kCommand, kHonoured, kIvyrun,
+     "with --stage: a directory on the hosts' local disk (default: ~/.cache/ivyrun/stage); this machine then runs in a "
+     "staged copy, too"},
+    {"stage-limit", "", "SIZE", kCommand, kHonoured, kIvyrun,
+     "with --stage: reject more than this (default 2G)"},
     {"export", "-x", "K[=V]", kCommand, kHonoured, kIvyrun,
      "set a variable for the workers; K* passes all variables that start with K; may be repeated"},
     {"env-file", "", "FILE", kCommand, kHonoured, kIvyrun,

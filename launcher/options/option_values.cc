@@ -76,27 +76,6 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(*milliseconds));
 }
 
-Result<std::uint64_t> parse_size(std::string_view text) {
-  constexpr std::string_view kUnits = "KMGT";
-  const Error error = invalid(text, "a size such as 1048576, 512K, 64M or 1.5G");
-  double number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, problem] =
-      std::from_chars(text.data(), end, number, std::chars_format::fixed);
-  if (problem != std::errc{} || !(number >= 0)) return error;
-  std::string_view unit(stop, static_cast<std::size_t>(end - stop));
-  while (unit.starts_with(' ')) unit.remove_prefix(1);
-  if (!unit.empty() && unit != "B") {
-    const auto power = kUnits.find(static_cast<char>(std::toupper(unit.front())));
-    const std::string_view rest = unit.substr(1);
-    if (power == std::string_view::npos || (rest != "" && rest != "B" && rest != "iB")) return error;
-    number *= static_cast<double>(std::uint64_t{1} << 10 * (power + 1));
-  }
-  // 2^62 bytes: more than any file system holds.
-  if (number > 0x1p62) return error;
-  return static_cast<std::uint64_t>(number);
-}
-
 Result<RequestedLimit> parse_limit(std::string_view text) {
   std::string_view rest = text;
   const std::string_view name = take_part(rest, '=');
@@ -110,15 +89,15 @@ Result<RequestedLimit> parse_limit(std::string_view text) {
   }
   RequestedLimit limit{resource->number, kUnlimited};
   if (rest == "unlimited") return limit;
+  if (read_number(rest, limit.value)) return limit;
   if (resource->unit == "B") {
     const Result<std::uint64_t> size = parse_size(rest);
     if (!size.ok()) return invalid(rest, "a size such as 64M or 1048576, or \"unlimited\"");
     limit.value = *size;
-  } else if (!read_number(rest, limit.value)) {
-    return invalid(rest, resource->unit == "s" ? "a number of seconds, or \"unlimited\""
-                                               : "a number, or \"unlimited\"");
+    return limit;
   }
-  return limit;
+  return invalid(rest, resource->unit == "s" ? "a number of seconds, or \"unlimited\""
+                                             : "a number, or \"unlimited\"");
 }
 
 Result<PerHost> parse_per_host(std::string_view text) {
@@ -361,6 +340,31 @@ Result<std::string> parse_job_name(const std::string& text) {
   });
   if (is_plain && !text.empty() && text.size() <= kMaxNameBytes && text.front() != '-') return text;
   return invalid(text, "a name of at most 64 letters, digits, dots, dashes and underscores");
+}
+
+Result<std::uint64_t> parse_size(std::string_view text) {
+  const Error error = usage_error("\"" + std::string(text) + "\" is not a size", "500M, 2G, 1.5G");
+  const std::string lower = lower_case(text);
+  std::size_t end = lower.find_first_not_of("0123456789.");
+  const std::string digits = lower.substr(0, end);
+  std::string unit = end == std::string::npos ? "" : lower.substr(end);
+  if (unit.ends_with("ib")) unit.resize(unit.size() - 2);
+  if (unit.ends_with("b")) unit.pop_back();
+  constexpr std::string_view kUnits = "kmgt";
+  const std::size_t power = unit.empty() ? 0 : kUnits.find(unit) + 1;
+  const std::optional<double> number = to_number<double>(digits);
+  const bool is_known = unit.empty() || (unit.size() == 1 && power != 0);
+  if (!number || !is_known || *number <= 0 || *number > 1e9) return error;
+  double bytes = *number;
+  for (std::size_t i = 0; i < power; ++i) bytes *= 1024;
+  if (bytes > 1e18) return error;
+  return static_cast<std::uint64_t>(bytes);
+}
+
+Result<std::string> parse_stage_target(const std::string& text) {
+  if (text.starts_with("/") || text.starts_with("~/")) return text;
+  return usage_error("\"" + text + "\" is not an absolute path on the hosts", "/scratch/" + text +
+                                                                                ", ~/" + text);
 }
 
 Result<bool> parse_switch(std::string_view text) {

@@ -79,14 +79,17 @@ Result<std::vector<std::string>> parse_wrap(std::string_view text);
 // --rlimit: parses "NAME=VALUE", such as "nofile=65536", "stack=unlimited", "memlock=8G".
 Result<RequestedLimit> parse_limit(std::string_view text);
 
-// Parses a size in bytes: "1048576", or with a binary unit "512K", "64M", "10G", "1.5T", "2GiB".
-Result<std::uint64_t> parse_size(std::string_view text);
-
 // --name: accepts a text that can be used in a path and in a shell without quotes.
 Result<std::string> parse_job_name(const std::string& text);
 
 // Reads a range "A-B", or "A" for a single port.
 Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text);
+
+// Parses "500M", "2G", "1.5GiB", "4096": units are powers of 1024.
+Result<std::uint64_t> parse_size(std::string_view text);
+
+// --stage-to: parses an absolute path or one that starts with "~/".
+Result<std::string> parse_stage_target(const std::string& text);
 
 // Parses "1", "true", "yes", "on" and their opposites.
 Result<bool> parse_switch(std::string_view text);

@@ -242,6 +242,20 @@ void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
                              {{"0", "0"}, {"all", "all"}, {"none", "none"}});
 }
 
+void bind_stage(Binder& binder, StageOptions& options) {
+  binder.on("stage", options.stage);
+  if (const std::string value = binder.value_of("stage"); value != "true" && !value.empty()) {
+    const std::size_t colon = value.find(':');
+    options.stage_directory = value.substr(0, colon);
+    if (options.stage_directory.empty()) options.stage_directory = ".";
+    if (colon != std::string::npos)
+      for (const std::string_view pattern : parts_of(std::string_view(value).substr(colon + 1), ','))
+        options.stage_patterns.emplace_back(pattern);
+  }
+  binder.parsed("stage-to", options.stage_to, parse_stage_target);
+  binder.parsed("stage-limit", options.stage_limit, parse_size);
+}
+
 void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
   binder.parsed("label", options.label, parse_label);
   binder.on("timestamps", options.timestamps);
@@ -420,6 +434,7 @@ void bind_all(Binder& binder, const Scanned& scanned, Options& options, Raw& raw
   bind_placement(binder, options, raw);
   bind_devices(binder, options);
   bind_command(binder, options, raw);
+  bind_stage(binder, options);
   bind_output(binder, options, raw);
   bind_fetch(binder, options, raw);
   bind_lifecycle(binder, options);
@@ -641,9 +656,17 @@ Result<void> check_wrap(const Binder& binder, const Options& options) {
   return {};
 }
 
+Result<void> check_stage(const Binder& binder, const Options& options) {
+  for (const char* const flag : {"stage-to", "stage-limit"})
+    if (binder.is_typed(flag) && !options.stage)
+      return usage_error(binder.spelling(flag) + " needs --stage or --stage=DIR");
+  return {};
+}
+
 Result<void> resolve_command(const Binder& binder, const Raw& raw, Options& options) {
   if (options.command.front().empty()) return usage_error("the program name is empty");
   IVY_CHECK(check_wrap(binder, options));
+  IVY_CHECK(check_stage(binder, options));
   // The command line counts most: a typed --activate overrides IVY_PYTHON and config files.
   if (binder.is_typed("activate") && !binder.is_typed("python")) options.python.clear();
   if (!options.activate.empty() && options.env_choice == EnvChoice::kNone)

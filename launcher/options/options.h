@@ -89,6 +89,16 @@ struct WorkerOptions {
   std::string nccl_profiler;       // --nccl-profiler; empty if not given, which means "calls".
 };
 
+// --stage: sends files to hosts without a shared file system.
+struct StageOptions {
+  bool stage = false;
+  // --stage=DIR: empty means the git work tree, or the program's directory.
+  std::string stage_directory;
+  std::vector<std::string> stage_patterns;  // launcher/stage/stage_patterns.h
+  std::string stage_to;  // --stage-to: a directory on the hosts; empty means the user's cache.
+  std::uint64_t stage_limit = 2ull << 30;
+};
+
 // Display and storage of the workers' output.
 struct OutputOptions {
   std::string label = "auto";  // --label: auto, none, rank, host, or a template.
@@ -198,6 +208,7 @@ struct DiagnosisOptions {
 struct Options : HostOptions,
                  DeviceOptions,
                  WorkerOptions,
+                 StageOptions,
                  OutputOptions,
                  FetchOptions,
                  LifecycleOptions,

@@ -488,7 +488,10 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   const Environment exports = IVY_TRY(parse_exports(options.exports, *inputs.caller));
   Environment environment;
   if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
-  set_variable(environment, "PWD", options.working_directory);
+  // With --stage, the host runs in its own copy.
+  const std::string& directory = facts.working_directory().empty() ? options.working_directory
+                                                                   : facts.working_directory();
+  set_variable(environment, "PWD", directory);
   add_defaults(inputs, host, environment);
   set_variables(environment, inputs.from_files);
   set_variables(environment, exports);
@@ -500,7 +503,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   HostPlan plan;
   plan.set_generation(inputs.generation);
   for (const std::string& argument : worker_arguments(options, facts)) plan.add_arguments(argument);
-  plan.set_working_directory(options.working_directory);
+  plan.set_working_directory(directory);
   plan.set_log_directory(node_log_directory(inputs));
   plan.set_world_size(static_cast<std::uint32_t>(inputs.plan->world_size));
   for (const PlannedHost& other : inputs.plan->hosts) {

@@ -142,6 +142,11 @@ constexpr MessageEntry kMessages[] = {
      "use `--no-python` to run the script as its first line says, or choose a Python with "
      "`--python PATH`",
      ""},
+    {"IVY-P040", "the files of `--stage` cannot be used",
+     "more files than `--stage-limit`, a file that changed while it was sent, a symbolic link out of the directory, or a "
+     "name that is not UTF-8",
+     "the message names the file; leave it out with `--stage='DIR:!PATTERN'`, or see docs/no-shared-files.md",
+     kExitRejected},
     {"IVY-H003", "hosts could not be reached",
      "a name without an address, no response, an unknown host key, a rejected login, or a program "
      "that could not be sent",
@@ -159,6 +164,9 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-H013", "checks of `--doctor` failed",
      "a host does not respond, cannot reach the first host, or lacks something that the job needs",
      "each line that starts with FAIL says what to do", kExitFailed},
+    {"IVY-H014", "the files of `--stage` could not be stored on a host",
+     "its disk is full, the directory cannot be written, or the transfer made no progress",
+     "the message names host, file and cause; choose another directory there with `--stage-to DIR`", kExitHostsNotUp},
     {"IVY-J001",
      "torchrun mode: a node was started with a different build, program or number of workers",
      "command lines or installations differ",

@@ -198,21 +198,12 @@ TEST_F(FetchWriterTest, FailsBeforeItStartsIfTheDiskIsTooSmall) {
   EXPECT_NE(opened.error().message.find(" left"), std::string::npos) << opened.error().message;
 }
 
-TEST(Sizes, AreReadWithBinaryUnits) {
-  EXPECT_EQ(*parse_size("1048576"), 1u << 20);
-  EXPECT_EQ(*parse_size("512K"), 512u << 10);
-  EXPECT_EQ(*parse_size("1.5G"), 3ull << 29);
-  EXPECT_EQ(*parse_size("2GiB"), 2ull << 30);
-  EXPECT_EQ(*parse_size("2gb"), 2ull << 30);
-  for (const char* text : {"", "x", "-1", "1X", "1Gx", "1e9", "9999999T"})
-    EXPECT_FALSE(parse_size(text).ok()) << text;
-}
-
 TEST(Limits, AreReadByName) {
   EXPECT_EQ(parse_limit("nofile=65536")->value, 65536u);
   EXPECT_EQ(parse_limit("stack=unlimited")->value, kUnlimited);
   EXPECT_EQ(parse_limit("stack=8M")->value, 8u << 20);
   EXPECT_EQ(parse_limit("core=0")->value, 0u);
+  EXPECT_EQ(parse_limit("fsize=8589934592")->value, std::uint64_t{1} << 33);
   for (const char* text : {"nofile", "nofile=", "nofile=8M", "files=3", "stack=-1", "cpu=1h"})
     EXPECT_FALSE(parse_limit(text).ok()) << text;
 }

@@ -16,15 +16,15 @@
 namespace ivy {
 namespace {
 
-constexpr std::size_t kReadBytes = 64u << 10;
+constexpr std::size_t kTaskReadBytes = 64u << 10;
 // Output that the launcher has not acknowledged.
-constexpr std::uint64_t kMaxWaitingBytes = 1u << 20;
-constexpr std::chrono::milliseconds kReadRetry{10};
+constexpr std::uint64_t kMaxUnreadOutput = 1u << 20;
+constexpr std::chrono::milliseconds kTaskReadRetry{10};
 // Launchers keep less than this in transit (stage_window in launcher/stage).
-constexpr std::size_t kMaxInputBytes = 32u << 20;
+constexpr std::size_t kMaxTaskInput = 32u << 20;
 
 // The first argument of ivy-node.
-const char* role_of(HostTask task) {
+const char* task_role(HostTask task) {
   switch (task) {
     case TASK_STAGE:
       return "stage";
@@ -47,7 +47,7 @@ HostTaskProcess::HostTaskProcess(SupervisorContext& context, CommandChannel& cha
 Result<void> HostTaskProcess::take(const TaskInput& input) {
   if (pid_ == 0 && !input_ends_ && !pipe_.is_open()) start();
   if (!pipe_.is_open()) return {};  // It has exited, and the launcher will read that.
-  if (input_bytes_ + input.bytes().size() > kMaxInputBytes)
+  if (input_bytes_ + input.bytes().size() > kMaxTaskInput)
     return Error{Code::kResourceExhausted, "too much input for a task"};
   input_bytes_ += input.bytes().size();
   if (!input.bytes().empty()) input_.push_back(input.bytes());
@@ -60,7 +60,7 @@ void HostTaskProcess::start() {
   DescriptorPair ends = make_stream_pair();
   pid_t child = -1;
   if (ends) {
-    ServerChild server{node_program(), {"ivy-node", role_of(task_)}, {}, context_.is_in_step()};
+    ServerChild server{node_program(), {"ivy-node", task_role(task_)}, {}, context_.is_in_step()};
     server.descriptors = {{ends.second.get(), STDIN_FILENO}, {ends.second.get(), STDOUT_FILENO}};
     child = start_server(std::move(server), &exec_error_);
   }
@@ -116,7 +116,7 @@ void HostTaskProcess::wait_readable() {
 }
 
 void HostTaskProcess::read_later() {
-  read_timer_.expires_after(kReadRetry);
+  read_timer_.expires_after(kTaskReadRetry);
   read_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) read_some();
   });
@@ -124,8 +124,8 @@ void HostTaskProcess::read_later() {
 
 void HostTaskProcess::read_some() {
   if (!pipe_.is_open()) return;
-  if (channel_.session().waiting_control_bytes() > kMaxWaitingBytes) return read_later();
-  std::string bytes(kReadBytes, '\0');
+  if (channel_.session().waiting_control_bytes() > kMaxUnreadOutput) return read_later();
+  std::string bytes(kTaskReadBytes, '\0');
   const ssize_t count = read(pipe_.native_handle(), bytes.data(), bytes.size());
   if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return;  // See reaped().
   if (count > 0) {
@@ -142,11 +142,11 @@ void HostTaskProcess::reaped(pid_t pid, int wait_status) {
   pid_ = 0;
   TaskOutput output;
   // Its last message may be unread. A process that fails writes little.
-  std::string rest(kReadBytes, '\0');
+  std::string rest(kTaskReadBytes, '\0');
   const ssize_t count = read(pipe_.native_handle(), rest.data(), rest.size());
   if (count > 0) output.set_bytes(rest.substr(0, static_cast<std::size_t>(count)));
   output.set_ended(true);
-  output.set_why(server_end("ivy-node " + std::string(role_of(task_)), wait_status, exec_error_));
+  output.set_why(server_end("ivy-node " + std::string(task_role(task_)), wait_status, exec_error_));
   boost::system::error_code ignored;
   read_timer_.cancel();
   pipe_.close(ignored);

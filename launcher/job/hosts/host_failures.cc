@@ -136,6 +136,8 @@ std::string step_of(LinkFailure failure) {
     case LinkFailure::kBootstrap:
     case LinkFailure::kBroken:
       return "starting the supervisor";
+    case LinkFailure::kStaging:
+      return "staging files";
     case LinkFailure::kNoSuchJob:
       return "finding the job again";
   }
@@ -148,9 +150,12 @@ std::vector<Diagnostic> host_failures(const std::vector<FailedHost>& failed, std
   for (const FailureGroup& group : group_by_cause(failed)) {
     const std::string names = fold_host_names(group.names);
     Diagnostic& diagnostic = diagnostics.emplace_back();
-    diagnostic.id = "IVY-H003";
+    const bool is_staging = group.down.failure == LinkFailure::kStaging;
+    diagnostic.id = is_staging ? "IVY-H014" : "IVY-H003";
     diagnostic.what = std::to_string(group.names.size()) + " of " + std::to_string(total) +
-                      (total == 1 ? " host" : " hosts") + " could not be reached" + circumstance;
+                      (total == 1 ? " host" : " hosts") +
+                      (is_staging ? " did not get the files of --stage" : " could not be reached") +
+                      circumstance;
     diagnostic.where = names + ", " + step_of(group.down.failure);
     // The first host's message is the example for all of them.
     diagnostic.cause = group.down.message.lines();

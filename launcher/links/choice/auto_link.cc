@@ -19,6 +19,7 @@ bool agent_may_be_passed_over(const LinkDown& down) {
       return true;
     // An agent that drains, or has no capacity left, has answered: SSH does not bypass it.
     case LinkFailure::kBootstrap:
+    case LinkFailure::kStaging:
     case LinkFailure::kNoSuchJob:
       return false;
   }
