@@ -691,9 +691,8 @@ void note_limits_that_stay(ivy::Options& options) {
   for (const char* name : {"as", "cpu", "data"}) {
     const ivy::ResourceName& resource = *ivy::find_resource(name);
     rlimit limit{};
-    const bool is_set =
-        getrlimit(static_cast<__rlimit_resource>(resource.number), &limit) == 0 &&
-        limit.rlim_cur != RLIM_INFINITY;
+    const bool is_set = getrlimit(static_cast<__rlimit_resource>(resource.number), &limit) == 0 &&
+                        limit.rlim_cur != RLIM_INFINITY;
     const bool is_typed = std::any_of(
         options.limits.begin(), options.limits.end(),
         [&](const ivy::RequestedLimit& typed) { return typed.resource == resource.number; });

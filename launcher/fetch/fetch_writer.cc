@@ -73,7 +73,8 @@ Result<std::vector<std::string>> FetchWriter::open(std::uint64_t bytes) {
                    "remove old results"};
     std::error_code error;
     std::filesystem::create_directories(free, error);
-    if (error) return Error{Code::kResourceExhausted, "cannot create " + free + ": " + error.message()};
+    if (error)
+      return Error{Code::kResourceExhausted, "cannot create " + free + ": " + error.message()};
     struct statvfs space {};
     if (statvfs(free.c_str(), &space) == 0 && space.f_blocks > 0) {
       const std::uint64_t available = std::uint64_t{space.f_bavail} * space.f_frsize;
@@ -162,7 +163,8 @@ Result<void> FetchWriter::take(std::size_t host, const FetchPart& part, Written&
   const auto settle = [&](const Result<void>& result) -> Result<void> {
     if (result.ok()) return {};
     if (incoming.fd || !incoming.temporary.empty()) {
-      if (const auto root = roots_.find(incoming.file.target()); root != roots_.end() && root->second.fd)
+      if (const auto root = roots_.find(incoming.file.target());
+          root != roots_.end() && root->second.fd)
         unlinkat(root->second.fd.get(), incoming.temporary.c_str(), 0);
       incoming.fd.reset();
       incoming.temporary.clear();
@@ -217,7 +219,8 @@ void FetchWriter::abandon(std::size_t host) {
   if (found == incoming_.end()) return;
   Incoming& incoming = found->second;
   if (!incoming.temporary.empty())
-    if (const auto root = roots_.find(incoming.file.target()); root != roots_.end() && root->second.fd)
+    if (const auto root = roots_.find(incoming.file.target());
+        root != roots_.end() && root->second.fd)
       unlinkat(root->second.fd.get(), incoming.temporary.c_str(), 0);
   incoming_.erase(found);
 }

@@ -21,7 +21,7 @@ namespace ivy {
 struct FetchTarget {
   std::string directory;  // DIR of --fetch.
   std::string name;
-  std::size_t host = 0;   // The only host that may write there.
+  std::size_t host = 0;  // The only host that may write there.
 };
 
 class FetchWriter {
@@ -57,15 +57,15 @@ class FetchWriter {
  private:
   struct Root {
     Descriptor fd;
-    std::string parent;      // Path of the last file's directory, relative to the root...
-    Descriptor parent_fd;    // ...and the directory; empty if it is the root.
+    std::string parent;    // Path of the last file's directory, relative to the root...
+    Descriptor parent_fd;  // ...and the directory; empty if it is the root.
   };
   struct Incoming {
-    Descriptor fd{};         // Empty: the file has failed, and the rest of it is ignored.
+    Descriptor fd{};  // Empty: the file has failed, and the rest of it is ignored.
     FetchFile file;
     std::string temporary;
     std::uint64_t received = 0;
-    bool is_open = false;    // A file was announced, and is not complete.
+    bool is_open = false;  // A file was announced, and is not complete.
   };
   Result<void> begin_file(std::size_t host, const FetchFile& file, Incoming& incoming);
   Result<void> finish_file(Incoming& incoming);

@@ -12,8 +12,9 @@
 //     check_end()         all hosts have reported and all output is here: Restarts::decide() starts
 //                         another attempt, or the job ends
 //     finish()            starts the last part, in last_part() and close_and_exit():
-//                         --fetch, the hosts may forget the job, the rest of the output, the summary and
-//                         the exit code (judge() in report/verdict.h picks the first cause),
+//                         --fetch, the hosts may forget the job, the rest of the output, the
+//                         summary and the exit code (judge() in report/verdict.h picks the first
+//                         cause),
 //                         --requeue, followers, joined nodes
 //
 // Thread: the loop's. Lifetime: as long as the job.

@@ -108,8 +108,8 @@ void JobFetch::plan() {
       host.begin.set_directory(record.facts->working_directory());
     const auto add = [&](std::size_t rule, const FetchPlace& place, const std::string& name) {
       const std::string& directory = job_.options.fetch[rule].directory;
-      const auto [known, is_new] = numbers.try_emplace(
-          {directory, name}, static_cast<std::uint32_t>(targets_.size()));
+      const auto [known, is_new] =
+          numbers.try_emplace({directory, name}, static_cast<std::uint32_t>(targets_.size()));
       if (is_new) targets_.push_back({directory, name, planned.host_index});
       FetchPattern& pattern = *host.begin.add_patterns();
       pattern.set_pattern(expanded_pattern(job_.options.fetch[rule].pattern, place));
@@ -195,13 +195,11 @@ Awaitable<Result<T>> JobFetch::on_pool(Sequence& steps, std::function<Result<T>(
     abandon_ = [arrive] {
       arrive(std::make_shared<Result<T>>(Error{Code::kCancelled, "it was stopped"}));
     };
-    pool_->run("the file system of " + where(), kWriteLimit, std::move(work),
-               [arrive](Result<T> result) {
-                 arrive(std::make_shared<Result<T>>(std::move(result)));
-               });
+    pool_->run(
+        "the file system of " + where(), kWriteLimit, std::move(work),
+        [arrive](Result<T> result) { arrive(std::make_shared<Result<T>>(std::move(result))); });
   };
-  const std::shared_ptr<Result<T>> result =
-      co_await steps.wait<std::shared_ptr<Result<T>>>(run);
+  const std::shared_ptr<Result<T>> result = co_await steps.wait<std::shared_ptr<Result<T>>>(run);
   abandon_ = nullptr;
   co_return std::move(*result);
 }
@@ -230,8 +228,8 @@ Awaitable<void> JobFetch::receive(Sequence& steps) {
   sending_since_ns_ = monotonic_ns();
   const bool is_long = total_bytes_ > 100u << 20;
   if (is_long && !job_.screen.output().has_terminal())
-    job_.screen.note("fetching " + counted(total_files_, "file") + ", " +
-                     bytes_text(total_bytes_) + ", into " + where());
+    job_.screen.note("fetching " + counted(total_files_, "file") + ", " + bytes_text(total_bytes_) +
+                     ", into " + where());
   while (!given_up_ && (is_any(Phase::kListed) || is_any(Phase::kSending) || !queue_.empty())) {
     give_turns();
     if (queue_.empty()) {
@@ -278,7 +276,8 @@ Awaitable<void> JobFetch::receive(Sequence& steps) {
     }
     files_ += batch->written.files;
     bytes_ += batch->written.bytes;
-    for (const auto& [host, problem] : batch->problems) add_problem(host, problem.path, problem.why);
+    for (const auto& [host, problem] : batch->problems)
+      add_problem(host, problem.path, problem.why);
     for (const auto& [host, error] : batch->broken) fail(*find(host), error.message);
     if (batch->error) give_up(*batch->error);
     for (const auto& [host, bytes] : credits) grant(*find(host), bytes);
@@ -305,8 +304,7 @@ void JobFetch::take(std::size_t index, const TaskOutput& output) {
     handle(*host, std::move(reply), (*message)->size());
     if (host->phase == Phase::kOver) break;
   }
-  if (output.ended() && host->phase != Phase::kOver)
-    fail(*host, RemoteText(output.why()).line());
+  if (output.ended() && host->phase != Phase::kOver) fail(*host, RemoteText(output.why()).line());
   if (const Arrival<Done> news = std::exchange(news_, nullptr)) news({});
 }
 
@@ -391,11 +389,11 @@ void JobFetch::check_hosts() {
       continue;
     }
     // Parts of it that wait here do not count as silence, and neither does the wait for its turn.
-    const bool is_awaited = host.phase == Phase::kSearching ||
-                            (host.phase == Phase::kSending && host.credit > 0);
-    const bool has_parts =
-        std::any_of(queue_.begin(), queue_.end(),
-                    [&](const Received& received) { return received.host == host.host; });
+    const bool is_awaited =
+        host.phase == Phase::kSearching || (host.phase == Phase::kSending && host.credit > 0);
+    const bool has_parts = std::any_of(queue_.begin(), queue_.end(), [&](const Received& received) {
+      return received.host == host.host;
+    });
     if (!is_awaited || has_parts)
       host.heard_at_ns = now;
     else if (now - host.heard_at_ns > kSilenceNs)
@@ -450,7 +448,8 @@ std::string JobFetch::where() const {
   const std::string here = job_.request.started_in + "/";
   for (const std::string& directory : all) {
     std::string name = directory.starts_with(here) ? directory.substr(here.size()) : directory;
-    if (std::find(shown.begin(), shown.end(), name) == shown.end()) shown.push_back(std::move(name));
+    if (std::find(shown.begin(), shown.end(), name) == shown.end())
+      shown.push_back(std::move(name));
   }
   return joined(shown, ", ");
 }
@@ -477,7 +476,8 @@ void JobFetch::print_result() {
                      where() + "/");
   std::vector<std::string> reasons;
   if (given_up_) reasons.push_back(given_up_->message);
-  if (failed_hosts_ > 0) reasons.push_back("nothing more could be fetched from " + counted(failed_hosts_, "host"));
+  if (failed_hosts_ > 0)
+    reasons.push_back("nothing more could be fetched from " + counted(failed_hosts_, "host"));
   if (problems_ > 0) reasons.push_back(counted(problems_, "file") + " could not be fetched");
   failure_ = joined(reasons, "; ");
   if (!failure_.empty() && given_up_ && !given_up_->fix.empty())

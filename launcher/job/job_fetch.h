@@ -102,9 +102,9 @@ class JobFetch {
   std::deque<Received> queue_;                     // Bounded by the credit of all hosts.
   std::shared_ptr<FetchWriter> writer_;
   std::unique_ptr<BlockingPool> pool_;
-  Arrival<Done> news_;              // Resumes await_news().
-  std::function<void()> abandon_;   // Resumes on_pool() without a result.
-  std::optional<Error> given_up_;   // Nothing more is fetched, for this reason.
+  Arrival<Done> news_;             // Resumes await_news().
+  std::function<void()> abandon_;  // Resumes on_pool() without a result.
+  std::optional<Error> given_up_;  // Nothing more is fetched, for this reason.
   std::int64_t begun_ns_ = 0, sending_since_ns_ = 0, shown_ns_ = 0;
   std::uint64_t total_files_ = 0, total_bytes_ = 0, files_ = 0, bytes_ = 0;
   std::size_t problems_ = 0, failed_hosts_ = 0;

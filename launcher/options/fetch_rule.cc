@@ -25,8 +25,8 @@ std::size_t separating_colon(std::string_view text) {
       if (end < text.size() && (text[end] == '!' || text[end] == '^')) ++end;
       if (end < text.size() && text[end] == ']') ++end;
       while (end < text.size() && text[end] != ']') {
-        const std::size_t close = text.substr(end).starts_with("[:") ? text.find(":]", end)
-                                                                    : std::string_view::npos;
+        const std::size_t close =
+            text.substr(end).starts_with("[:") ? text.find(":]", end) : std::string_view::npos;
         end = close == std::string_view::npos ? end + 1 : close + 2;
       }
       if (end < text.size()) i = end;

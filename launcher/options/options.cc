@@ -249,7 +249,8 @@ void bind_stage(Binder& binder, StageOptions& options) {
     options.stage_directory = value.substr(0, colon);
     if (options.stage_directory.empty()) options.stage_directory = ".";
     if (colon != std::string::npos)
-      for (const std::string_view pattern : parts_of(std::string_view(value).substr(colon + 1), ','))
+      for (const std::string_view pattern :
+           parts_of(std::string_view(value).substr(colon + 1), ','))
         options.stage_patterns.emplace_back(pattern);
   }
   binder.parsed("stage-to", options.stage_to, parse_stage_target);

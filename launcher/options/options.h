@@ -86,7 +86,7 @@ struct WorkerOptions {
   std::string stdin_choice = "0";  // --stdin: the ranks that read standard input.
   bool no_python_hook = false;     // Without the hook, Python workers cannot report their stacks.
   std::vector<RequestedLimit> limits;  // --rlimit, at most one for each resource.
-  std::string nccl_profiler;       // --nccl-profiler; empty if not given, which means "calls".
+  std::string nccl_profiler;           // --nccl-profiler; empty if not given, which means "calls".
 };
 
 // --stage: sends files to hosts without a shared file system.
@@ -122,7 +122,7 @@ struct OutputOptions {
 // Files that are copied from the hosts when the job ends.
 struct FetchOptions {
   std::vector<FetchRule> fetch;
-  std::uint64_t fetch_limit = 10ull << 30;          // Bytes, over all hosts.
+  std::uint64_t fetch_limit = 10ull << 30;  // Bytes, over all hosts.
   std::chrono::milliseconds fetch_timeout{3'600'000};
 };
 

@@ -143,9 +143,11 @@ constexpr MessageEntry kMessages[] = {
      "`--python PATH`",
      ""},
     {"IVY-P040", "the files of `--stage` cannot be used",
-     "more files than `--stage-limit`, a file that changed while it was sent, a symbolic link out of the directory, or a "
+     "more files than `--stage-limit`, a file that changed while it was sent, a symbolic link out "
+     "of the directory, or a "
      "name that is not UTF-8",
-     "the message names the file; leave it out with `--stage='DIR:!PATTERN'`, or see docs/no-shared-files.md",
+     "the message names the file; leave it out with `--stage='DIR:!PATTERN'`, or see "
+     "docs/no-shared-files.md",
      kExitRejected},
     {"IVY-H003", "hosts could not be reached",
      "a name without an address, no response, an unknown host key, a rejected login, or a program "
@@ -166,7 +168,8 @@ constexpr MessageEntry kMessages[] = {
      "each line that starts with FAIL says what to do", kExitFailed},
     {"IVY-H014", "the files of `--stage` could not be stored on a host",
      "its disk is full, the directory cannot be written, or the transfer made no progress",
-     "the message names host, file and cause; choose another directory there with `--stage-to DIR`", kExitHostsNotUp},
+     "the message names host, file and cause; choose another directory there with `--stage-to DIR`",
+     kExitHostsNotUp},
     {"IVY-J001",
      "torchrun mode: a node was started with a different build, program or number of workers",
      "command lines or installations differ",
@@ -238,7 +241,8 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-O003", "the console did not take all output", "it is redirected to a full disk",
      "free some space, or keep the output on another disk with `--log-dir`", kExitInternal},
     {"IVY-O004", "files of `--fetch` are missing",
-     "they are larger than `--fetch-limit` or the free space here, changed while they were read, or "
+     "they are larger than `--fetch-limit` or the free space here, changed while they were read, "
+     "or "
      "a host was lost",
      "the warnings before the message name files and hosts; the files are still on the hosts",
      kExitFetchFailed},

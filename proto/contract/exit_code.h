@@ -13,9 +13,9 @@ namespace ivy {
 inline constexpr int kExitUsage = 2;       // Usage, configuration or hostfile; nothing started.
 inline constexpr int kExitPreempted = 75;  // Stopped by --preempt-signal, and all ranks returned 0.
 inline constexpr int kExitFetchFailed = 119;  // All ranks returned 0; files of --fetch are missing.
-inline constexpr int kExitHostsNotUp = 120;  // Hosts did not come up in time.
-inline constexpr int kExitHostLost = 121;    // Host, supervisor or store lost while running.
-inline constexpr int kExitRejected = 122;    // Rejected before any worker started.
+inline constexpr int kExitHostsNotUp = 120;   // Hosts did not come up in time.
+inline constexpr int kExitHostLost = 121;     // Host, supervisor or store lost while running.
+inline constexpr int kExitRejected = 122;     // Rejected before any worker started.
 inline constexpr int kExitStalled = 123;   // No progress for --stall-timeout, with --on-stall stop.
 inline constexpr int kExitTimeout = 124;   // --timeout has expired.
 inline constexpr int kExitInternal = 125;  // A bug in ivyrun or a failure of the operating system.

@@ -7,11 +7,11 @@ namespace ivy {
 namespace {
 
 constexpr ResourceName kResources[] = {
-    {"as", RLIMIT_AS, "B", false},           {"core", RLIMIT_CORE, "B", true},
-    {"cpu", RLIMIT_CPU, "s", false},         {"data", RLIMIT_DATA, "B", false},
-    {"fsize", RLIMIT_FSIZE, "B", true},      {"memlock", RLIMIT_MEMLOCK, "B", false},
-    {"nofile", RLIMIT_NOFILE, "", true},     {"nproc", RLIMIT_NPROC, "", false},
-    {"rss", RLIMIT_RSS, "B", false},         {"stack", RLIMIT_STACK, "B", true},
+    {"as", RLIMIT_AS, "B", false},       {"core", RLIMIT_CORE, "B", true},
+    {"cpu", RLIMIT_CPU, "s", false},     {"data", RLIMIT_DATA, "B", false},
+    {"fsize", RLIMIT_FSIZE, "B", true},  {"memlock", RLIMIT_MEMLOCK, "B", false},
+    {"nofile", RLIMIT_NOFILE, "", true}, {"nproc", RLIMIT_NPROC, "", false},
+    {"rss", RLIMIT_RSS, "B", false},     {"stack", RLIMIT_STACK, "B", true},
 };
 
 }  // namespace

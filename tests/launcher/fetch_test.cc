@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's part of --fetch: values of the flag, names that hosts send, and the writer of files.
+// The launcher's part of --fetch: values of the flag, names that hosts send, and the writer of
+// files.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -34,7 +35,8 @@ TEST(FetchRule, SplitsPatternAndDirectoryAtTheLastColonOutsideBrackets) {
 }
 
 TEST(FetchRule, RejectsPatternsThatCannotBeMeant) {
-  for (const char* text : {"", ":results", "x:", "../x", "a/../b", ".", "/", "{node}/x", "a.{pt,bin}"})
+  for (const char* text :
+       {"", ":results", "x:", "../x", "a/../b", ".", "/", "{node}/x", "a.{pt,bin}"})
     EXPECT_FALSE(parse_fetch(text).ok()) << text;
   EXPECT_TRUE(parse_fetch("/scratch/{host}/*").ok());
   EXPECT_TRUE(parse_fetch("a[{]b").ok());
@@ -77,7 +79,8 @@ class FetchWriterTest : public testing::Test {
   std::vector<FetchTarget> targets() const {
     return {{root_ + "/out", "node1", 0}, {root_ + "/out", "node2", 1}};
   }
-  static FetchPart part(const std::string& path, const std::string& text, std::uint32_t target = 0) {
+  static FetchPart part(const std::string& path, const std::string& text,
+                        std::uint32_t target = 0) {
     FetchPart part;
     part.mutable_file()->set_path(path);
     part.mutable_file()->set_size(text.size());

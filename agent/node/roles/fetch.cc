@@ -112,15 +112,18 @@ bool Sender::send_file(const FileSearch::File& file) {
   const Descriptor fd(open(file.opened.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
   if (!fd || fstat(fd.get(), &status) != 0)
-    return send_problem(file.path, errno == ENOENT ? "vanished before it was read" : strerror(errno));
+    return send_problem(file.path,
+                        errno == ENOENT ? "vanished before it was read" : strerror(errno));
   if (!S_ISREG(status.st_mode)) return send_problem(file.path, "was replaced while it was read");
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   const auto size = static_cast<std::uint64_t>(status.st_size);
   std::uint64_t sent = 0;
-  std::string bytes(static_cast<std::size_t>(std::min<std::uint64_t>(size, stage::kBlockBytes)), '\0');
+  std::string bytes(static_cast<std::size_t>(std::min<std::uint64_t>(size, stage::kBlockBytes)),
+                    '\0');
   for (bool is_first = true; is_first || sent < size; is_first = false) {
     FetchPart part;
-    const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(size - sent, bytes.size()));
+    const auto wanted =
+        static_cast<std::size_t>(std::min<std::uint64_t>(size - sent, bytes.size()));
     std::size_t filled = 0;
     while (filled < wanted) {
       const ssize_t count = read(fd.get(), bytes.data() + filled, wanted - filled);

@@ -107,7 +107,9 @@ void FileSearch::walk(const Walk& from, const std::string& path, std::size_t ind
     struct stat status {};
     if (index + 1 < from.parts.size()) {
       if (lstat(absolute(from, entry).c_str(), &status) != 0) continue;
-      if (S_ISLNK(status.st_mode) && !may_follow(from, entry)) continue;
+      const bool is_link = S_ISLNK(status.st_mode);
+      if (is_link && stat(absolute(from, entry).c_str(), &status) != 0) continue;
+      if (!S_ISDIR(status.st_mode) || (is_link && !may_follow(from, entry))) continue;
     }
     walk(from, entry, index + 1, false);
   }
