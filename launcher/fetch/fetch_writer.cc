@@ -45,7 +45,7 @@ Error broken_protocol(const std::string& what) { return Error{Code::kDataLoss, w
 FetchWriter::FetchWriter(std::vector<FetchTarget> targets, unsigned umask)
     : targets_(std::move(targets)), umask_(umask) {}
 
-FetchWriter::~FetchWriter() {
+void FetchWriter::abandon_all() {
   while (!incoming_.empty()) abandon(incoming_.begin()->first);
 }
 

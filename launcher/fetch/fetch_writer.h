@@ -39,7 +39,7 @@ class FetchWriter {
 
   // umask: of the shell that runs ivyrun.
   FetchWriter(std::vector<FetchTarget> targets, unsigned umask);
-  ~FetchWriter();
+  ~FetchWriter() { abandon_all(); }
   FetchWriter(const FetchWriter&) = delete;
   FetchWriter& operator=(const FetchWriter&) = delete;
 
@@ -53,6 +53,7 @@ class FetchWriter {
   Result<void> take(std::size_t host, const FetchPart& part, Written& written);
   // Removes the incomplete file of this host, if any.
   void abandon(std::size_t host);
+  void abandon_all();
 
  private:
   struct Root {

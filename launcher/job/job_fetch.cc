@@ -4,6 +4,7 @@
 #include "launcher/job/job_fetch.h"
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <map>
 #include <utility>
 
@@ -25,9 +26,9 @@ constexpr std::uint32_t kMaxFiles = 100'000;
 // Hosts that send at the same time, and the bytes of each that are in transit or wait for this
 // disk: together 64 MiB.
 constexpr std::size_t kSendingHosts = 16;
-constexpr std::uint64_t kWindow = 4u << 20;
+constexpr std::int64_t kWindow = 4 << 20;
 // The last part may exceed the credit.
-constexpr std::uint64_t kWindowSlack = 512u << 10;
+constexpr std::int64_t kWindowSlack = 512 << 10;
 // A host that searches reports every second. One that sends nothing for this long waits for a file
 // system.
 constexpr std::int64_t kSilenceNs = 60'000'000'000;
@@ -80,16 +81,7 @@ Awaitable<void> JobFetch::bring_back(Sequence& steps) {
   }
   job_.screen.status_line("");
   print_result();
-  queue_.clear();
-  // The incomplete files are removed on the pool's thread, which may hang.
-  if (pool_ && writer_)
-    pool_->run(
-        "the file system of " + where(), kWriteLimit,
-        [writer = std::exchange(writer_, nullptr)]() mutable -> Result<void> {
-          writer.reset();
-          return {};
-        },
-        [](const Result<void>&) {});
+  co_await close(steps);
   is_under_way_ = false;
 }
 
@@ -286,6 +278,18 @@ Awaitable<void> JobFetch::receive(Sequence& steps) {
   }
 }
 
+// Removes incomplete files, unless the file system does not respond.
+Awaitable<void> JobFetch::close(Sequence& steps) {
+  queue_.clear();
+  const bool hangs = given_up_ && given_up_->code == Code::kDeadlineExceeded;
+  if (!writer_ || hangs) co_return;
+  std::function<Result<bool>()> work = [writer = writer_]() -> Result<bool> {
+    writer->abandon_all();
+    return true;
+  };
+  co_await on_pool<bool>(steps, std::move(work));
+}
+
 // ---- The hosts' messages ------------------------------------------------------------------------
 
 void JobFetch::take(std::size_t index, const TaskOutput& output) {
@@ -305,7 +309,14 @@ void JobFetch::take(std::size_t index, const TaskOutput& output) {
     if (host->phase == Phase::kOver) break;
   }
   if (output.ended() && host->phase != Phase::kOver) fail(*host, RemoteText(output.why()).line());
-  if (const Arrival<Done> news = std::exchange(news_, nullptr)) news({});
+  wake();
+}
+
+// Resumes await_news() in a later turn, because the sequence may end the session whose event this
+// is.
+void JobFetch::wake() {
+  if (const Arrival<Done> news = std::exchange(news_, nullptr))
+    boost::asio::post(job_.loop, [news] { news({}); });
 }
 
 void JobFetch::handle(HostFetch& host, FetchReply reply, std::size_t bytes) {
@@ -328,9 +339,9 @@ void JobFetch::handle(HostFetch& host, FetchReply reply, std::size_t bytes) {
       return;
     }
     case FetchReply::kPart:
-      if (host.phase != Phase::kSending || bytes > host.credit + kWindowSlack)
+      host.credit -= static_cast<std::int64_t>(bytes);
+      if (host.phase != Phase::kSending || host.credit < -kWindowSlack)
         return fail(host, "it sent more than it was asked for");
-      host.credit -= std::min<std::uint64_t>(host.credit, bytes);
       queue_.push_back({host.host, std::move(*reply.mutable_part()), bytes, false});
       return;
     case FetchReply::kProblem:
@@ -364,7 +375,7 @@ void JobFetch::give_turns() {
 
 void JobFetch::grant(HostFetch& host, std::uint64_t bytes) {
   if (host.phase != Phase::kSending || bytes == 0) return;
-  host.credit += bytes;
+  host.credit += static_cast<std::int64_t>(bytes);
   FetchOrder order;
   order.mutable_credit()->set_bytes(bytes);
   Command command;
@@ -377,7 +388,7 @@ void JobFetch::grant(HostFetch& host, std::uint64_t bytes) {
 void JobFetch::check_hosts() {
   const std::int64_t now = monotonic_ns();
   if (now - begun_ns_ > std::chrono::nanoseconds(job_.options.fetch_timeout).count() && !given_up_)
-    give_up(Error{Code::kDeadlineExceeded,
+    give_up(Error{Code::kCancelled,
                   "it has not finished within --fetch-timeout " +
                       std::to_string(job_.options.fetch_timeout.count() / 1000) + " s",
                   "use a longer --fetch-timeout, or copy the files yourself"});
@@ -412,8 +423,9 @@ void JobFetch::fail(HostFetch& host, const std::string& why) {
 
 void JobFetch::stop(const std::string& why) {
   give_up(Error{Code::kCancelled, why, ""});
-  if (const Arrival<Done> news = std::exchange(news_, nullptr)) news({});
-  if (const std::function<void()> abandon = std::exchange(abandon_, nullptr)) abandon();
+  wake();
+  if (const std::function<void()> abandon = std::exchange(abandon_, nullptr))
+    boost::asio::post(job_.loop, abandon);
 }
 
 void JobFetch::give_up(const Error& error) {

@@ -49,7 +49,7 @@ class JobFetch {
     std::uint64_t bytes = 0;
     bool is_final = false;
     bool too_many = false;
-    std::uint64_t credit = 0;  // Bytes that it may still send.
+    std::int64_t credit = 0;  // Bytes that it may still send; its last part may exceed it.
     std::int64_t heard_at_ns = 0;
     std::size_t problems = 0;
     stage::MessageSplitter messages;
@@ -74,6 +74,8 @@ class JobFetch {
   Awaitable<void> open_directories(Sequence& steps);
   Awaitable<void> receive(Sequence& steps);
   Awaitable<void> await_news(Sequence& steps);
+  Awaitable<void> close(Sequence& steps);
+  void wake();
   template <class T>
   Awaitable<Result<T>> on_pool(Sequence& steps, std::function<Result<T>()> work);
 
