@@ -443,7 +443,7 @@ void Staging::print_summary() {
   if (job_.options.quiet) return;
   const std::string sent = sent_bytes_ == 0 ? "nothing sent" : stage::size_text(sent_bytes_) + " sent";
   job_.print("staged " + stage::files_text(files_, bytes_) + " (" + sent + ") to " +
-             counted(hosts, "host") + " in " + tenths_text(monotonic_ns() - began_ns_) + " s");
+             counted(hosts, "host") + " in " + tenths_text(monotonic_ns() - began_ns_));
 }
 
 std::string Staging::directory(std::size_t index) const {

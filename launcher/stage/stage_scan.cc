@@ -55,7 +55,10 @@ Result<std::string> git(const ScanRequest& request, const std::string& directory
   command.name = "git " + arguments.front();
   command.arguments = {"git", "-C", directory};
   command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
-  command.environment = request.caller;
+  // git is a system tool: the user's libraries are for the workers.
+  for (const EnvVariable& variable : request.caller)
+    if (variable.name != "LD_LIBRARY_PATH" && variable.name != "LD_PRELOAD")
+      command.environment.push_back(variable);
   command.deadline = kGitLimit;
   command.max_bytes = kMaxGitBytes;
   return command_output(command);

@@ -2,6 +2,7 @@
 """--stage: files reach hosts without a shared file system, only what a host lacks is sent, and nothing half-sent is used."""
 
 import re
+import signal
 import time
 
 import pytest
@@ -157,7 +158,7 @@ def test_an_interrupted_transfer_continues(project):
     with project.start("--stage", "train.py", names="node2") as run:
         wait_until(lambda: int(project.shell(f"du -sk /root/{CACHE}/partial 2>/dev/null | cut -f1; echo 0", 2).split()[0]) > 4000,
                    60, "node2 has a part of the file")
-        run.process.kill()
+        run.signal(signal.SIGKILL)
     project.hosts.bed.join(2)
     project.hosts.wait_clean(30)
     done = project.run("--stage", "train.py", names="node2", limit=120)

@@ -44,8 +44,8 @@ TEST(StageBlocks, SegmentsCoverEveryByteOnceAndInOrder) {
 
 TEST(StageBlocks, MapWithoutPiecesHasNoBlocks) {
   EXPECT_EQ(BlockMap().blocks(), 0u);
-  EXPECT_EQ(BlockMap({}).blocks(), 0u);
-  EXPECT_EQ(BlockMap({{0, 4, 4}}).blocks(), 0u);
+  EXPECT_EQ(BlockMap(std::vector<Piece>()).blocks(), 0u);
+  EXPECT_EQ(BlockMap(std::vector<Piece>{{0, 4, 4}}).blocks(), 0u);
 }
 
 TEST(StageBlocks, CompressionRestoresTheBytes) {
