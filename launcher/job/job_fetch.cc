@@ -350,7 +350,7 @@ void JobFetch::handle(HostFetch& host, FetchReply reply, std::size_t bytes) {
       queue_.push_back({host.host, {}, 0, true});
       return;
     case FetchReply::kDone:
-      if (host.phase != Phase::kSending) return fail(host, "it finished before it began");
+      if (host.phase == Phase::kSearching) return fail(host, "it finished before it began");
       host.phase = Phase::kOver;
       return;
     case FetchReply::KIND_NOT_SET:
