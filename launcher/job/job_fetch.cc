@@ -81,7 +81,7 @@ Awaitable<void> JobFetch::bring_back(Sequence& steps) {
   }
   job_.screen.status_line("");
   print_result();
-  co_await close(steps);
+  co_await remove_incomplete(steps);
   is_under_way_ = false;
 }
 
@@ -278,8 +278,8 @@ Awaitable<void> JobFetch::receive(Sequence& steps) {
   }
 }
 
-// Removes incomplete files, unless the file system does not respond.
-Awaitable<void> JobFetch::close(Sequence& steps) {
+// Does nothing if the file system does not respond.
+Awaitable<void> JobFetch::remove_incomplete(Sequence& steps) {
   queue_.clear();
   const bool hangs = given_up_ && given_up_->code == Code::kDeadlineExceeded;
   if (!writer_ || hangs) co_return;

@@ -74,7 +74,7 @@ class JobFetch {
   Awaitable<void> open_directories(Sequence& steps);
   Awaitable<void> receive(Sequence& steps);
   Awaitable<void> await_news(Sequence& steps);
-  Awaitable<void> close(Sequence& steps);
+  Awaitable<void> remove_incomplete(Sequence& steps);
   void wake();
   template <class T>
   Awaitable<Result<T>> on_pool(Sequence& steps, std::function<Result<T>()> work);
