@@ -27,7 +27,7 @@ namespace {
 // zstd's fastest level: text shrinks to a third, and checkpoints hardly at any level.
 constexpr int kLevel = 1;
 // How often the search reports its progress, so that the launcher sees that it goes on.
-constexpr std::int64_t kReportNs = 1'000'000'000;
+constexpr std::int64_t kSearchReportNs = 1'000'000'000;
 
 std::int64_t mtime_of(const struct stat& status) {
   return status.st_mtim.tv_sec * std::int64_t{1'000'000'000} + status.st_mtim.tv_nsec;
@@ -70,7 +70,7 @@ bool Sender::run() {
   std::int64_t reported_ns = monotonic_ns();
   const FileSearch* search_so_far = nullptr;
   FileSearch found(begin.directory(), begin.max_files(), [&] {
-    if (monotonic_ns() - reported_ns < kReportNs) return;
+    if (monotonic_ns() - reported_ns < kSearchReportNs) return;
     reported_ns = monotonic_ns();
     FetchReply reply;
     reply.mutable_found()->set_files(search_so_far->files().size());
