@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
 set(IVY_LAUNCH_CORE_SOURCES
+  fetch/fetch_names.cc
   hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc
   hang/stack_lines.cc hang/stack_text.cc
   job/core/job_state.cc job/core/job_workers.cc job/core/metrics_text.cc
@@ -8,7 +9,8 @@ set(IVY_LAUNCH_CORE_SOURCES
   job/ranks/rank_event_log.cc job/ranks/rank_rows.cc
   links/link_step.cc
   options/activation.cc options/app_file.cc options/app_table.cc options/cause_list.cc options/config_files.cc
-  options/env_files.cc options/exec_command.cc options/exports.cc options/host_filter.cc options/hosts.cc
+  options/env_files.cc options/exec_command.cc options/exports.cc options/fetch_rule.cc options/host_filter.cc
+  options/hosts.cc
   options/option_help.cc options/option_scan.cc options/option_table.cc options/option_values.cc
   options/options.cc options/other_launchers.cc options/pattern.cc options/pod.cc options/policy.cc
   options/tf_roles.cc

@@ -41,6 +41,7 @@
 #include "launcher/streams/command_output.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/log.h"
+#include "proto/contract/resource_limit.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
@@ -550,6 +551,21 @@ ivy::Result<void> resolve_hosts(ivy::Options& options) {
   return {};
 }
 
+// --fetch: rejects directories that cannot be written, hours before they are needed.
+ivy::Result<void> check_fetch_directories(const ivy::Options& options) {
+  for (const ivy::FetchRule& rule : options.fetch) {
+    std::string existing = rule.directory;
+    struct stat status {};
+    while (stat(existing.c_str(), &status) != 0 && errno == ENOENT && existing != "/")
+      existing = existing.substr(0, std::max<std::size_t>(existing.rfind('/'), 1));
+    if (access(existing.c_str(), W_OK | X_OK) == 0 && S_ISDIR(status.st_mode)) continue;
+    const int why = S_ISDIR(status.st_mode) ? errno : ENOTDIR;
+    return ivy::errno_error(ivy::Code::kInvalidArgument,
+                            "--fetch: cannot create files in " + rule.directory, why);
+  }
+  return {};
+}
+
 int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation) {
   ivy::Options& options = request.options;
   const ivy::Result<std::string> here = ivy::current_directory();
@@ -578,6 +594,9 @@ int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocatio
     return complain(ivy::Error{ivy::Code::kNotFound,
                                "ivy-node is not in ivyrun's directory: " + request.node.path,
                                "build or install both"});
+
+  if (const ivy::Result<void> usable = check_fetch_directories(options); !usable.ok())
+    return complain(usable.error());
 
   if (options.node_rank.value_or(0) > 0) return run_node(request);
   if (options.detach && !options.dry_run) prepare_to_detach(request);
@@ -658,12 +677,6 @@ ivy::PodFacts own_pod(const ivy::Environment& caller) {
                getpid(), getppid()});
 }
 
-std::uint64_t soft_limit(int resource) {
-  rlimit limit{};
-  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return RLIM_INFINITY;
-  return limit.rlim_cur;
-}
-
 // Returns the caller's limits; call it before ivyrun changes its own.
 ivy::WorkerLimits callers_limits() {
   // The kernel's default, which is meant for programs that use select(), is too low for a job of
@@ -675,11 +688,57 @@ ivy::WorkerLimits callers_limits() {
   umask(mask);
   limits.set_umask(mask);
   limits.set_nice(getpriority(PRIO_PROCESS, 0));
-  limits.set_stack(soft_limit(RLIMIT_STACK));
-  limits.set_core(soft_limit(RLIMIT_CORE));
-  const std::uint64_t files = soft_limit(RLIMIT_NOFILE);
-  limits.set_open_files(files == kDefaultFiles ? kRaisedFiles : files);
+  for (const ivy::ResourceName& resource : ivy::resource_names()) {
+    rlimit limit{};
+    if (!resource.travels ||
+        getrlimit(static_cast<__rlimit_resource>(resource.number), &limit) != 0)
+      continue;
+    ivy::SoftLimit& soft = *limits.add_soft();
+    soft.set_resource(static_cast<std::uint32_t>(resource.number));
+    soft.set_is_raised(resource.number == RLIMIT_NOFILE && limit.rlim_cur == kDefaultFiles);
+    soft.set_value(soft.is_raised() ? kRaisedFiles : limit.rlim_cur);
+  }
   return limits;
+}
+
+// --rlimit: replaces the caller's limits, or adds others.
+void set_limits(const std::vector<ivy::RequestedLimit>& requested, ivy::WorkerLimits& limits) {
+  for (const ivy::RequestedLimit& request : requested) {
+    auto& all = *limits.mutable_soft();
+    all.erase(std::remove_if(all.begin(), all.end(),
+                             [&](const ivy::SoftLimit& limit) {
+                               return static_cast<int>(limit.resource()) == request.resource;
+                             }),
+              all.end());
+    ivy::SoftLimit& soft = *limits.add_soft();
+    soft.set_resource(static_cast<std::uint32_t>(request.resource));
+    soft.set_value(request.value);
+    soft.set_is_typed(true);
+  }
+}
+
+// Names limits of this shell that other hosts do not get (ResourceName::travels), because their
+// user may have set them for the job.
+void note_limits_that_stay(ivy::Options& options) {
+  std::vector<std::string> names;
+  for (const char* name : {"as", "cpu", "data"}) {
+    const ivy::ResourceName& resource = *ivy::find_resource(name);
+    rlimit limit{};
+    const bool is_set = getrlimit(static_cast<__rlimit_resource>(resource.number), &limit) == 0 &&
+                        limit.rlim_cur != RLIM_INFINITY;
+    const bool is_typed = std::any_of(
+        options.limits.begin(), options.limits.end(),
+        [&](const ivy::RequestedLimit& typed) { return typed.resource == resource.number; });
+    if (is_set && !is_typed)
+      names.push_back(std::string(name) + " " + ivy::limit_text(resource, limit.rlim_cur));
+  }
+  if (names.empty()) return;
+  const bool has_others =
+      std::any_of(options.hosts.begin(), options.hosts.end(),
+                  [](const ivy::Host& host) { return !ivy::is_this_host(host); });
+  if (has_others)
+    options.notes.push_back("limits of this shell that other hosts do not get: " +
+                            ivy::joined(names, ", ") + " (set them there with --rlimit)");
 }
 
 int launch(int argc, char** argv) {
@@ -716,6 +775,8 @@ int launch(int argc, char** argv) {
   request.options = std::move(parsed->options);
   request.caller = std::move(caller);
   request.limits = limits;
+  set_limits(request.options.limits, *request.limits);
+  note_limits_that_stay(request.options);
   return run(std::move(request), *allocation);
 }
 

@@ -102,6 +102,7 @@ OWN_CLOSE = re.compile(r"\b(void|Result<void>) (\w+::)*close\(")  # A method, un
 MAY_CALL_THE_OS = {
     "agent/node/roles/warden.cc": "closes every number that it may have inherited, before Linux 5.9",
     "agent/daemon/jobs/bundle_tar.cc": "some file systems report a full disk only to close()",
+    "launcher/fetch/fetch_writer.cc": "the same",
     "comm/contract/fast_clock.cc": "read in every operation: a call less",
     "comm/transports/shm/futex.cc": "the same",
     "comm/transports/liveness/failure_detectors.cc": "pidfds stand in the array that poll() takes",

@@ -177,8 +177,6 @@ void Job::handle(std::size_t index, const Event& event) {
     // Bring-up, and the hosts' part of a restart or a takeover.
     case Event::kHelloOk:
       return bring_up_.greeted(index, event.hello_ok());
-    case Event::kTaskOutput:
-      return bring_up_.task_output(index, event.task_output());
     case Event::kAddressChecked:
       if (bring_up_.address_checked(index, event.address_checked())) host_is_ready();
       return;
@@ -221,12 +219,19 @@ void Job::handle(std::size_t index, const Event& event) {
       return preemption_.step_signalled(event.signalled().signal(), true);
     case Event::kReport:
       return ending_.take_report(index, event.report());
+    case Event::kTaskOutput:
+      return host_task_output(index, event.task_output());
     // At any time.
     case Event::kNote:
       return on_note(index, event.note());
     case Event::KIND_NOT_SET:
       return;
   }
+}
+
+void Job::host_task_output(std::size_t index, const TaskOutput& output) {
+  if (output.task() == TASK_FETCH) return ending_.fetch().take(index, output);
+  bring_up_.task_output(index, output);
 }
 
 // Bring-up and a restart wait for the same answers; only one of them is under way.
@@ -356,8 +361,11 @@ void Job::leave_foreground() {
 void Job::interrupt(int signal) {
   const std::string called = signal_name(signal);
   const JobState before = job_.phase.state();
-  ++interrupts_;
-  // Everything has exited, and only the console is still being written to.
+  ++job_.interrupts;
+  // All workers have exited.
+  if (before == JobState::kDone && ending_.fetch().is_under_way())
+    return ending_.fetch().stop("it was stopped by " + called);
+  // Only the console is still being written to.
   if (before == JobState::kDone)
     return job_.screen.output().limit_finish(JobScreen::kInterruptedDrain);
   // A takeover has no sessions before its files are open.
@@ -373,7 +381,7 @@ void Job::interrupt(int signal) {
     return ending_.give_up_output();
   }
   // The workers are being killed for another reason, so the first signal has nothing to add.
-  if (before == JobState::kKilling && interrupts_ == 1) return;
+  if (before == JobState::kKilling && job_.interrupts == 1) return;
   job_.phase.apply(JobEvent::kInterrupted);
   const JobState state = job_.phase.state();
   if (state != JobState::kStopping && state != JobState::kKilling) return;

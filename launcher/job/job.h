@@ -123,6 +123,7 @@ class Job final : public AllocationEvents,
 
   void start_timeout();
   void watch_reader();
+  void host_task_output(std::size_t index, const TaskOutput& output);
   void host_is_ready();
   void watch_absences();
   void check_absence(std::size_t index);
@@ -147,8 +148,7 @@ class Job final : public AllocationEvents,
   JobEnding ending_;
   Takeover takeover_;
   std::function<void(int, int)> on_finished_;
-  // How often handle_exception() and interrupt() were called.
-  int failures_ = 0, interrupts_ = 0;
+  int failures_ = 0;  // How often handle_exception() was called.
   boost::asio::steady_timer timeout_timer_, absence_timer_, reader_timer_, pause_timer_;
 };
 

@@ -65,6 +65,7 @@ JobEnding::JobEnding(JobContext& job, BringUp& bring_up, StdinFeed& stdin_feed,
       restarts_(restarts),
       service_(service),
       record_(record),
+      fetch_(job),
       drain_timer_(job.loop),
       stop_timer_(job.loop),
       report_timer_(job.loop) {}
@@ -227,6 +228,7 @@ void JobEnding::run(Awaitable<void> steps) {
 }
 
 Awaitable<void> JobEnding::last_part() {
+  co_await fetch_.bring_back(*sequence_);
   co_await release_hosts();
   co_await summarize_and_exit();
 }
@@ -306,6 +308,17 @@ void JobEnding::print_summary() {
     outcome_.exit_code = kExitInternal;
     output_failure = "error[IVY-O003]: all ranks succeeded, but " + output.console_failure();
     text += "ivyrun: " + output_failure + "\n";
+  }
+  // Neither did a job whose results are missing.
+  if (!fetch_.failure().empty()) {
+    const bool is_first = outcome_.exit_code == 0;
+    const std::string fetch_failure =
+        (is_first ? "error[IVY-O004]: all ranks succeeded, but files of --fetch are missing: "
+                  : "error[IVY-O004]: files of --fetch are missing: ") +
+        fetch_.failure();
+    if (is_first) outcome_.exit_code = kExitFetchFailed;
+    if (is_first) output_failure = fetch_failure;
+    text += "ivyrun: " + fetch_failure + "\n";
   }
   SummaryInputs inputs;
   inputs.finding = ranks_.evidence().finding();

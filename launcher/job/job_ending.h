@@ -12,8 +12,9 @@
 //     check_end()         all hosts have reported and all output is here: Restarts::decide() starts
 //                         another attempt, or the job ends
 //     finish()            starts the last part, in last_part() and close_and_exit():
-//                         the hosts may forget the job, the rest of the output, the summary and
-//                         the exit code (judge() in report/verdict.h picks the first cause),
+//                         --fetch, the hosts may forget the job, the rest of the output, the
+//                         summary and the exit code (judge() in report/verdict.h picks the first
+//                         cause),
 //                         --requeue, followers, joined nodes
 //
 // Thread: the loop's. Lifetime: as long as the job.
@@ -30,6 +31,7 @@
 #include "launcher/job/control/record_keeper.h"
 #include "launcher/job/core/job_context.h"
 #include "launcher/job/host_losses.h"
+#include "launcher/job/job_fetch.h"
 #include "launcher/job/ranks/preemption.h"
 #include "launcher/job/ranks/rank_events.h"
 #include "launcher/job/ranks/stdin_feed.h"
@@ -58,6 +60,8 @@ class JobEnding {
   void check_end();
   // Starts the last part.
   void finish();
+
+  JobFetch& fetch() { return fetch_; }
 
   // True if only output is awaited: nothing runs that could still be stopped.
   bool awaits_only_output() const;
@@ -97,6 +101,7 @@ class JobEnding {
   Restarts& restarts_;
   CtlService& service_;
   JobRecordWriter& record_;
+  JobFetch fetch_;
   Outcome outcome_;                 // The verdict.
   std::string cause_;               // Why the job ended, in one line; empty: it succeeded.
   bool exits_now_ = false;          // Set by exit_now().

@@ -72,6 +72,7 @@ constexpr ExitCodeRow kExitCodes[] = {
     {kExitUsage, "wrong command line"},
     {kExitNoProgress, "restarts make no progress: do not requeue"},
     {kExitPreempted, "stopped before the end of Slurm job or pod"},
+    {kExitFetchFailed, "files of --fetch missing"},
     {kExitHostsNotUp, "hosts not reachable"},
     {kExitHostLost, "host or supervisor lost"},
     {kExitRejected, "rejected by a check"},

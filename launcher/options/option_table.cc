@@ -129,6 +129,9 @@ constexpr OptionEntry kTable[] = {
      kHonoured, kIvyrun,
      "which of your variables workers on other hosts get: those that frameworks read (safe, the default), or all; "
      "none: workers get a login environment plus -x and --env-file"},
+    {"rlimit", "-rlimit", "NAME=VALUE", kCommand, kHonoured, kIvyrun,
+     "soft limit of the workers, such as nofile=65536, stack=unlimited or core=0 (default: core, fsize, nofile and stack "
+     "are those of this shell on every host; the others are as, cpu, data, memlock, nproc, rss); may be repeated"},
     {"wrap", "", "COMMAND", kCommand, kHonoured, kIvyrun,
      "run each worker under COMMAND, such as 'nsys profile -o trace.%r' or 'numactl -l'; placeholders as in --output"},
     {"wrap-ranks", "", "RANKS", kCommand, kHonoured, kIvyrun,
@@ -206,6 +209,13 @@ constexpr OptionEntry kTable[] = {
      "of standard error"},
     {"quiet", "-q", "", kOutput, kHonoured, kIvyrun, "print only errors"},
     {"verbose", "-v", "", kOutput, kHonoured, kIvyrun, "print more; -vv for debugging"},
+    {"fetch", "", "PATTERN[:DIR]", kOutput, kHonoured, kIvyrun,
+     "when the workers have exited, also after a failure, copy files of every host, such as 'out/*.pt' or 'ckpt/**', into "
+     "DIR/HOST (default: fetched); with {rank} or {local_rank} in PATTERN into DIR/rankNNNNN; may be repeated"},
+    {"fetch-limit", "", "SIZE", kOutput, kHonoured, kIvyrun,
+     "fetch nothing if the files of all hosts together are larger, such as 500M or 2T (default 10G)"},
+    {"fetch-timeout", "", "TIME", kOutput, kHonoured, kIvyrun,
+     "give up files that have not been fetched after TIME (default 1h)"},
     rejected("output-filename", "-output-filename",
             "use --output 'DIR/%r.%s' (%h host, %r rank, %s out or err), or --log-dir DIR"),
     rejected("error", "-e", "use --output 'run-%r.%s' to write both streams of every rank to separate files"),

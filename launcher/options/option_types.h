@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -44,6 +45,12 @@ enum class OnStall { kReport, kStop };
 enum class MapChoice { kHost, kNvlink, kSwitch };
 // --bind-to. kAuto: near the worker's accelerators, if it has any.
 enum class BindChoice { kAuto, kNone, kCore, kL3, kNuma, kSocket };
+
+// --rlimit: a soft limit of the workers.
+struct RequestedLimit {
+  int resource = 0;         // RLIMIT_NOFILE
+  std::uint64_t value = 0;  // kUnlimited of resource_limit.h: no limit.
+};
 
 // Workers per host: a number, or a word that is resolved by facts about the host.
 struct PerHost {

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "launcher/report/placeholders.h"
+#include "proto/contract/resource_limit.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -73,6 +74,30 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
   if (*milliseconds > std::chrono::duration<double, std::milli>(kMaxDuration).count())
     return invalid(text, "shorter than a year");
   return std::chrono::milliseconds(static_cast<std::int64_t>(*milliseconds));
+}
+
+Result<RequestedLimit> parse_limit(std::string_view text) {
+  std::string_view rest = text;
+  const std::string_view name = take_part(rest, '=');
+  const ResourceName* const resource = find_resource(name);
+  if (resource == nullptr || name.size() == text.size()) {
+    std::vector<std::string_view> names;
+    for (const ResourceName& known : resource_names()) names.push_back(known.name);
+    return usage_error("\"" + std::string(text) + "\" is not NAME=VALUE with one of the names " +
+                           joined(names, ", "),
+                       "nofile=65536, stack=unlimited");
+  }
+  RequestedLimit limit{resource->number, kUnlimited};
+  if (rest == "unlimited") return limit;
+  if (read_number(rest, limit.value)) return limit;
+  if (resource->unit == "B") {
+    const Result<std::uint64_t> size = parse_size(rest);
+    if (!size.ok()) return invalid(rest, "a size such as 64M or 1048576, or \"unlimited\"");
+    limit.value = *size;
+    return limit;
+  }
+  return invalid(rest, resource->unit == "s" ? "a number of seconds, or \"unlimited\""
+                                             : "a number, or \"unlimited\"");
 }
 
 Result<PerHost> parse_per_host(std::string_view text) {

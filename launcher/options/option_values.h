@@ -77,6 +77,9 @@ Result<std::vector<std::string>> quoted_words(std::string_view text);
 // --wrap: splits a text like quoted_words(); all placeholders must be known.
 Result<std::vector<std::string>> parse_wrap(std::string_view text);
 
+// --rlimit: parses "NAME=VALUE", such as "nofile=65536", "stack=unlimited", "memlock=8G".
+Result<RequestedLimit> parse_limit(std::string_view text);
+
 // --name: accepts a text that can be used in a path and in a shell without quotes.
 Result<std::string> parse_job_name(const std::string& text);
 

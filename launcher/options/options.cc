@@ -42,6 +42,8 @@ struct Raw {
   std::string per_host_text = "auto";
   std::vector<std::string> hosts;
   std::vector<std::string> roles;
+  std::vector<std::string> limits;
+  std::vector<std::string> fetch;
   std::string hostfile;
   std::string transport;
   std::vector<std::string> exec;
@@ -232,6 +234,7 @@ void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
   binder.choice<EnvChoice>(
       "env", options.env_choice,
       {{"safe", EnvChoice::kListed}, {"all", EnvChoice::kAll}, {"none", EnvChoice::kNone}});
+  binder.list("rlimit", raw.limits);
   binder.parsed("wrap", options.wrap, parse_wrap);
   binder.parsed("wrap-ranks", options.wrap_ranks, parse_show_ranks);
   binder.text("activate", options.activate);
@@ -289,6 +292,12 @@ void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
   binder.on("dedup", raw.dedup);
   binder.parsed("metrics-file", options.metrics_file, parse_log_location);
   binder.parsed("progress-match", options.progress_match, parse_progress_pattern);
+}
+
+void bind_fetch(Binder& binder, FetchOptions& options, Raw& raw) {
+  binder.list("fetch", raw.fetch);
+  binder.parsed("fetch-limit", options.fetch_limit, parse_size);
+  binder.parsed("fetch-timeout", options.fetch_timeout, parse_duration);
 }
 
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
@@ -440,6 +449,7 @@ void bind_all(Binder& binder, const Scanned& scanned, Options& options, Raw& raw
   bind_command(binder, options, raw);
   bind_stage(binder, options);
   bind_output(binder, options, raw);
+  bind_fetch(binder, options, raw);
   bind_lifecycle(binder, options);
   bind_network(binder, options);
   bind_transports(binder, scanned, options, raw);
@@ -686,6 +696,14 @@ Result<void> resolve_command(const Binder& binder, const Raw& raw, Options& opti
                            binder.spelling("env") + " none passes no variables",
                        "use only one of them; --python PATH sets just the interpreter");
   IVY_CHECK(check_exports(binder, options));
+  for (const std::string& text : raw.limits) {
+    Result<RequestedLimit> limit = parse_limit(text);
+    if (!limit.ok()) return limit.error().context(binder.spelling("rlimit"));
+    // As for other flags, the last value counts.
+    std::erase_if(options.limits,
+                  [&](const RequestedLimit& other) { return other.resource == limit->resource; });
+    options.limits.push_back(*limit);
+  }
   if (raw.is_module) IVY_CHECK(check_module(binder, options.command.front()));
   if (raw.is_module) options.program_kind = ProgramKind::kModule;
   if (raw.no_python) options.program_kind = ProgramKind::kExecutable;
@@ -740,6 +758,22 @@ Result<void> resolve_output(const Binder& binder, Options& options) {
     options.notes.push_back(
         binder.spelling("tee") +
         " is ignored without --log-dir DIR (for a time limit use --timeout TIME)");
+  return {};
+}
+
+Result<void> resolve_fetch(const Binder& binder, const Raw& raw, FetchOptions& options) {
+  for (const std::string& text : raw.fetch) {
+    Result<FetchRule> rule = parse_fetch(text);
+    if (!rule.ok()) return rule.error().context(binder.spelling("fetch"));
+    options.fetch.push_back(std::move(*rule));
+  }
+  if (options.fetch.size() > kMaxFetchRules)
+    return usage_error(binder.spelling("fetch") + " was given more than " +
+                           std::to_string(kMaxFetchRules) + " times",
+                       "use patterns that match more: 'out/**'");
+  if (!options.fetch.empty()) return {};
+  for (const std::string_view flag : {"fetch-limit", "fetch-timeout"})
+    if (binder.is_given(flag)) return usage_error(binder.spelling(flag) + " needs --fetch PATTERN");
   return {};
 }
 
@@ -1075,6 +1109,7 @@ Result<void> settle(const Binder& binder, Raw& raw, const HostfileReader& read, 
   IVY_CHECK(resolve_node_range(binder, options));
   IVY_CHECK(resolve_failure_flags(binder, options));
   IVY_CHECK(resolve_output(binder, options));
+  IVY_CHECK(resolve_fetch(binder, raw, options));
   IVY_CHECK(resolve_devices(binder, options));
   IVY_CHECK(resolve_doctor(binder, options));
   options.dry_run = options.dry_run || options.explain_env || options.doctor;

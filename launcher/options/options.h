@@ -13,6 +13,7 @@
 
 #include "launcher/options/app_table.h"
 #include "launcher/options/cause_list.h"
+#include "launcher/options/fetch_rule.h"
 #include "launcher/options/host_filter.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_types.h"
@@ -86,7 +87,8 @@ struct WorkerOptions {
   std::string activate;            // --activate: a virtual environment, or "conda:NAME".
   std::string stdin_choice = "0";  // --stdin: the ranks that read standard input.
   bool no_python_hook = false;     // Without the hook, Python workers cannot report their stacks.
-  std::string nccl_profiler;       // --nccl-profiler; empty if not given, which means "calls".
+  std::vector<RequestedLimit> limits;  // --rlimit, at most one for each resource.
+  std::string nccl_profiler;           // --nccl-profiler; empty if not given, which means "calls".
 };
 
 // --stage-venv: the Python environment of the workers on other hosts.
@@ -127,6 +129,13 @@ struct OutputOptions {
   std::optional<bool> dedup;  // --dedup: show equal lines only once; if not given, on a terminal.
   std::string metrics_file;   // --metrics-file: an absolute path; empty if none.
   std::optional<Pattern> progress_match;  // Its first group is a step that ranks print.
+};
+
+// Files that are copied from the hosts when the job ends.
+struct FetchOptions {
+  std::vector<FetchRule> fetch;
+  std::uint64_t fetch_limit = 10ull << 30;  // Bytes, over all hosts.
+  std::chrono::milliseconds fetch_timeout{3'600'000};
 };
 
 // When the job ends, is abandoned or restarts.
@@ -219,6 +228,7 @@ struct Options : HostOptions,
                  WorkerOptions,
                  StageOptions,
                  OutputOptions,
+                 FetchOptions,
                  LifecycleOptions,
                  NetworkOptions,
                  JoinOptions,

@@ -168,11 +168,14 @@ constexpr MessageEntry kMessages[] = {
      "each line that starts with FAIL says what to do", kExitFailed},
     {"IVY-H014", "the files of `--stage` could not be stored on a host",
      "its disk is full, the directory cannot be written, or the transfer made no progress",
-     "the message names host, file and cause; choose another directory there with `--stage-to DIR`", kExitHostsNotUp},
+     "the message names host, file and cause; choose another directory there with `--stage-to DIR`",
+     kExitHostsNotUp},
     {"IVY-H015", "a host cannot use the Python environment of `--stage-venv`",
-     "the host lacks that version of Python, has another architecture than the compiled packages, or `uv sync` failed "
+     "the host lacks that version of Python, has another architecture than the compiled packages, "
+     "or `uv sync` failed "
      "there",
-     "the message names the host, the file and the fix; `--stage-venv=uv` creates the environment on each host",
+     "the message names the host, the file and the fix; `--stage-venv=uv` creates the environment "
+     "on each host",
      kExitHostsNotUp},
     {"IVY-J001",
      "torchrun mode: a node was started with a different build, program or number of workers",
@@ -244,6 +247,12 @@ constexpr MessageEntry kMessages[] = {
      "use another `--log-dir DIR`", kExitRejected},
     {"IVY-O003", "the console did not take all output", "it is redirected to a full disk",
      "free some space, or keep the output on another disk with `--log-dir`", kExitInternal},
+    {"IVY-O004", "files of `--fetch` are missing",
+     "they are larger than `--fetch-limit` or the free space here, changed while they were read, "
+     "or "
+     "a host was lost",
+     "the warnings before the message name files and hosts; the files are still on the hosts",
+     kExitFetchFailed},
     {"IVY-R018", "a server of `--app` or `--role` exited before the script did",
      "its last lines are below the message",
      "fix the problem that they show, or the command of the role", kExitFailed},

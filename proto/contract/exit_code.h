@@ -8,15 +8,16 @@ namespace ivy {
 
 // ivyrun's own exit codes. A worker may return the same numbers, so the summary names the process
 // that returned the code. Some follow conventions: 2 as in bash and Python's argparse, 75 is
-// EX_TEMPFAIL of sysexits.h (try again later), 93 as in NVIDIA's
-// ft_launcher, 124 as in timeout(1), 125 to 127 as in env(1) and
-// shells, 141 is 128 + SIGPIPE. 120 to 123 are the free numbers before these.
+// EX_TEMPFAIL of sysexits.h (try again later), 93 as in NVIDIA's ft_launcher, 124 as in timeout(1),
+// 125 to 127 as in env(1) and shells, 141 is 128 + SIGPIPE. 119 to 123 are the free numbers before
+// these.
 inline constexpr int kExitUsage = 2;       // Usage, configuration or hostfile; nothing started.
 inline constexpr int kExitPreempted = 75;  // Stopped by --preempt-signal, and all ranks returned 0.
-inline constexpr int kExitNoProgress = 93;   // Restarts make no progress; do not requeue the job.
-inline constexpr int kExitHostsNotUp = 120;  // Hosts did not come up in time.
-inline constexpr int kExitHostLost = 121;    // Host, supervisor or store lost while running.
-inline constexpr int kExitRejected = 122;    // Rejected before any worker started.
+inline constexpr int kExitNoProgress = 93;    // Restarts make no progress; do not requeue the job.
+inline constexpr int kExitFetchFailed = 119;  // All ranks returned 0; files of --fetch are missing.
+inline constexpr int kExitHostsNotUp = 120;   // Hosts did not come up in time.
+inline constexpr int kExitHostLost = 121;     // Host, supervisor or store lost while running.
+inline constexpr int kExitRejected = 122;     // Rejected before any worker started.
 inline constexpr int kExitStalled = 123;   // No progress for --stall-timeout, with --on-stall stop.
 inline constexpr int kExitTimeout = 124;   // --timeout has expired.
 inline constexpr int kExitInternal = 125;  // A bug in ivyrun or a failure of the operating system.

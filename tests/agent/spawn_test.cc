@@ -140,11 +140,10 @@ TEST_F(SpawnTest, AppliesLimitsAsFarAsTheHardOnesAllow) {
   SpawnRequest request = request_for("show_state");
   request.executable = "/bin/sh";
   request.arguments = {"sh", "-c", "umask; ulimit -Sn; ulimit -Ss; ulimit -Sc; nice"};
-  request.limits = SpawnLimits{.umask = 027,
-                               .nice = 3,
-                               .stack = 1u << 20,
-                               .core = 0,
-                               .open_files = std::numeric_limits<std::uint64_t>::max()};
+  request.limits = SpawnLimits{.umask = 027, .nice = 3};
+  request.limits->soft[RLIMIT_STACK] = 1u << 20;
+  request.limits->soft[RLIMIT_CORE] = 0;
+  request.limits->soft[RLIMIT_NOFILE] = std::numeric_limits<std::uint64_t>::max();
   EXPECT_EQ(run_to_end(request).output,
             "0027\n" +
                 (files.rlim_max == RLIM_INFINITY ? "unlimited" : std::to_string(files.rlim_max)) +

@@ -189,6 +189,15 @@ TEST(WorkerEnvironmentTest, SendsOnlyAllowedVariablesToOtherHosts) {
     EXPECT_EQ(value(worker, name), "(unset)") << name;
 }
 
+TEST(WorkerEnvironmentTest, SendsExportedFunctionsByteForByteWithEnvAll) {
+  Job job;
+  const std::string body = "() {  printf '%s\\t\"$1\"\\n' \"\xff\"\n}";
+  job.caller.push_back({"BASH_FUNC_module%%", body});
+  EXPECT_EQ(value(job.worker(1), "BASH_FUNC_module%%"), "(unset)");
+  job.options.env_choice = EnvChoice::kAll;
+  EXPECT_EQ(value(job.worker(1), "BASH_FUNC_module%%"), body);
+}
+
 TEST(WorkerEnvironmentTest, SendsOnlyDifferencesOnThisHost) {
   Job job("local", 1);
   const Environment worker = job.worker();

@@ -118,9 +118,9 @@ void set_soft_limit(int resource, std::uint64_t soft) {
 }
 
 void apply_limits(const SpawnLimits& limits) {
-  set_soft_limit(RLIMIT_STACK, limits.stack);
-  set_soft_limit(RLIMIT_CORE, limits.core);
-  set_soft_limit(RLIMIT_NOFILE, limits.open_files);
+  for (int resource = 0; resource < SpawnLimits::kResources; ++resource)
+    if (const auto& soft = limits.soft[static_cast<std::size_t>(resource)])
+      set_soft_limit(resource, *soft);
   call(SYS_umask, static_cast<long>(limits.umask));
   // The system call returns 20 - nice. Most users may not set a lower value than ours.
   const long own = 20 - call(SYS_getpriority, PRIO_PROCESS, 0);

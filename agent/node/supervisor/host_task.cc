@@ -28,6 +28,8 @@ const char* task_role(HostTask task) {
   switch (task) {
     case TASK_STAGE:
       return "stage";
+    case TASK_FETCH:
+      return "fetch";
     default:
       return "unknown";
   }
@@ -168,13 +170,21 @@ Result<void> HostTasks::take(const TaskInput& input) {
   switch (input.task()) {
     case TASK_STAGE:
       return stage.take(input);
+    case TASK_FETCH:
+      return fetch.take(input);
     default:
       return Error{Code::kDataLoss, "input for an unknown task"};
   }
 }
 
-void HostTasks::reaped(pid_t pid, int wait_status) { stage.reaped(pid, wait_status); }
+void HostTasks::reaped(pid_t pid, int wait_status) {
+  stage.reaped(pid, wait_status);
+  fetch.reaped(pid, wait_status);
+}
 
-void HostTasks::spare_again() const { stage.spare_again(); }
+void HostTasks::spare_again() const {
+  stage.spare_again();
+  fetch.spare_again();
+}
 
 }  // namespace ivy

@@ -61,13 +61,14 @@ class HostTaskProcess {
 // The tasks of a host.
 struct HostTasks {
   HostTasks(SupervisorContext& context, CommandChannel& channel)
-      : stage(context, channel, TASK_STAGE) {}
+      : stage(context, channel, TASK_STAGE), fetch(context, channel, TASK_FETCH) {}
 
   Result<void> take(const TaskInput& input);
   void reaped(pid_t pid, int wait_status);
   void spare_again() const;
 
   HostTaskProcess stage;
+  HostTaskProcess fetch;
 };
 
 }  // namespace ivy

@@ -22,6 +22,7 @@
 #include "agent/node/hang/rank_usage.h"
 #include "agent/node/hang/stack_collector.h"
 #include "agent/node/workers/python_hook.h"
+#include "proto/contract/resource_limit.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
@@ -48,20 +49,30 @@ std::vector<std::string> mpi_exec_words(const MpiPlan& mpi, const std::string& p
 
 std::optional<SpawnLimits> limits_of(const HostPlan& plan) {
   if (!plan.has_limits()) return std::nullopt;
-  const WorkerLimits& limits = plan.limits();
-  return SpawnLimits{limits.umask(), limits.nice(), limits.stack(), limits.core(),
-                     limits.open_files()};
+  SpawnLimits limits{plan.limits().umask(), plan.limits().nice()};
+  for (const SoftLimit& limit : plan.limits().soft())
+    if (limit.resource() < SpawnLimits::kResources) limits.soft[limit.resource()] = limit.value();
+  return limits;
 }
 
-// Names a stack that this host does not allow: programs in Fortran fault without it.
-std::string stack_note(const std::optional<SpawnLimits>& limits) {
-  rlimit allowed{};
-  if (!limits || getrlimit(RLIMIT_STACK, &allowed) != 0) return {};
-  if (allowed.rlim_max == RLIM_INFINITY || limits->stack <= allowed.rlim_max) return {};
-  const bool is_unlimited = limits->stack == RLIM_INFINITY;
-  return "the hard limit of the stack is " + std::to_string(allowed.rlim_max >> 10) +
-         " KiB here; where ivyrun was started the stack is " +
-         (is_unlimited ? "unlimited" : std::to_string(limits->stack >> 10) + " KiB");
+// Names limits that this host does not allow: programs in Fortran, for example, fault without a
+// large stack.
+std::string limits_note(const WorkerLimits& limits) {
+  std::vector<std::string> texts;
+  for (const SoftLimit& limit : limits.soft()) {
+    const ResourceName* const resource = find_resource(static_cast<int>(limit.resource()));
+    rlimit allowed{};
+    if (resource == nullptr || limit.is_raised() ||
+        getrlimit(static_cast<__rlimit_resource>(resource->number), &allowed) != 0)
+      continue;
+    if (limit.value() <= allowed.rlim_max) continue;
+    texts.push_back(std::string(resource->name) + " " + limit_text(*resource, allowed.rlim_max) +
+                    " instead of " + limit_text(*resource, limit.value()) +
+                    (limit.is_typed() ? " (--rlimit)" : ""));
+  }
+  if (texts.empty()) return {};
+  return "workers have a smaller limit here than where ivyrun was started: " + joined(texts, ", ") +
+         "; the hard limit (ulimit -H) of this host allows no more";
 }
 
 // Ignores errors: a worker that misses a file reports it.
@@ -172,7 +183,7 @@ void HostWorkers::begin_all() {
       share_of(static_cast<std::size_t>(plan_.workers_size()), own_processor_count());
   apply_share(share);
   group_ = group_of(share);
-  if (const std::string note = stack_note(group_.limits); !note.empty()) {
+  if (const std::string note = limits_note(plan_.limits()); !note.empty()) {
     Event event;
     event.mutable_note()->set_text(note);
     send(event);

@@ -115,6 +115,13 @@ void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   for (const std::string& word : options.exec_command) recorded.add_exec_command(word);
   recorded.set_fanout(static_cast<std::uint32_t>(options.fanout));
   recorded.set_name(options.name);
+  for (const FetchRule& rule : options.fetch) {
+    ctl::RecordedFetch& fetch = *recorded.add_fetch();
+    fetch.set_pattern(rule.pattern);
+    fetch.set_directory(rule.directory);
+  }
+  recorded.set_fetch_limit(options.fetch_limit);
+  recorded.set_fetch_timeout_ms(static_cast<std::uint64_t>(options.fetch_timeout.count()));
   recorded.set_stall_seconds(static_cast<std::uint32_t>(options.stall_timeout.count()));
   recorded.set_on_stall(static_cast<std::uint32_t>(options.on_stall));
   recorded.set_exit_timeout_seconds(static_cast<std::uint32_t>(options.exit_timeout.count()));
@@ -151,6 +158,10 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
   copy_words(recorded.exec_command(), options.exec_command);
   options.fanout = static_cast<int>(recorded.fanout());
   options.name = recorded.name();
+  for (const ctl::RecordedFetch& fetch : recorded.fetch())
+    options.fetch.push_back({fetch.pattern(), fetch.directory()});
+  options.fetch_limit = recorded.fetch_limit();
+  options.fetch_timeout = milliseconds(recorded.fetch_timeout_ms());
   options.stall_timeout = std::chrono::seconds(recorded.stall_seconds());
   options.on_stall = static_cast<OnStall>(recorded.on_stall());
   options.exit_timeout = std::chrono::seconds(recorded.exit_timeout_seconds());

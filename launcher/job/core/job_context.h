@@ -101,7 +101,8 @@ struct JobContext {
   // lost.
   int max_attempts() const { return 1 + max_restarts + static_cast<int>(spare_hosts); }
   // True if no restart can follow and the plan has one host, whose supervisor may then exit with
-  // its workers. With several hosts, the first one's store is still needed by the others.
+  // its workers. With several hosts, the first one's store is still needed by the others, and with
+  // --fetch every host is.
   bool is_last_attempt() const;
   // Returns the part of --metrics-file that describes the job itself.
   MetricsInputs metrics_inputs() const;
@@ -133,6 +134,7 @@ struct JobContext {
   // Bytes of standard input that ranks have read; nothing while unknown.
   std::optional<std::uint64_t> input_taken;
   std::optional<std::chrono::milliseconds> requested_grace;  // Set by `ivyctl stop --grace`.
+  int interrupts = 0;  // Signals of the user that stop the job, such as Ctrl-C.
   // The summary is being printed, or another launcher takes over: the parts print nothing more.
   bool is_muted = false;
 };
