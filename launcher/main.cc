@@ -180,6 +180,7 @@ void reap_children(pid_t warden) {
   sigprocmask(SIG_BLOCK, &child_ended, nullptr);
   reap_for_a_while(warden, child_ended);
   if (ivy::ChildProcess::terminate_connections()) reap_for_a_while(warden, child_ended);
+  if (ivy::ChildProcess::kill_connections()) reap_for_a_while(warden, child_ended);
 }
 
 // A shell checks how its child exited, so an interrupted ivyrun kills itself with the same signal.

@@ -58,7 +58,7 @@ HOMES = (
 PURE = {
     f"{folder}/{name}"
     for folder, names in {
-        "proto/contract": "env exit_code recent_minimum status device_vendor edit_distance",
+        "proto/contract": "env exit_code metrics_page recent_minimum status device_vendor edit_distance",
         "proto/wire": "session mpi_names mpi_server_options dial_wire control_wire operation status_page store_wire",
         "launcher/options": "hosts",
         "launcher/plan": "plan worker_environment jax_variables placement device_checks device_and_slurm_variables allocation",
@@ -128,6 +128,7 @@ EARLY = "called before the loop runs"
 WRITER = "called on the thread of FileWriter"
 BLOCKING_FILES = {
     "agent/daemon/net/acceptor.cc": "called before the loop runs, and for /dev/null",
+    "agent/daemon/agent_metrics.cc": WRITER,
     "agent/daemon/agent_admin.cc": "a command's own process, which has no loop",
     "agent/daemon/net/agent_credentials.cc": "called before the loop runs and in tasks",
     "agent/daemon/jobs/agent_core.cc": EARLY,

@@ -101,6 +101,18 @@ AgentService::~AgentService() { core_->close(); }
 
 void AgentService::stop() { core_->stop(); }
 
+agent::v1::FactsReply AgentService::facts() const {
+  agent::v1::FactsReply reply;
+  core_->facts(reply);
+  return reply;
+}
+
+agent::v1::ListReply AgentService::jobs() const {
+  agent::v1::ListReply reply;
+  core_->list(reply);
+  return reply;
+}
+
 AgentService::OpenReactor* AgentService::Open(grpc::CallbackServerContext* context) {
   Result<Caller> caller = authorize_caller(*context);
   if (!caller.ok()) return new Rejected<OpenReactor>(caller.error());

@@ -31,6 +31,10 @@ class AgentService final : public agent::v1::Agent::CallbackService {
   // Shutdown, whose calls then end by themselves.
   void stop();
 
+  // The answers of the Facts and List calls, for the agent itself. Thread: the loop's.
+  agent::v1::FactsReply facts() const;
+  agent::v1::ListReply jobs() const;
+
  private:
   explicit AgentService(std::shared_ptr<AgentCore> core);
 

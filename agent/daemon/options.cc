@@ -84,6 +84,9 @@ void add_serving_verbs(CLI::App& app, Raw& raw) {
             "Unix socket for launchers of this host");
   add_value(serve, "--state DIR", raw.serve.state_directory,
             "Directory for state that must survive a restart of the agent");
+  add_value(serve, "--metrics-file FILE", raw.serve.metrics_file,
+            "Write the agent's state to FILE for Prometheus (node_exporter's textfile collector) "
+            "every 15 s");
   add_value(serve, "--user-name NAME", raw.serve.user_name,
             "User name that launchers' certificates must have (default: this account's)");
   add_value(serve, "--insecure-loopback PORT", raw.insecure_port,
@@ -130,6 +133,8 @@ Result<AgentCommand> serve_command(Raw& raw, const Environment& environment, std
         "choose a directory with --state");
   if (command.state_directory[0] != '/')
     return usage_error("--state " + command.state_directory + " is not an absolute path");
+  if (!command.metrics_file.empty() && command.metrics_file[0] != '/')
+    return usage_error("--metrics-file " + command.metrics_file + " is not an absolute path");
   return AgentCommand(std::move(command));
 }
 

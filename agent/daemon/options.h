@@ -21,7 +21,8 @@ struct ServeCommand {
   std::string socket_path;
   std::string state_directory;
   std::optional<std::uint16_t> insecure_loopback;
-  std::string user_name;  // If empty, the account that runs the agent.
+  std::string metrics_file;  // If empty, no file is written.
+  std::string user_name;     // If empty, the account that runs the agent.
 };
 
 struct DrainCommand {

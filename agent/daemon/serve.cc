@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "agent/daemon/agent_admin.h"
+#include "agent/daemon/agent_metrics.h"
 #include "agent/daemon/agent_service.h"
 #include "agent/daemon/jobs/bundle_cache.h"
 #include "agent/daemon/jobs/unit_cgroup.h"
@@ -62,8 +63,12 @@ std::atomic<int> exit_code = 0;
 
 class Serving final : public AgentReports {
  public:
-  Serving(std::string user, UnitCgroup cgroup)
-      : user_(std::move(user)), cgroup_(std::move(cgroup)), signals_(loop_), tick_(loop_) {}
+  Serving(std::string user, UnitCgroup cgroup, std::string metrics_file)
+      : user_(std::move(user)),
+        cgroup_(std::move(cgroup)),
+        signals_(loop_),
+        tick_(loop_),
+        metrics_(std::move(metrics_file)) {}
   ~Serving() override {
     set_authorization_policy(nullptr);
     agent_log::name_suspects(nullptr);
@@ -87,6 +92,7 @@ class Serving final : public AgentReports {
   void tick();
   void tick_later();
   void log_overdue();
+  void write_metrics();
   void check_self();
   void on_self_checked(const grpc::Status& status);
   void stop(const std::string& why);
@@ -101,6 +107,8 @@ class Serving final : public AgentReports {
       {.threads = 1, .stuck_threads = 0}};
   boost::asio::signal_set signals_;
   boost::asio::steady_timer tick_;
+  AgentMetricsFile metrics_;
+  std::string logged_metrics_failure_;  // A failure is logged once.
   TcpConnections connections_;
   HandshakeLimiter handshakes_{{}, &connections_};
   std::unique_ptr<AgentCredentials> credentials_;  // Null if only the Unix socket is served.
@@ -230,6 +238,7 @@ void Serving::tick() {
   }
   handshakes_.expire(steady_now());
   log_overdue();
+  write_metrics();
   agent_log::log_suppressed();
   check_self();
   tick_later();
@@ -254,6 +263,14 @@ void Serving::log_overdue() {
       "certificates: waiting for " + overdue->name + ", " +
       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(overdue->age).count()) +
       " s; the previous ones stay in use");
+}
+
+void Serving::write_metrics() {
+  const std::string failure = metrics_.take_failure();
+  if (!failure.empty() && failure != logged_metrics_failure_) agent_log::warning(failure);
+  if (!failure.empty()) logged_metrics_failure_ = failure;
+  if (metrics_.is_due(steady_now()))
+    metrics_.write(agent_metrics_text(service_->facts(), service_->jobs()));
 }
 
 // Calls our own service: an answer proves that the acceptor, gRPC's threads and the loop work.
@@ -345,7 +362,7 @@ int run_serve(const ServeCommand& command, const Environment& environment) {
   raise_descriptor_limit();
   // Must precede gRPC's threads, because it forks.
   const UnitCgroup cgroup = enter_unit_cgroup();
-  Serving serving(user, cgroup);
+  Serving serving(user, cgroup, command.metrics_file);
   const Result<void> started = serving.start(command, environment);
   if (!started.ok()) {
     const Error& error = started.error();

@@ -29,7 +29,7 @@ std::vector<std::uint32_t> JobLayout::hosts_of(std::span<const std::uint32_t> so
   return {found.begin(), found.end()};
 }
 
-bool JobLayout::is_pretended(std::uint32_t host) const { return is_pretended_host(names_[host]); }
+bool JobLayout::is_fake(std::uint32_t host) const { return is_fake_host(names_[host]); }
 
 std::string JobLayout::node_list() const { return joined(names_, ","); }
 

@@ -26,7 +26,7 @@ class JobLayout {
   std::uint32_t first_rank(std::uint32_t host) const { return first_[host]; }
   const std::string& name(std::uint32_t host) const { return names_[host]; }
   // Returns true if the name is that of a host simulated by ivyrun on this machine (--fake-hosts).
-  bool is_pretended(std::uint32_t host) const;
+  bool is_fake(std::uint32_t host) const;
   bool has(std::uint32_t rank) const { return rank < ranks(); }
   // `rank` must be in the job.
   RankLocation locate(std::uint32_t rank) const;

@@ -111,7 +111,7 @@ bool PmixHost::is_oversubscribed() const {
   if (sched_getaffinity(0, bytes, processors.get()) != 0) return false;
   // Simulated hosts share a machine.
   const std::uint32_t ranks =
-      layout_.is_pretended(options_.host) ? layout_.ranks() : layout_.ranks_on(options_.host);
+      layout_.is_fake(options_.host) ? layout_.ranks() : layout_.ranks_on(options_.host);
   return ranks > static_cast<std::uint32_t>(CPU_COUNT_S(bytes, processors.get()));
 }
 

@@ -31,7 +31,6 @@ using std::chrono::steady_clock;
 using TimePoint = steady_clock::time_point;
 
 constexpr std::size_t kTokenBytes = 32;
-constexpr std::size_t kSecretBytesMax = 1 << 20;
 // The pause between two checks for the file grows, because the file system may be on another host.
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{250};
@@ -70,7 +69,13 @@ bool is_own_host_only(const std::string& address) { return is_loopback(host_of(a
 
 Result<std::string> secret_of(const std::string& path) {
   if (path.empty()) return std::string(kNoSecret);
-  std::optional<std::string> token = read_file(path, kSecretBytesMax);
+  // Every rank checks the size, not only rank 0, which passes the token to its store.
+  std::optional<std::string> token = read_file(path, PrivateStore::kTokenBytesMax + 1);
+  if (token && token->size() > PrivateStore::kTokenBytesMax)
+    return Error{Code::kInvalidArgument,
+                 "IVY_TOKEN_FILE=" + path + " has more than " +
+                     std::to_string(PrivateStore::kTokenBytesMax) + " bytes",
+                 "use a shorter file, the same for every rank"};
   if (token && !token->empty()) return *std::move(token);
   return Error{Code::kFailedPrecondition, "IVY_TOKEN_FILE=" + path + " cannot be read, or is empty",
                "give every rank the same file, or none"};

@@ -38,7 +38,6 @@ constexpr int kListening = 5;
 constexpr int kOwner = 6;
 constexpr int kFirstClosed = 7;
 constexpr int kAway = 16;  // Own descriptors are first moved to this number or above.
-constexpr std::size_t kTokenBytesMax = 4096;  // A pipe holds this much without a reader.
 
 // Moves a descriptor above those of the child.
 bool move_away(Descriptor& descriptor) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,6 +29,8 @@ struct PrivateStoreOptions {
 
 class PrivateStore {
  public:
+  // Limit of a token: a pipe holds this much without a reader.
+  static constexpr std::size_t kTokenBytesMax = 4096;
   static constexpr std::chrono::seconds kStartTime{20};
   // Waits until the store serves, at most for kStartTime. Fails with NotFound if the program was
   // not found; the text lists the locations that were searched.

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "comm/reduce/copy_loop.h"
 #include "comm/reduce/kernel_loop.h"
 
 namespace ivy::comm {

@@ -10,21 +10,18 @@
 namespace ivy {
 namespace {
 
-struct Advice {
-  const char* what;
-  std::string fix;
-};
-
-Advice advice_for(Code code, const std::string& host) {
-  const char* const cannot_listen = "the job's store cannot listen";
+std::string fix_for(Code code, const std::string& host, const NetworkOptions& network) {
   switch (code) {
     case Code::kNotFound:
-      return {cannot_listen,
-              "use --master-addr with an address that " + host + " has, or leave it out"};
+      return "use --master-addr with an address that " + host + " has, or leave it out";
     case Code::kAlreadyExists:
-      return {cannot_listen, "use --master-port with a port that is free there, or leave it out"};
+      if (network.port_low != network.port_high)
+        return "use a --port-range with more free ports on " + host;
+      return network.port_high == 0
+                 ? "start the job again; it then gets another port"
+                 : "use --master-port with a port that is free on " + host + ", or leave it out";
     default:
-      return {cannot_listen, "use --no-store: rank 0's framework then listens on MASTER_PORT"};
+      return "use --no-store: rank 0's framework then listens on MASTER_PORT";
   }
 }
 
@@ -83,14 +80,14 @@ bool StoreController::opened(std::size_t index, const StoreOpened& opened) {
   HostRecord& host = job_.hosts[index];
   host.opens_store = false;
   if (opened.error().empty()) return true;
-  const Advice advice = advice_for(static_cast<Code>(opened.code()), host.name());
-  job_.reject({Diagnostic{.id = "IVY-H011",
-                          .what = advice.what,
-                          .where = host.name() + ", " + job_.plan.master_address,
-                          .cause = opened.error(),
-                          .fix = advice.fix,
-                          .exit_code = kExitRejected}},
-              LauncherReason::kRejected);
+  job_.reject(
+      {Diagnostic{.id = "IVY-H011",
+                  .what = "the job's store cannot listen",
+                  .where = host.name() + ", " + job_.plan.master_address,
+                  .cause = opened.error(),
+                  .fix = fix_for(static_cast<Code>(opened.code()), host.name(), job_.options),
+                  .exit_code = kExitRejected}},
+      LauncherReason::kRejected);
   return false;
 }
 

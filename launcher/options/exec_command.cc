@@ -58,7 +58,7 @@ const std::vector<NamedCommand>& own_commands() {
 Result<std::vector<std::string>> parse_exec(std::string_view text) {
   std::vector<std::string> words = IVY_TRY(quoted_words(text));
   if (contains(words, kHost)) return words;
-  return usage_error("\"" + std::string(text) + "\" does not contain {host}",
+  return usage_error(in_quotes(text) + " does not contain {host}",
                      "write {host} where the command expects the host's name, such as 'kubectl "
                      "exec -i {host} --'");
 }

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "launcher/options/option_values.h"
+
 namespace ivy {
 namespace {
 
@@ -18,7 +20,7 @@ Error rejected_name(const std::string& name) {
 
 Result<void> add_checked(Environment& out, const std::string& name, std::string value) {
   if (!is_env_name(name))
-    return Error{Code::kInvalidArgument, "\"" + name + "\" is not a valid variable name",
+    return Error{Code::kInvalidArgument, in_quotes(name) + " is not a valid variable name",
                  "write NAME or NAME=VALUE, and one flag per variable"};
   if (env_rule(name) == EnvRule::kSet) return rejected_name(name);
   if (value.find('\0') != std::string::npos)

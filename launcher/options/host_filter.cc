@@ -24,7 +24,7 @@ Result<void> add_devices(std::string_view text, std::vector<int>& devices) {
   const Result<int> last =
       dash == std::string_view::npos ? first : parse_number(text.substr(dash + 1), 0, kMaxDevice);
   if (!first.ok() || !last.ok() || *last < *first)
-    return usage_error("\"" + std::string(text) + "\" is not a slot number or a range of slots",
+    return usage_error(in_quotes(text) + " is not a slot number or a range of slots",
                        "slots are numbered from 0: 'node01:0,2' or 'node01:0-3'");
   for (int device = *first; device <= *last; ++device)
     if (std::find(devices.begin(), devices.end(), device) == devices.end())

@@ -14,6 +14,7 @@
 #include <map>
 #include <span>
 
+#include "launcher/options/option_values.h"
 #include "proto/contract/host_ranges.h"
 #include "proto/contract/text.h"
 
@@ -38,24 +39,6 @@ struct Origin {
   }
   std::string text() const { return line == 0 ? name : name + ":" + std::to_string(line); }
 };
-
-// Quotes a word, and names the characters in it that look like a blank or like nothing: editors and
-// web pages put them where a blank was meant.
-std::string in_quotes(std::string_view text) {
-  constexpr std::pair<std::string_view, std::string_view> kInvisible[] = {
-      {"\u00a0", "<U+00A0>"}, {"\u200b", "<U+200B>"}, {"\u200c", "<U+200C>"},
-      {"\u200d", "<U+200D>"}, {"\u2060", "<U+2060>"}, {"\ufeff", "<U+FEFF>"}};
-  std::string quoted = "\"";
-  while (!text.empty()) {
-    const auto* const found =
-        std::find_if(std::begin(kInvisible), std::end(kInvisible),
-                     [&](const auto& row) { return text.starts_with(row.first); });
-    const bool is_visible = found == std::end(kInvisible);
-    quoted += is_visible ? text.substr(0, 1) : found->second;
-    text.remove_prefix(is_visible ? 1 : found->first.size());
-  }
-  return quoted + "\"";
-}
 
 std::optional<int> to_int(std::string_view text) {
   return text.starts_with('-') ? std::nullopt : to_number<int>(text);

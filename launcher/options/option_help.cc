@@ -101,6 +101,7 @@ std::string closing_text() {
   if (!is_left) text += "\n";
   return text +
          "If a job fails, the last line on standard error names the source of its code.\n"
+         "Pages such as docs/hangs.md are in share/doc/ivyrun, next to the bin of ivyrun.\n"
          "`ivyctl explain ID` explains a message, such as IVY-H003.\n";
 }
 

@@ -26,7 +26,9 @@ Error unknown_flag(const std::string& typed) {
     return usage_error("unknown flag \"" + typed + "\"",
                        "write a flag and its value as two words, or as one with = between them");
   const std::string nearest = nearest_option(typed);
-  return usage_error("unknown flag " + typed,
+  // Quoted only if a character would not be seen.
+  const std::string shown = in_quotes(typed);
+  return usage_error("unknown flag " + (shown.size() == typed.size() + 2 ? typed : shown),
                      nearest.empty()
                          ? "ivyrun --help all lists every flag; the program's own flags "
                            "come after the program"

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <optional>
@@ -17,9 +19,48 @@
 namespace ivy {
 namespace {
 
+// Characters that look like a blank or like nothing.
+constexpr std::pair<std::uint32_t, std::uint32_t> kInvisible[] = {
+    {0xa0, 0xa0},     {0xad, 0xad},     {0x1680, 0x1680}, {0x2000, 0x200f}, {0x2028, 0x202f},
+    {0x205f, 0x2064}, {0x2066, 0x2069}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+
+// Returns the code point at the start of the text if it has two or three bytes in UTF-8, as all
+// invisible ones do, and its size in bytes. Returns 0 for other text.
+std::pair<std::uint32_t, std::size_t> code_point_of(std::string_view text) {
+  const auto byte = [&](std::size_t index) -> std::uint32_t {
+    return static_cast<unsigned char>(text[index]);
+  };
+  const auto continues = [&](std::size_t index) {
+    return index < text.size() && (byte(index) & 0xc0) == 0x80;
+  };
+  if ((byte(0) & 0xe0) == 0xc0 && continues(1))
+    return {(byte(0) & 0x1f) << 6 | (byte(1) & 0x3f), 2};
+  if ((byte(0) & 0xf0) == 0xe0 && continues(1) && continues(2))
+    return {(byte(0) & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f), 3};
+  return {0, 1};
+}
+
+}  // namespace
+
+std::string in_quotes(std::string_view text) {
+  std::string quoted = "\"";
+  while (!text.empty()) {
+    const auto [code, size] = code_point_of(text);
+    const bool is_invisible = std::ranges::any_of(kInvisible, [code = code](const auto& range) {
+      return code >= range.first && code <= range.second;
+    });
+    char name[16];
+    std::snprintf(name, sizeof name, "<U+%04X>", code);
+    quoted += is_invisible ? std::string_view(name) : text.substr(0, size);
+    text.remove_prefix(size);
+  }
+  return quoted + "\"";
+}
+
+namespace {
+
 Error invalid(std::string_view text, const std::string& wanted, std::string_view fix = "") {
-  return Error{Code::kInvalidArgument, "\"" + std::string(text) + "\" is not " + wanted,
-               std::string(fix)};
+  return Error{Code::kInvalidArgument, in_quotes(text) + " is not " + wanted, std::string(fix)};
 }
 
 }  // namespace

@@ -30,6 +30,10 @@ inline constexpr int kDefaultReplacements = 3;
 // Longest time that a flag may specify, so that a mistyped unit does not overflow a clock.
 inline constexpr std::chrono::hours kMaxDuration{24 * 365};
 
+// Quotes a word for a message, and names the characters in it that look like a blank or like
+// nothing ("2<U+00A0>"): editors and web pages put them where a blank was meant.
+std::string in_quotes(std::string_view text);
+
 // Parses a decimal number within [low, high].
 Result<int> parse_number(std::string_view text, int low, int high);
 

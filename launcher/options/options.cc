@@ -195,8 +195,7 @@ void bind_devices(Binder& binder, DeviceOptions& options) {
     while (!rest.empty()) {
       const std::string_view word = take_part(rest, ',');
       if (word != "map" && word != "alloc" && word != "bindings" && word != "bind")
-        return usage_error("\"" + std::string(word) + "\" is not a kind of display",
-                           "map, bindings, or both");
+        return usage_error(in_quotes(word) + " is not a kind of display", "map, bindings, or both");
       (word.starts_with("bind") ? options.report_bindings : options.display_map) = true;
     }
     return {};
@@ -331,7 +330,7 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
   binder.parsed("stop-before-end", options.stop_before_end, parse_duration);
   binder.value("preempt-signal", [&](const std::string& text) -> Result<void> {
     const int signal = signal_number(text);
-    if (signal == 0) return usage_error("unknown signal \"" + text + "\"", "USR1, TERM, ...");
+    if (signal == 0) return usage_error("unknown signal " + in_quotes(text), "USR1, TERM, ...");
     if (signal == SIGKILL || signal == SIGSTOP)
       return usage_error(signal_name(signal) + " cannot be caught by a process", "USR1 or TERM");
     options.preempt_signal = signal;
@@ -387,7 +386,7 @@ Result<void> take_transport(const std::string& text, const std::vector<NamedComm
   std::set<std::string> names;
   for (const NamedCommand& command : commands) names.insert(command.name);
   return usage_error(
-      "\"" + text + "\" is not one of " + allowed +
+      in_quotes(text) + " is not one of " + allowed +
           joined(std::vector<std::string>(names.begin(), names.end()), ", "),
       "name a command in [transports] of ~/.config/ivyrun/config.toml, or use --exec "
       "COMMAND");
@@ -583,7 +582,7 @@ Error no_program(const Scanned& scanned) {
     return error;
   }
   error.fix = last.spelling + " " + std::string(last.entry->value) + " " + last.value;
-  error.message += ": \"" + last.value + "\" was taken as the value of " + last.spelling;
+  error.message += ": " + in_quotes(last.value) + " was taken as the value of " + last.spelling;
   return error;
 }
 

@@ -417,15 +417,15 @@ void bind_machine(const PlanContext& context, const std::vector<PlannedHost*>& h
 }
 
 void bind_workers(PlanContext& context) {
-  std::vector<PlannedHost*> pretended;
+  std::vector<PlannedHost*> fake;
   for (PlannedHost& host : context.plan.hosts) {
     if (is_fake(context.options, host.host_index)) {
-      pretended.push_back(&host);
+      fake.push_back(&host);
     } else {
       bind_machine(context, {&host});
     }
   }
-  if (!pretended.empty()) bind_machine(context, pretended);
+  if (!fake.empty()) bind_machine(context, fake);
   if (context.options.bind_to != BindChoice::kAuto) return;
   const bool any_bound =
       std::any_of(context.plan.hosts.begin(), context.plan.hosts.end(), [](const PlannedHost& h) {

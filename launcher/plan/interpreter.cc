@@ -31,8 +31,8 @@ std::vector<std::string> all_in_path(const std::string& name, const Environment&
 
 // Returns true for the virtual environment into which only ivyrun was installed. Its activation is
 // meant for ivyrun and does not select the program's Python.
-bool is_users_directory(const std::string& bin) {
-  if (bin != program_directory()) return false;
+bool is_ivyruns_only(const std::string& bin, const std::string& own_directory) {
+  if (bin != own_directory) return false;
   const std::string prefix = bin.substr(0, bin.rfind('/'));
   if (access((prefix + "/pyvenv.cfg").c_str(), R_OK) != 0) return false;
   for (const std::string& python : names_in(prefix + "/lib")) {
@@ -56,7 +56,8 @@ std::string given_interpreter(const std::string& given, const Environment& calle
 
 }  // namespace
 
-std::vector<std::string> interpreter_candidates(const Options& options, const Environment& caller) {
+std::vector<std::string> interpreter_candidates(const Options& options, const Environment& caller,
+                                                const std::string& own_directory) {
   if (!options.python.empty()) return {given_interpreter(options.python, caller)};
   const std::string* configured = find_variable(caller, "IVY_PYTHON");
   if (configured != nullptr && !configured->empty())
@@ -70,12 +71,12 @@ std::vector<std::string> interpreter_candidates(const Options& options, const En
   for (const char* name : {"python3", "python"}) {
     for (const std::string& found : all_in_path(name, caller)) {
       candidates.push_back(found);
-      if (!is_users_directory(found.substr(0, found.rfind('/')))) break;
+      if (!is_ivyruns_only(found.substr(0, found.rfind('/')), own_directory)) break;
     }
   }
   // ivyrun's own environment comes last.
-  std::stable_partition(candidates.begin(), candidates.end(), [](const std::string& path) {
-    return !is_users_directory(path.substr(0, path.rfind('/')));
+  std::stable_partition(candidates.begin(), candidates.end(), [&](const std::string& path) {
+    return !is_ivyruns_only(path.substr(0, path.rfind('/')), own_directory);
   });
   if (candidates.empty()) return {"python3", "python"};
   return candidates;

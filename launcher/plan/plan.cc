@@ -351,9 +351,9 @@ void check_same_machine(PlanContext& context) {
   std::map<std::string, const PlannedHost*> machines;
   for (const PlannedHost& host : context.plan.hosts) {
     const HostFacts& facts = context.facts(host);
-    const bool is_pretended =
+    const bool is_fake =
         host.host_index < options.hosts.size() && options.hosts[host.host_index].fake;
-    if (is_pretended || options.node_rank || facts.boot_id().empty()) continue;
+    if (is_fake || options.node_rank || facts.boot_id().empty()) continue;
     std::string machine = facts.boot_id() + " " + facts.host_name() + " " + facts.user();
     for (const Address& address : facts.addresses()) machine += " " + address.address();
     const auto [known, is_new] = machines.try_emplace(machine, &host);

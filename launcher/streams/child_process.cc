@@ -27,6 +27,14 @@ std::vector<std::weak_ptr<ChildProcess>>& connection_children() {
   return children;
 }
 
+std::vector<std::shared_ptr<ChildProcess>> running_connections() {
+  std::vector<std::shared_ptr<ChildProcess>> children;
+  for (const std::weak_ptr<ChildProcess>& each : connection_children())
+    if (std::shared_ptr<ChildProcess> child = each.lock(); child && !child->ended())
+      children.push_back(std::move(child));
+  return children;
+}
+
 void set_standard_stream(SpawnSetup& setup, int number, int fd) {
   fd >= 0 ? setup.copy(fd, number) : setup.open_null(number);
 }
@@ -123,14 +131,15 @@ ChildProcess::ChildProcess(boost::asio::io_context& loop, pid_t pid, int pidfd)
 bool ChildProcess::any_runs() { return running > 0; }
 
 bool ChildProcess::terminate_connections() {
-  bool any_left = false;
-  for (const std::weak_ptr<ChildProcess>& each : connection_children()) {
-    const std::shared_ptr<ChildProcess> child = each.lock();
-    if (!child || child->ended()) continue;
-    child->signal(SIGTERM);
-    any_left = true;
-  }
-  return any_left;
+  const auto children = running_connections();
+  for (const std::shared_ptr<ChildProcess>& child : children) child->signal(SIGTERM);
+  return !children.empty();
+}
+
+bool ChildProcess::kill_connections() {
+  const auto children = running_connections();
+  for (const std::shared_ptr<ChildProcess>& child : children) child->kill_group();
+  return !children.empty();
 }
 
 ChildProcess::~ChildProcess() { reap(); }
@@ -163,11 +172,21 @@ void ChildProcess::signal(int number) {
   if (!status_) syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), number, nullptr, 0);
 }
 
+void ChildProcess::kill_group() {
+  // The number stays the group's until the child has been reaped.
+  if (!status_ && kill(-pid_, SIGKILL) != 0) signal(SIGKILL);
+}
+
 void ChildProcess::end_within(boost::asio::io_context& loop) {
   on_end_ = {};
   const auto timer = std::make_shared<boost::asio::steady_timer>(loop, kEndTimeout);
   timer->async_wait([self = shared_from_this(), timer](const boost::system::error_code& error) {
-    if (!error) self->signal(SIGTERM);
+    if (error) return;
+    self->signal(SIGTERM);
+    timer->expires_after(kEndTimeout);
+    timer->async_wait([self, timer](const boost::system::error_code& stopped) {
+      if (!stopped) self->kill_group();
+    });
   });
 }
 

@@ -58,11 +58,12 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
                                                      const std::string& name);
   // Returns true if any child, started or adopted, has not been reaped yet.
   static bool any_runs();
-  // Sends SIGTERM to the running children that carry connections (ssh, kubectl). Returns false if
-  // there are none. Call this before the process exits and after a pause in which they could exit
-  // by themselves: end_within() needs the loop, and a child that is stuck or waits for a password
-  // would outlive this process.
+  // Ends the running children that carry connections (ssh, kubectl). Returns false if there are
+  // none. Call these before the process exits, each after a pause in which they could exit by
+  // themselves: end_within() needs the loop, and a child that is stuck, waits for a password or
+  // ignores SIGTERM would outlive this process.
   static bool terminate_connections();
+  static bool kill_connections();
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -75,8 +76,12 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   void on_end(std::function<void(const ExitStatus&)> callback) { on_end_ = std::move(callback); }
   // Sends a signal while the child is running; never to another process that reused its pid.
   void signal(int number);
+  // Kills the child and its process group, which start() has created: a shell that ignores SIGTERM
+  // runs its commands in it.
+  void kill_group();
   // Call this when the child should exit by itself (its input was closed). It gets SIGTERM if it
-  // has not exited after kEndTimeout. Cancels on_end().
+  // has not exited after kEndTimeout, and is killed with its group after as long again. Cancels
+  // on_end().
   void end_within(boost::asio::io_context& loop);
 
   static constexpr std::chrono::seconds kEndTimeout{2};

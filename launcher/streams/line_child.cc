@@ -10,7 +10,7 @@ Result<std::shared_ptr<LineChild>> LineChild::start(boost::asio::io_context& loo
                                                     const std::vector<std::string>& command,
                                                     const Environment& environment,
                                                     LineChildEvents& events) {
-  std::shared_ptr<LineChild> made(new LineChild(events));
+  std::shared_ptr<LineChild> made(new LineChild(loop, events));
   IVY_CHECK(made->run(loop, command, environment));
   return made;
 }
@@ -25,7 +25,8 @@ Result<void> LineChild::run(boost::asio::io_context& loop, const std::vector<std
   input_ = std::make_shared<DescriptorPump>(loop, *this, -1, child.input.release());
   output_ = std::make_shared<DescriptorPump>(loop, *this, child.output.release(), -1);
   errors_ = std::make_shared<DescriptorPump>(loop, *this, child.errors.release(), -1);
-  self_ = shared_from_this();
+  all_ended_.expires_at(boost::asio::steady_timer::time_point::max());
+  all_ended_.async_wait([self = shared_from_this()](const boost::system::error_code&) {});
   output_->start_reading();
   errors_->start_reading();
   child_->on_end([this](const ExitStatus&) { part_ended(); });
@@ -54,7 +55,8 @@ void LineChild::pass_line(const std::string& line, bool is_error) {
 void LineChild::part_ended() {
   if (--parts_left_ > 0) return;
   is_over_ = true;
-  const std::shared_ptr<LineChild> self = std::move(self_);
+  const std::shared_ptr<LineChild> self = shared_from_this();
+  all_ended_.cancel();
   input_->stop();
   if (!output_rest_.empty()) pass_line(std::exchange(output_rest_, {}), false);
   if (!error_rest_.empty()) pass_line(std::exchange(error_rest_, {}), true);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A child whose output is read line by line: srun, `ssh -G`. Thread: the loop's. Lifetime: keeps
-// itself alive until the child has exited and both of its output streams have ended.
+// itself alive until the child has exited and both of its output streams have ended, or the loop is
+// destroyed.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -51,7 +53,8 @@ class LineChild final : public std::enable_shared_from_this<LineChild>,
   void forget() { events_ = nullptr; }
 
  private:
-  explicit LineChild(LineChildEvents& events) : events_(&events) {}
+  LineChild(boost::asio::io_context& loop, LineChildEvents& events)
+      : events_(&events), all_ended_(loop) {}
   Result<void> run(boost::asio::io_context& loop, const std::vector<std::string>& command,
                    const Environment& environment);
   // DescriptorPumpEvents
@@ -61,8 +64,9 @@ class LineChild final : public std::enable_shared_from_this<LineChild>,
   void pass_line(const std::string& line, bool is_error);
   void part_ended();
 
-  LineChildEvents* events_;          // Null after forget().
-  std::shared_ptr<LineChild> self_;  // Set while any part is running.
+  LineChildEvents* events_;  // Null after forget().
+  // Never expires; its handler owns this object until all parts have ended.
+  boost::asio::steady_timer all_ended_;
   std::shared_ptr<ChildProcess> child_;
   std::shared_ptr<DescriptorPump> input_;
   std::shared_ptr<DescriptorPump> output_;

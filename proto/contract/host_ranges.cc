@@ -193,7 +193,7 @@ bool is_safe_host_name(std::string_view name) {
   });
 }
 
-bool is_pretended_host(std::string_view name) {
+bool is_fake_host(std::string_view name) {
   constexpr std::string_view kPrefix = "fake";
   return name.starts_with(kPrefix) && number_of(name.substr(kPrefix.size())).has_value();
 }

@@ -65,6 +65,6 @@ bool is_safe_host_name(std::string_view name);
 
 // Returns whether the name is "fake0" or similar: one of several simulated hosts on one machine
 // (--fake-hosts).
-bool is_pretended_host(std::string_view name);
+bool is_fake_host(std::string_view name);
 
 }  // namespace ivy

@@ -11,7 +11,7 @@
 
 namespace ivy {
 
-Result<int> listen_tcp(const std::string& address, std::uint16_t port) {
+Result<int> listen_tcp(const std::string& address, std::uint16_t port, PortReuse reuse) {
   SocketAddress target = parse_address(address, port);
   if (!target.is_valid())
     return Error{Code::kInvalidArgument,
@@ -22,7 +22,7 @@ Result<int> listen_tcp(const std::string& address, std::uint16_t port) {
   const int fd = socket.get();
   const int one = 1;
   const int only_v6 = address == "::" ? 0 : 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (reuse == PortReuse::kAllowed) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   // Set explicitly in both cases, because net.ipv6.bindv6only may have changed the default.
   if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
   if (bind(fd, target.get(), target.size) == 0 && listen(fd, SOMAXCONN) == 0)

@@ -10,12 +10,17 @@
 
 namespace ivy {
 
+// With kNever, a port counts as in use also if its old connections are in TIME_WAIT, or if a job
+// has reserved it (agent/node/spawn/reserved_port.h): the owner of a reserved port needs it later.
+enum class PortReuse { kAllowed, kNever };
+
 // `address` is numeric and without brackets. With port 0 the kernel chooses a port. "::" also
 // accepts IPv4; other IPv6 addresses accept only IPv6. An address whose old connections are still
 // in TIME_WAIT can be reused. Fails with InvalidArgument if the address is not numeric,
 // AlreadyExists if another program listens there, NotFound if this host has no such address, and
 // Unavailable otherwise.
-Result<int> listen_tcp(const std::string& address, std::uint16_t port);
+Result<int> listen_tcp(const std::string& address, std::uint16_t port,
+                       PortReuse reuse = PortReuse::kAllowed);
 
 // Returns the port of a TCP socket, which the kernel may have chosen, or 0 if it has none.
 std::uint16_t bound_port(int fd);

@@ -125,14 +125,14 @@ std::string reason_for(int error) {
 
 }  // namespace
 
-PeerOwners::PeerOwners()
-    : netlink_(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {
-  if (!netlink_) why_unknown_ = std::strerror(errno);
-}
-
 PeerOwners::Owner PeerOwners::owner_of(int fd) {
   const SocketAddress peer_end = peer_address(fd);
-  if (!netlink_) return {.location = Location::kUnknown};
+  // Tried again after a failure: the process may have had no free descriptor.
+  if (!netlink_) netlink_.reset(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  if (!netlink_) {
+    why_unknown_ = std::strerror(errno);
+    return {.location = Location::kUnknown};
+  }
   if (!peer_end.is_valid()) return {.location = Location::kClosed};
   const SocketPair seen_by_peer{endpoint_of(peer_end.storage),
                                 endpoint_of(own_address(fd).storage)};

@@ -28,15 +28,13 @@ class PeerOwners {
     std::uint32_t inode = 0;  // Inode of the peer's socket, as shown in /proc/PID/fd.
   };
 
-  PeerOwners();
-
   // Returns the owner of the peer of a connected TCP socket.
   Owner owner_of(int fd);
   // The reason of the last kUnknown, for messages.
   const std::string& why_unknown() const { return why_unknown_; }
 
  private:
-  const Descriptor netlink_;
+  Descriptor netlink_;  // Opened by the first call that can.
   std::string why_unknown_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "agent/daemon/agent_metrics.h"
 #include "agent/daemon/jobs/bundle_cache.h"
 #include "agent/daemon/net/agent_credentials.h"
 #include "agent/daemon/net/agent_log.h"
@@ -344,9 +345,10 @@ TEST(AgentOptions, IgnoreRelativeXdgPaths) {
 }
 
 TEST(AgentOptions, ParseTheFlagsOfServe) {
-  const auto serve = parsed<ServeCommand>({"serve", "--listen", "7411", "--listen", "[::1]:7412",
-                                           "--certificates", "/c", "--socket", "/s", "--state=/t",
-                                           "--insecure-loopback", "0", "--user-name", "bob"});
+  const auto serve =
+      parsed<ServeCommand>({"serve", "--listen", "7411", "--listen", "[::1]:7412", "--certificates",
+                            "/c", "--socket", "/s", "--state=/t", "--insecure-loopback", "0",
+                            "--user-name", "bob", "--metrics-file", "/m"});
   ASSERT_EQ(serve.listen.size(), 2u);
   EXPECT_EQ(serve.listen[0], (ListenAddress{"", 7411}));
   EXPECT_EQ(serve.listen[1], (ListenAddress{"::1", 7412}));
@@ -355,6 +357,7 @@ TEST(AgentOptions, ParseTheFlagsOfServe) {
   EXPECT_EQ(serve.state_directory, "/t");
   EXPECT_EQ(serve.insecure_loopback, 0);
   EXPECT_EQ(serve.user_name, "bob");
+  EXPECT_EQ(serve.metrics_file, "/m");
 }
 
 TEST(AgentOptions, RejectInvalidValues) {
@@ -363,6 +366,7 @@ TEST(AgentOptions, RejectInvalidValues) {
       {"sing"},
       {"serve", "--socket", "relative"},
       {"serve", "--state", "relative"},
+      {"serve", "--metrics-file", "relative"},
       {"serve", "--listen", "node1:7411"},
       {"serve", "--listen", "10.0.0.1:x"},
       {"serve", "--listen", "::1:7411"},
@@ -381,6 +385,29 @@ TEST(AgentOptions, RejectInvalidValues) {
     EXPECT_FALSE(command.error().message.empty()) << typed;
   }
   EXPECT_FALSE(parse({"serve"}, {}).ok());  // No directory for the state.
+}
+
+TEST(AgentMetrics, DescribeTheAgentAndItsJobs) {
+  agent::v1::FactsReply facts;
+  facts.set_version("0.1.0");
+  facts.set_architecture("x86_64");
+  facts.set_user("alice");
+  facts.set_started_at(1796052338);
+  facts.set_draining(true);
+  agent::v1::ListReply list;
+  list.add_jobs()->set_attached(true);
+  list.add_jobs()->set_attached(false);
+  const std::string without_certificate = agent_metrics_text(facts, list);
+  EXPECT_EQ(without_certificate.find("certificate"), std::string::npos);
+  facts.set_certificate_expires_at(1803828338);
+  const std::string text = agent_metrics_text(facts, list);
+  for (const char* sample :
+       {"\nivyrun_agent_info{user=\"alice\",version=\"0.1.0\",architecture=\"x86_64\"} 1\n",
+        "\nivyrun_agent_start_time_seconds{user=\"alice\"} 1796052338\n",
+        "\nivyrun_agent_draining{user=\"alice\"} 1\n", "\nivyrun_agent_jobs{user=\"alice\"} 2\n",
+        "\nivyrun_agent_jobs_without_launcher{user=\"alice\"} 1\n",
+        "\nivyrun_agent_certificate_expiry_time_seconds{user=\"alice\"} 1803828338\n"})
+    EXPECT_NE(text.find(sample), std::string::npos) << sample << "in\n" << text;
 }
 
 TEST(AgentOptions, ParseDrainAndStatus) {

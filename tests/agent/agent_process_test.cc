@@ -240,6 +240,29 @@ TEST_F(AgentProcessTest, WritesPrioritiesForTheJournal) {
   EXPECT_TRUE(eventually_contains("<6>ready\n"));
 }
 
+TEST_F(AgentProcessTest, KeepsAMetricsFileThatPrometheusAccepts) {
+  const std::string path = home_ / "agent.prom";
+  arguments_.insert(arguments_.end(), {"--metrics-file", path});
+  start();
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(path); }, 5s));
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  for (const char* name : {"ivyrun_agent_jobs{", "ivyrun_agent_certificate_expiry_time_seconds{"})
+    EXPECT_NE(text.str().find(name), std::string::npos) << text.str();
+  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0644));
+  if (std::system("command -v promtool >/dev/null") != 0)
+    GTEST_SKIP() << "promtool (Debian's package prometheus) is not installed";
+  EXPECT_EQ(std::system(("promtool check metrics < " + path).c_str()), 0);
+}
+
+TEST_F(AgentProcessTest, LogsAMetricsFileThatCannotBeWrittenOnce) {
+  arguments_.insert(arguments_.end(), {"--metrics-file", home_ / "missing/agent.prom"});
+  start();
+  EXPECT_TRUE(
+      eventually_contains("--metrics-file " + (home_ / "missing/agent.prom") + ": No such file"));
+  EXPECT_TRUE(ask().ok());
+}
+
 TEST_F(AgentProcessTest, RejectsRoot) {
   if (geteuid() != 0) GTEST_SKIP() << "only root is rejected";
   start(true);

@@ -65,11 +65,11 @@ TEST(JobLayoutTest, WritesMaps) {
   EXPECT_EQ(JobLayout({8, 8, 8, 8}, {"a", "b", "c", "d"}).process_mapping(), "(vector,(0,4,8))");
 }
 
-TEST(JobLayoutTest, KnowsPretendedHostsByTheirNames) {
+TEST(JobLayoutTest, KnowsFakeHostsByTheirNames) {
   const JobLayout layout({1, 1, 1}, {"fake7", "fakery", "node1"});
-  EXPECT_TRUE(layout.is_pretended(0));
-  EXPECT_FALSE(layout.is_pretended(1));
-  EXPECT_FALSE(layout.is_pretended(2));
+  EXPECT_TRUE(layout.is_fake(0));
+  EXPECT_FALSE(layout.is_fake(1));
+  EXPECT_FALSE(layout.is_fake(2));
 }
 
 const FactValue* find(const std::vector<Fact>& facts, const std::string& key) {

@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <set>
 #include <utility>
 #include <vector>
+
+#include "tests/support/no_ipv6.h"
 
 namespace ivy {
 namespace {
@@ -34,6 +37,25 @@ TEST(ReservedPortTest, KeepsAPortThatOnlyTheFrameworkCanServeOn) {
   const int framework = listen_on(port->port(), 1);
   EXPECT_GE(framework, 0);
   close(framework);
+}
+
+TEST(ReservedPortTest, UsesIpv4OnAHostWithoutIpv6) {
+  constexpr int kSkipped = 77;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (!test::disable_ipv6()) _exit(kSkipped);
+    if (socket(AF_INET6, SOCK_STREAM, 0) >= 0) _exit(1);
+    const Result<ReservedPort> port = ReservedPort::reserve(0, 0);
+    if (!port.ok()) _exit(2);
+    if (listen_on(port->port(), 0) != -1) _exit(3);  // Another program.
+    _exit(listen_on(port->port(), 1) >= 0 ? 0 : 4);  // The framework.
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  if (WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "this kernel has no seccomp filters";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(ReservedPortTest, NamesAnExplicitPortThatIsBusy) {

@@ -189,6 +189,24 @@ TEST(MeetTest, NamesAPortInUse) {
   close(taken);
 }
 
+TEST(MeetTest, RejectsALongTokenFileOnEveryRank) {
+  char path[] = "/tmp/ivy-comm-test-XXXXXX";
+  const int file = mkstemp(path);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(ftruncate(file, 4097), 0);
+  close(file);
+  for (const std::uint32_t rank : {0u, 1u}) {
+    Identity identity = identity_for("tcp://" + free_address(), rank, 2).value();
+    identity.token_file = path;
+    const Result<Bootstrapped> met = bootstrap(identity, 0, milliseconds(300));
+    ASSERT_FALSE(met.ok()) << rank;
+    EXPECT_EQ(met.error().code, Code::kInvalidArgument) << met.error().message;
+    EXPECT_NE(met.error().message.find("has more than 4096 bytes"), std::string::npos)
+        << met.error().message;
+  }
+  unlink(path);
+}
+
 // Returns the error of rank 0 in a network namespace whose ephemeral range is the derived port and
 // where a connection uses that port. Returns an empty string if no such namespace can be created.
 std::string ephemeral_port_error(const Identity& identity) {

@@ -49,6 +49,14 @@ def wait_until(condition, limit, what):
         time.sleep(0.02)
 
 
+def pages_that_programs_name():
+    """Returns the pages of docs/ that help and messages name, such as "mpi.md"."""
+    sources = subprocess.run(["grep", "-rhoE", r"docs/[a-z0-9-]+\.md", *("launcher", "agent", "rendezvous", "proto"),
+                              "comm/python/ivycomm", "--include=*.cc", "--include=*.h", "--include=*.py",
+                              "--include=ivy-agent-cert"], cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    return {line.removeprefix("docs/") for line in sources.stdout.splitlines()}
+
+
 def stop_if_mounts_are_lost(testbed):
     """Stops the whole test run if the hosts have lost mounts. All later tests on them would fail with misleading messages."""
     lost = testbed.lost_mounts()

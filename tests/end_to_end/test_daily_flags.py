@@ -100,8 +100,10 @@ def test_workers_run_in_a_virtual_environment(local):
     local.file("venv/pyvenv.cfg", f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n")
     script = local.file("where.py", "import os, sys, shutil\n"
                         "print(sys.prefix, os.environ['VIRTUAL_ENV'], shutil.which('python'), sep='\\n')\n")
-    done = local.run("--activate", "venv", "-n", "1", script)
-    assert done.out_lines == [venv, venv, f"{venv}/bin/python"], done
+    # A typed --activate outweighs IVY_PYTHON.
+    for variables in {}, {"IVY_PYTHON": "/nonexistent/python3"}:
+        done = local.run("--activate", "venv", "-n", "1", script, env=variables)
+        assert done.out_lines == [venv, venv, f"{venv}/bin/python"], done
     wrong = local.run("--activate", "conda:nosuch", "-n", "1", script)
     assert wrong.code == 2 and "no conda environment \"nosuch\"" in wrong.err_text, wrong
 

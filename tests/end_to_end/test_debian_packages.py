@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from launching import BIN, REPOSITORY, seconds
+from launching import BIN, REPOSITORY, pages_that_programs_name, seconds
 
 BUILD = os.path.dirname(BIN)
 NAMES = {"ivyrun", "ivy-agent", "libivycomm1", "libivycomm-dev", "python3-ivycomm"}
@@ -100,6 +100,14 @@ def test_packages_have_no_state_and_no_service_scripts(packages):
         scripts = "".join((packages / "control" / name).read_text() for name in os.listdir(packages / "control"))
         shutil.rmtree(packages / "control")
         assert not re.search("systemctl|deb-systemd|invoke-rc.d", scripts), scripts
+
+
+def test_the_package_has_the_pages_that_programs_name(packages):
+    """Without compression, so that their links work."""
+    package, = packages.glob("ivyrun_*.deb")
+    listed = call("dpkg-deb", "--contents", str(package))
+    for page in pages_that_programs_name():
+        assert f"./usr/share/doc/ivyrun/docs/{page}\n" in listed, page
 
 
 def test_lintian_finds_no_error(packages):

@@ -11,7 +11,7 @@ import tomllib
 
 import pytest
 
-from launching import BIN, REPOSITORY, seconds
+from launching import BIN, REPOSITORY, pages_that_programs_name, seconds
 
 PROGRAMS = ("ivyrun", "ivyctl", "ivy-agent", "ivy-rendezvous")
 
@@ -107,9 +107,23 @@ complete -C "ivyrun --nproc"; complete -C "ivyrun --transport s"; complete -C "i
     assert {"--nproc-per-node", "ssh", "slurm", "logs", "--now"} <= offered, done
 
 
+def test_the_completion_commands_of_the_documentation_work_in_a_new_account(tmp_path):
+    with open(os.path.join(REPOSITORY, "docs/configuration.md"), encoding="utf-8") as file:
+        section = file.read().split("## Shell completion")[1]
+    commands = re.findall(r"^    (.*)$", section, re.MULTILINE)[:4]
+    assert commands[0].startswith("mkdir -p "), commands
+    done = call("sh", "-e", "-c", "\n".join(commands), env={"HOME": str(tmp_path), "PATH": BIN + ":/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+    made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert made == {".local/share/bash-completion/completions/ivyrun", ".zfunc/_ivyrun",
+                    ".config/fish/completions/ivyrun.fish"}, made
+
+
 def test_printed_pages_name_flags_launchers_and_messages(tmp_path):
     done = call(os.path.join(REPOSITORY, "scripts/docs"), "pages", str(tmp_path), env={"IVY_BIN": BIN})
     assert done.returncode == 0, done.stdout + done.stderr
+    pages = {*os.listdir(tmp_path), *os.listdir(os.path.join(REPOSITORY, "docs"))}
+    assert pages_that_programs_name() <= pages, pages_that_programs_name() - pages
     for page, word in (("flags.md", "--nproc-per-node"), ("coming-from.md", "## torchrun"), ("when-it-fails.md", "IVY-R001")):
         assert word in (tmp_path / page).read_text(encoding="utf-8"), page
 

@@ -8,11 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
 
-from launching import BIN, REPOSITORY, seconds, wait_until
+from launching import BIN, REPOSITORY, pages_that_programs_name, seconds, wait_until
 
 BUILD = os.path.dirname(BIN)
 MOST_BYTES = 40_000_000
@@ -142,11 +143,17 @@ def test_the_programs_of_the_wheel(local, environment):
     for name in ("ivyrun", "ivyctl", "ivy-agent", "ivy-rendezvous", "ivy-node"):
         done = local.run_program(f"{environment}/bin/{name}", "--version")
         assert done.code == 0 and done.out_lines[0].startswith(name), done
-    # Help and messages name pages of docs/.
-    assert os.path.exists(f"{environment}/share/doc/ivyrun/docs/apps.md")
     done = local.run_program(f"{environment}/bin/ivyctl", "ps")
     # Other tests may run jobs at the same time.
     assert done.code == 0 and ("no running jobs" in all_text(done) or done.out.startswith(b"JOB")), done
+
+
+def test_packages_have_the_pages_that_programs_name(environment, packages):
+    pages = {f"share/doc/ivyrun/docs/{page}" for page in pages_that_programs_name()}
+    assert not [page for page in pages if not os.path.exists(f"{environment}/{page}")]
+    archive, = packages.glob("ivyrun-*.tar.gz")
+    with tarfile.open(archive) as tarball:
+        assert pages <= {name.partition("/")[2] for name in tarball.getnames()}
 
 
 def test_the_wheels_package_without_ivyrun(local, environment):

@@ -4,6 +4,7 @@
 Slurm counts time limits in minutes, so tests that wait for one take most of a minute.
 """
 
+import json
 import os
 import re
 import shutil
@@ -112,9 +113,10 @@ def test_workers_get_their_ranks_in_slurms_variables(slurm):
 def test_ranks_are_notified_and_the_job_is_requeued(slurm):
     """A job of the shipped template saves before the limit, is requeued, resumes and succeeds."""
     slurm.launcher.file("state.json", '{"step": 5}')
+    # More steps than fit into the minute: however slow the machine, the first turn ends with the notice.
     options = ["-t", "1", "-N", "2", "-o", f"{slurm.launcher.directory}/turns.out", ivyrun_on_path(slurm)]
     job = slurm.submit("turns.out", *options, template(slurm, "requeue.sbatch"), RESUME, "--step-seconds", "0.1",
-                       "--steps", "330", "--checkpoint", f"{slurm.launcher.directory}/state.json")
+                       "--steps", "1000", "--checkpoint", f"{slurm.launcher.directory}/state.json")
     job.wait_for("is being requeued", limit=MINUTE)
     first = job.text()
     saved = int(re.search(r"0 node1\] SIGTERM: saved at step (\d+)", first)[1])
@@ -122,11 +124,14 @@ def test_ranks_are_notified_and_the_job_is_requeued(slurm):
     assert "exit code 75 (from ivyrun)" in first, first
     # Slurm would delay the job for two minutes.
     wait_until(lambda: job.state() == "PENDING", 20, "the job is pending again")
+    assert json.loads(slurm.launcher.read("state.json")) == {"step": saved}
+    # The rest must fit into the second turn, which has half a minute before its own notice.
+    slurm.launcher.file("state.json", '{"step": 980}')
     job.start_at_once()
     job.wait_for("begins at step", limit=60, count=4)
-    assert job.text().count(f"begins at step {saved}\n") == 2, job.text()
+    assert job.text().count("begins at step 980\n") == 2, job.text()
     done = job.finish(MINUTE)
-    assert done.code == 0 and done.err_text.count("done: 330 steps") == 2, done
+    assert done.code == 0 and done.err_text.count("done: 1000 steps") == 2, done
 
 
 def test_slurms_own_end_notice_is_used(local):

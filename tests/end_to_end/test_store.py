@@ -3,6 +3,7 @@
 
 import os
 import re
+import resource
 import signal
 
 import pytest
@@ -92,6 +93,35 @@ def test_a_lost_store_is_replaced_for_the_next_attempt(local):
     assert "attempt 1 of 2 failed: the job's store on host" in done.err_text and "signal 9" in done.err_text, done
     assert len(set(re.findall(r"attempt \d at (\d+)", done.out.decode()))) == 1, done
     wait_until(lambda: not store_of(job_id), 10, "the store's end")
+
+
+FILL = """
+import os, time, ivycomm as ic
+ic.init()
+store = ic.store()
+store.set("first", "value")
+print("job", os.environ["IVY_JOB_ID"], flush=True)
+while not os.path.exists("go"): time.sleep(0.05)
+if ic.rank() == 0:
+    for number in range(1000):
+        store.set(f"key {number}", bytes(4 << 20))
+time.sleep(600)
+"""
+
+
+def test_a_store_without_memory_says_so(local):
+    """The limit is that of its process, not the store's own, which is larger."""
+    with local.start("-n", "2", "/usr/bin/python3", "-B", "-c", FILL) as job:
+        job.wait_for(rb"job \w+", count=2)
+        job_id = next(line for line in job.said().decode().split() if len(line) == 32)
+        [store] = store_of(job_id)
+        with open(f"/proc/{store}/status") as file:
+            used = 1024 * int(re.search(r"VmSize:\s+(\d+) kB", file.read())[1])
+        resource.prlimit(store, resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))
+        local.file("go")
+        done = job.finish()
+    assert done.code == 121 and "IVY-R008" in done.err_text, done
+    assert "it has run out of memory (ulimit -v, or the memory limit of its cgroup)" in done.err_text, done
 
 
 TRAIN_THEN_EVALUATE = """

@@ -385,7 +385,8 @@ TEST_F(AgentLinkTest, FailsWithRefusedWhenNoProcessListens) {
   configure(listener.port());
   open();
   expect_down(LinkFailure::kRefused, "Connection refused");
-  EXPECT_NE(probe_.down->fix.find("ivy-agent@"), std::string::npos);
+  EXPECT_NE(probe_.down->fix.find("systemctl start ivy-agent@alice"), std::string::npos)
+      << probe_.down->fix;
 }
 
 TEST_F(AgentLinkTest, GivesUpOnASilentListener) {

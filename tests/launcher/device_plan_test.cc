@@ -40,7 +40,7 @@ struct PlanInput {
       device.set_cores(std::to_string(16 * (i / 2)) + "-" + std::to_string(16 * (i / 2) + 15));
     }
   }
-  void pretend(int hosts) {
+  void use_fake_hosts(int hosts) {
     const HostAnswer one = answers.front();
     options.hosts = fake_hosts(hosts);
     answers.assign(static_cast<std::size_t>(hosts), one);
@@ -108,13 +108,13 @@ TEST(DevicePlanTest, NamesTheHostsThatHaveFewerAccelerators) {
       << words();
 }
 
-TEST(DevicePlanTest, DividesDevicesBetweenPretendedHosts) {
+TEST(DevicePlanTest, DividesDevicesBetweenFakeHosts) {
   PlanInput divided(5);
-  divided.pretend(2);
+  divided.use_fake_hosts(2);
   EXPECT_EQ(divided.devices(), " 0 | 1 | 2 | 3 | 4");
   EXPECT_TRUE(divided.plan().hosts[1].has_part_of_devices);
   PlanInput shared(2);
-  shared.pretend(3);
+  shared.use_fake_hosts(3);
   EXPECT_EQ(shared.devices(), " 0 | 1 | 0");
   EXPECT_NE(plan_line(shared.plan()).find("3 simulated hosts share 2 accelerators"),
             std::string::npos);
@@ -316,7 +316,7 @@ TEST(DevicePlanTest, BindsWorkersNearTheirAccelerators) {
   EXPECT_FALSE(across.plan().hosts[0].workers[0].memory_node);
 }
 
-TEST(DevicePlanTest, DividesCoresBetweenPretendedHosts) {
+TEST(DevicePlanTest, DividesCoresBetweenFakeHosts) {
   PlanInput input(0);
   for (int core = 0; core < 4; ++core) {
     CoreFacts& facts = *input.answers[0].facts.add_core_list();
@@ -324,7 +324,7 @@ TEST(DevicePlanTest, DividesCoresBetweenPretendedHosts) {
     facts.set_numa_node(0);
   }
   input.options.bind_to = BindChoice::kCore;
-  input.pretend(2);
+  input.use_fake_hosts(2);
   input.per_host(2);
   const std::vector<std::string> lines = binding_lines(input.plan());
   ASSERT_EQ(lines.size(), 4u);

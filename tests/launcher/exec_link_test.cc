@@ -198,6 +198,30 @@ TEST_F(ExecLinkTest, TerminatesAStuckCommandWithoutTheLoop) {
   EXPECT_FALSE(ChildProcess::terminate_connections());
 }
 
+TEST_F(ExecLinkTest, KillsACommandThatIgnoresTermWithItsGroup) {
+  LinkProbe probe;
+  options_.exec_command = {"sh", "-c",
+                           "trap '' TERM; sleep 60 & echo $! > $IVY_TEST_HOME/pid; wait; sleep 60",
+                           "{host}"};
+  start(probe);
+  const auto pid_text = [&] { return read_file(remote_.home() / "pid"); };
+  ASSERT_TRUE(run_until(loop_, [&] { return pid_text().ends_with('\n'); })) << probe.event_text();
+  const pid_t child = std::stoi(pid_text());
+  link_.reset();
+  EXPECT_TRUE(ChildProcess::terminate_connections());
+  loop_.restart();
+  loop_.run_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(ChildProcess::any_runs());
+  EXPECT_TRUE(ChildProcess::kill_connections());
+  ASSERT_TRUE(run_until(loop_, has_no_children));
+  EXPECT_FALSE(ChildProcess::kill_connections());
+  // The shell's own child now belongs to another process, which may not have reaped it yet.
+  EXPECT_TRUE(run_until(loop_, [&] {
+    const std::string stat = read_file("/proc/" + std::to_string(child) + "/stat");
+    return stat.empty() || stat.find(") Z ") != std::string::npos;
+  }));
+}
+
 TEST_F(ExecLinkTest, InvokesNoCallbackAfterClose) {
   LinkProbe probe;
   options_.exec_command = {"sleep", "60", "{host}"};

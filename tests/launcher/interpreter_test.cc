@@ -66,6 +66,24 @@ TEST_F(InterpreterTest, RemovesTheEnvironmentFromThePath) {
   EXPECT_EQ(path_without_environment({}), "");
 }
 
+TEST_F(InterpreterTest, PutsIvyrunsOwnEnvironmentLast) {
+  const std::string own = install("none/python3");
+  const std::string python3 = install("bin/python3");
+  const auto found = [&] {
+    return interpreter_candidates(options_, {{"PATH", root_ + "/none:" + root_ + "/bin"}},
+                                  root_ + "/none");
+  };
+  // A directory with ivyrun that is no virtual environment is an ordinary installation.
+  EXPECT_EQ(found(), Words{own});
+  install("pyvenv.cfg");
+  install("lib/python3.11/site-packages/ivyrun/__init__.py");
+  install("lib/python3.11/site-packages/pip/__init__.py");
+  EXPECT_EQ(found(), (Words{python3, own}));
+  // Other packages show that the environment is the user's.
+  install("lib/python3.11/site-packages/torch/__init__.py");
+  EXPECT_EQ(found(), Words{own});
+}
+
 TEST_F(InterpreterTest, UsesOnlyAGivenInterpreter) {
   const std::string python3 = install("bin/python3");
   const std::string other = install("bin/python3.9");

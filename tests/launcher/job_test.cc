@@ -759,16 +759,22 @@ TEST_F(JobTest, AllowsMoreTimeForAnUpload) {
 struct StoreTrouble {
   Code code;
   const char* advice;
+  std::uint16_t port_low = 0;
+  std::uint16_t port_high = 0;
 };
 const StoreTrouble kStoreTroubles[] = {
     {Code::kNotFound, "use --master-addr with an address that node1 has"},
-    {Code::kAlreadyExists, "--master-port with a port that is free there"},
+    {Code::kAlreadyExists, "start the job again"},
+    {Code::kAlreadyExists, "use --master-port with a port that is free on node1", 29500, 29500},
+    {Code::kAlreadyExists, "use a --port-range with more free ports on node1", 29500, 29510},
     {Code::kInternal, "use --no-store: rank 0's framework then listens on MASTER_PORT"},
 };
 
 class StoreTroubleTest : public JobTest, public ::testing::WithParamInterface<StoreTrouble> {};
 
 TEST_P(StoreTroubleTest, HasItsSpecificAdvice) {
+  options_.port_low = GetParam().port_low;
+  options_.port_high = GetParam().port_high;
   Node& host = node("node1");
   host.on_command = [&host](const Command& command) {
     if (!command.has_open_store()) return false;
@@ -781,7 +787,8 @@ TEST_P(StoreTroubleTest, HasItsSpecificAdvice) {
   const std::string reported = event_text();
   EXPECT_NE(reported.find("IVY-H011"), std::string::npos) << reported;
   for (const StoreTrouble& trouble : kStoreTroubles)
-    EXPECT_EQ(reported.find(trouble.advice) != std::string::npos, trouble.code == GetParam().code)
+    EXPECT_EQ(reported.find(trouble.advice) != std::string::npos,
+              trouble.advice == GetParam().advice)
         << trouble.advice << " in:\n"
         << reported;
 }

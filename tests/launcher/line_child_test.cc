@@ -2,6 +2,7 @@
 #include "launcher/streams/line_child.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <memory>
 #include <optional>
@@ -46,6 +47,22 @@ TEST(LineChildTest, LeavesNothingAfterItsEnd) {
   child.value().reset();
   ASSERT_TRUE(run_until(loop, [&] { return events.end.has_value(); }));
   EXPECT_TRUE(run_until(loop, [&] { return watched.expired(); }));
+}
+
+TEST(LineChildTest, IsFreedWithTheLoopWhileTheChildRuns) {
+  std::optional<boost::asio::io_context> loop(std::in_place);
+  RecordedEvents events;
+  auto child = LineChild::start(*loop, {"/bin/sh", "-c", "echo $$; read end"}, kPath, events);
+  ASSERT_TRUE(child.ok()) << child.error().message;
+  const std::weak_ptr<LineChild> watched = child.value();
+  child.value().reset();
+  ASSERT_TRUE(run_until(*loop, [&] { return !events.output.empty(); }));
+  EXPECT_FALSE(watched.expired());
+  loop.reset();
+  EXPECT_TRUE(watched.expired());
+  // Its input was closed, so it exits.
+  EXPECT_EQ(waitpid(std::stoi(events.output.front()), nullptr, 0),
+            std::stoi(events.output.front()));
 }
 
 TEST(LineChildTest, ReportsAMissingProgram) {

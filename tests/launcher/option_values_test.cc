@@ -19,6 +19,14 @@ TEST(OptionValuesTest, ChecksBothBoundsOfNumbers) {
   EXPECT_EQ(parse_number("x", 1, 9).error().message, "\"x\" is not a number from 1 to 9");
 }
 
+TEST(OptionValuesTest, NamesInvisibleCharactersInQuotes) {
+  EXPECT_EQ(in_quotes("node1 \u00fc\u4e2d\U0001f600"), "\"node1 \u00fc\u4e2d\U0001f600\"");
+  EXPECT_EQ(in_quotes("a\u00a0b\u2009c\u200dd\u3000"), "\"a<U+00A0>b<U+2009>c<U+200D>d<U+3000>\"");
+  // Incomplete UTF-8 stays as it is.
+  EXPECT_EQ(in_quotes("\xc2"), "\"\xc2\"");
+  EXPECT_EQ(in_quotes("\xe2\x80"), "\"\xe2\x80\"");
+}
+
 TEST(OptionValuesTest, ParsesDurationsWithUnits) {
   const std::pair<const char*, std::int64_t> cases[] = {{"0", 0},
                                                         {"90", 90'000},

@@ -131,6 +131,16 @@ TEST(OptionsTest, NeverTakesAMistypedFlagForTheProgram) {
   EXPECT_EQ(error_of({"-Z", "x"}).message, "unknown flag -Z");
 }
 
+TEST(OptionsTest, NamesInvisibleCharacters) {
+  EXPECT_EQ(error_of({"--nproc-per-node\u00a02", "x"}).message,
+            "unknown flag \"--nproc-per-node<U+00A0>2\"");
+  EXPECT_TRUE(contains(error_of({"-n", "2\u200b", "x"}).message, "\"2<U+200B>\" is not"));
+  EXPECT_TRUE(contains(error_of({"--transport", "ssh\u3000", "x"}).message, "\"ssh<U+3000>\""));
+  const Result<ParsedCommandLine> by_variable = parse({"x"}, {{"IVY_TIMEOUT", "\ufeff9"}});
+  ASSERT_FALSE(by_variable.ok());
+  EXPECT_TRUE(contains(by_variable.error().message, "\"<U+FEFF>9\" is not"));
+}
+
 TEST(OptionsTest, TreatsDashAndUnderscoreAlike) {
   EXPECT_EQ(options_of({"--nproc_per_node", "2", "x"}).per_host.number, 2);
   EXPECT_EQ(options_of({"--nproc-per-node=2", "x"}).per_host.number, 2);
@@ -281,6 +291,7 @@ TEST(OptionsTest, NotesAmbiguousCommandLines) {
   const std::pair<Words, const char*> cases[] = {
       {{"torchrun", "x"}, "torchrun is itself a launcher"},
       {{"train.py", "--nproc_per_node=2"}, "--nproc_per_node=2 is passed to the program"},
+      {{"hello.py", "-n", "2"}, "-n is passed to the program"},
       {{"uv", "run", "train.py"}, "`uv run ivyrun [flags] PROGRAM`"},
       {{"conda", "run", "-n", "x", "train.py"}, "`ivyrun --activate conda:NAME [flags] PROGRAM`"},
       {{"/opt/bin/micromamba", "run", "train.py"}, "every worker runs micromamba"},
@@ -293,6 +304,8 @@ TEST(OptionsTest, NotesAmbiguousCommandLines) {
   EXPECT_TRUE(options_of({"train.py", "torchrun"}).notes.empty());
   EXPECT_TRUE(options_of({"-n", "1", "uv", "run", "train.py"}).notes.empty());
   EXPECT_TRUE(options_of({"uv", "pip", "list"}).notes.empty());
+  EXPECT_TRUE(options_of({"-n", "1", "hello.py", "-n", "2"}).notes.empty());
+  EXPECT_TRUE(options_of({"head", "-n", "2"}).notes.empty());
 }
 
 TEST(OptionsTest, ParsesTheStagedEnvironment) {

@@ -96,9 +96,9 @@ TEST(PlacementTest, IgnoresTheAllocationForOtherTransportsAndHosts) {
     options.transport = c.transport;
     EXPECT_EQ(ignores_allocation(options), c.passed_over) << c.hosts;
   }
-  Options pretended;
-  pretended.hosts = fake_hosts(2);
-  EXPECT_TRUE(ignores_allocation(pretended));
+  Options fake;
+  fake.hosts = fake_hosts(2);
+  EXPECT_TRUE(ignores_allocation(fake));
 }
 
 TEST(PlacementTest, ExplainsTheCorrectCommandInsideAStep) {

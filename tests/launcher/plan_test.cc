@@ -264,7 +264,7 @@ TEST(PlanTest, GivesNoRanksToHostsThatTakeNoPart) {
   EXPECT_EQ(fakes.placed(), "fake0:2 fake2:2") << "no accelerator is assigned to two hosts";
 }
 
-TEST(PlanTest, DividesTheAcceleratorsBetweenPretendedHosts) {
+TEST(PlanTest, DividesTheAcceleratorsBetweenFakeHosts) {
   const std::pair<unsigned, const char*> cases[] = {{0, "fake0:1 fake1:1 fake2:1"},
                                                     {1, "fake0:1 fake1:1 fake2:1"},
                                                     {3, "fake0:1 fake1:1 fake2:1"},
@@ -818,7 +818,7 @@ TEST(PlanTest, RejectsOneMachineUnderTwoNames) {
   EXPECT_EQ(input.rejection().what, "node2 and 10.77.0.2 are the same machine");
   for (Host& host : input.options.hosts) host.fake = true;
   input.plan();
-  EXPECT_TRUE(input.rejections.empty()) << "pretended hosts";
+  EXPECT_TRUE(input.rejections.empty()) << "fake hosts";
   for (Host& host : input.options.hosts) host.fake = false;
   input.answers[1].facts.set_user("guest");
   input.plan();

@@ -82,7 +82,7 @@ TEST(RankNames, OmitsUncertainNames) {
               {{"key 'k': pid 5 at 10.0.0.1 has", "key 'k': pid 5 at 10.0.0.1 has"}});
 }
 
-TEST(RankNames, DistinguishesPretendedHostsByTheirProcesses) {
+TEST(RankNames, DistinguishesFakeHostsByTheirProcesses) {
   expect_rows(job_of({{"h0", {"10.0.0.1"}, true, {{0, 5}}}, {"h1", {"10.0.0.1"}, true, {{1, 6}}}}),
               {{"key 'k': pid 6 at 127.0.0.1, a client at 127.0.0.1:7 have",
                 "key 'k': rank 1 (host h1, pid 6), a client at 127.0.0.1:7 have"}});

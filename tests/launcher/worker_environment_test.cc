@@ -341,7 +341,7 @@ TEST(WorkerEnvironmentTest, DistinguishesHostsOfOneBootForNccl) {
   EXPECT_EQ(value(job.worker(0), "NCCL_HOSTID"), "mine");
   for (Host& host : job.options.hosts) host.fake = 0;
   job.caller.pop_back();
-  EXPECT_EQ(value(job.worker(0), "NCCL_HOSTID"), "(unset)") << "pretended hosts share memory";
+  EXPECT_EQ(value(job.worker(0), "NCCL_HOSTID"), "(unset)") << "fake hosts share memory";
 }
 
 TEST(WorkerEnvironmentTest, NamesTheUserEvenWithoutAnAccount) {
@@ -373,7 +373,7 @@ TEST(WorkerEnvironmentTest, EnablesNcclShrinkIfTheJobContinues) {
   EXPECT_EQ(value(job.worker(), "IVY_NCCL_SHRINK"), "0");
 }
 
-TEST(WorkerEnvironmentTest, DividesCoresAndDevicesBetweenPretendedHosts) {
+TEST(WorkerEnvironmentTest, DividesCoresAndDevicesBetweenFakeHosts) {
   Job job("local", 2);
   job.options.hosts = fake_hosts(2);
   job.interfaces = {"lo", "lo"};

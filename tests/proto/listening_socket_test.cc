@@ -76,6 +76,23 @@ TEST(ListeningSocket, NamesAnAddressInUse) {
   close(*first);
 }
 
+TEST(ListeningSocket, LeavesAReservedPortToItsOwner) {
+  // As ReservedPort keeps it: bound, with SO_REUSEADDR, and not listening.
+  const int reserved = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  ASSERT_EQ(bind(reserved, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const int on = 1;
+  setsockopt(reserved, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const Result<int> other = listen_tcp("127.0.0.1", port_of(reserved), PortReuse::kNever);
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().code, Code::kAlreadyExists);
+  const Result<int> owner = listen_tcp("127.0.0.1", port_of(reserved));
+  ASSERT_TRUE(owner.ok()) << owner.error().message;
+  close(*owner);
+  close(reserved);
+}
+
 TEST(ListeningSocket, RejectsAddressesOfOtherHosts) {
   for (const char* text : {"", "localhost", "10.0.0", "[::1]", "1.2.3.4:5"}) {
     const Result<int> fd = listen_tcp(text, 0);

@@ -81,8 +81,7 @@ std::string pmix_name(const HostPlan& plan, const SupervisorStart& start) {
 
 bool is_oversubscribed(const HostPlan& plan) {
   std::uint32_t ranks = static_cast<std::uint32_t>(plan.workers_size());
-  if (is_pretended_host(plan.hosts(static_cast<int>(index_of(plan))).name()))
-    ranks = plan.world_size();
+  if (is_fake_host(plan.hosts(static_cast<int>(index_of(plan))).name())) ranks = plan.world_size();
   return ranks > own_processor_count();
 }
 

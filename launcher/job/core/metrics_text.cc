@@ -2,52 +2,25 @@
 #include "launcher/job/core/metrics_text.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
+
+#include "proto/contract/metrics_page.h"
 
 namespace ivy {
 namespace {
 
-// Returns the value of a label. The format escapes quotes, backslashes and newlines.
-std::string quoted_label(std::string_view value) {
-  std::string text = "\"";
-  for (const char c : value) {
-    if (c == '"' || c == '\\') text += '\\';
-    text += c == '\n' ? std::string("\\n") : std::string(1, c);
-  }
-  return text + "\"";
-}
-
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.15g", value);
-  return text;
-}
-
-class Page {
+// The page of a job, whose samples all have its id.
+class Page : public MetricsPage {
  public:
-  explicit Page(const std::string& job_id) : job_("job_id=" + quoted_label(job_id)) {}
+  explicit Page(const std::string& job_id)
+      : MetricsPage("ivyrun_", "job_id=" + quoted_label(job_id)) {}
 
-  void begin(const std::string& name, const std::string& kind, const std::string& help) {
-    name_ = "ivyrun_" + name;
-    text_ += "# HELP " + name_ + " " + help + "\n# TYPE " + name_ + " " + kind + "\n";
-  }
-  void add(const std::string& labels, double value) {
-    text_ +=
-        name_ + "{" + job_ + (labels.empty() ? "" : ",") + labels + "} " + number(value) + "\n";
-  }
   void each(const ctl::RanksDescription& ranks,
             const std::function<std::optional<double>(const ctl::RankRow&)>& value) {
     for (const ctl::RankRow& row : ranks.ranks())
       if (const std::optional<double> known = value(row))
         add("rank=\"" + std::to_string(row.rank()) + "\",host=" + quoted_label(row.host()), *known);
   }
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string job_;
-  std::string name_;
-  std::string text_;
 };
 
 void add_job(const MetricsInputs& job, Page& page) {

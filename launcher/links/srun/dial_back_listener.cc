@@ -41,9 +41,11 @@ Result<std::shared_ptr<DialBackListener>> DialBackListener::open(
 Result<void> DialBackListener::listen(const std::string& address,
                                       const DialBackListenerSettings& settings) {
   Result<int> fd = Error{Code::kUnavailable, "no port"};
-  for (int port = settings.port_high; port >= settings.port_low; --port) {
-    fd = listen_tcp(address, static_cast<std::uint16_t>(port));
-    if (fd.ok()) break;
+  // In a range, ports that no job has reserved come first.
+  for (const PortReuse reuse : {PortReuse::kNever, PortReuse::kAllowed}) {
+    if (settings.port_low == settings.port_high && reuse == PortReuse::kNever) continue;
+    for (int port = settings.port_high; port >= settings.port_low && !fd.ok(); --port)
+      fd = listen_tcp(address, static_cast<std::uint16_t>(port), reuse);
   }
   if (!fd.ok()) {
     Error error = fd.error().context("listen for " + settings.awaited + " on " + address);
