@@ -82,6 +82,9 @@ Result<std::string> parse_job_name(const std::string& text);
 // Reads a range "A-B", or "A" for a single port.
 Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text);
 
+// --container-mount: "/data:/data:ro".
+Result<MountChoice> parse_container_mount(std::string_view text);
+
 // Parses "1", "true", "yes", "on" and their opposites.
 Result<bool> parse_switch(std::string_view text);
 

@@ -29,6 +29,7 @@
 #include "agent/node/supervisor/control_server.h"
 #include "agent/node/supervisor/device_watch.h"
 #include "agent/node/supervisor/event_sender.h"
+#include "agent/node/supervisor/host_container.h"
 #include "agent/node/supervisor/host_workers.h"
 #include "agent/node/supervisor/jax_service.h"
 #include "agent/node/supervisor/job_store.h"
@@ -48,7 +49,8 @@ std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start);
 class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
  public:
   Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
-             ControlServer& control, EventSender& events, JobStore& store);
+             ControlServer& control, EventSender& events, JobStore& store,
+             HostContainer& container);
 
   // Set by Hello: the time from TERM to KILL unless a stop specifies another one, and whether the
   // job continues without its launcher.
@@ -69,7 +71,7 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
   // Orders a stop because of SIGTERM, whose sender waits for the supervisor's exit.
   void order_exit(std::uint64_t grace_ns, const std::string& reason);
-  // Exits without a report.
+  // Exits without a report, once the job's container has been removed.
   void finish();
 
   // SIGCHLD.
@@ -119,6 +121,7 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
   ControlServer& control_;
   EventSender& events_;
   JobStore& store_;
+  HostContainer& container_;
   DeviceWatch devices_;
 
   // Set by the launcher's commands.
