@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "agent/node/container/container_enter.h"
+#include "agent/node/container/container_role.h"
 #include "agent/node/roles/app_run.h"
 #include "agent/node/roles/dial.h"
 #include "agent/node/roles/fetch.h"
@@ -107,14 +109,18 @@ int run_app_role(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   const std::string_view role = argc > 1 ? argv[1] : "";
-  // mpi-exec and app-run execute the user's programs, which must keep every worker's limit.
-  if (role != "warden" && role != "mpi-exec" && role != "app-run") leave_no_core();
+  // These execute the user's programs, which must keep every worker's limit.
+  if (role != "warden" && role != "mpi-exec" && role != "app-run" && role != "container-enter")
+    leave_no_core();
   const std::string_view name = argc > 0 ? argv[0] : "";
   if (name.substr(name.rfind('/') + 1) == "ivy-rendezvous")
     return store::run_rendezvous(argc - 1, argv + 1);
   if (role == "rendezvous") return store::run_rendezvous(argc - 2, argv + 2);
   if (role == "mpi-exec") return run_mpi_exec(argc - 2, argv + 2);
   if (role == "app-run") return run_app_role(argc - 2, argv + 2);
+  if (role == "container") return run_container(argc - 2, argv + 2);
+  if (role == "container-hold") return run_container_hold(argc - 2, argv + 2);
+  if (role == "container-enter") return run_container_enter(argc - 2, argv + 2);
   if (role == "pmi") return store::run_pmi(argc - 2, argv + 2);
   if (role == "warden") return run_warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();

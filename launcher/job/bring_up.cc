@@ -277,6 +277,20 @@ void BringUp::look_up_master(const std::shared_ptr<TransportContext>& transports
                     });
 }
 
+Container container_of(const Options& options) {
+  Container container;
+  container.set_image(options.container);
+  container.set_runtime(options.container_runtime);
+  for (const MountChoice& choice : options.container_mounts) {
+    ContainerMount& mount = *container.add_mounts();
+    mount.set_source(choice.source);
+    mount.set_target(choice.target);
+    mount.set_read_only(choice.read_only);
+  }
+  for (const std::string& word : options.container_args) container.add_arguments(word);
+  return container;
+}
+
 Command BringUp::hello_for(std::size_t index) const {
   const Options& options = job_.options;
   const Environment& caller = job_.request.caller;
@@ -292,6 +306,7 @@ Command BringUp::hello_for(std::size_t index) const {
   hello.set_program_form(program_form(options.program_kind));
   for (const std::string& candidate : interpreter_candidates(options, caller))
     hello.add_interpreters(candidate);
+  if (!options.container.empty()) *hello.mutable_container() = container_of(options);
   if (const std::string* path = find_variable(caller, "PATH")) hello.set_search_path(*path);
   if (const std::optional<HostEnvironment> environment = staging_.environment(index)) {
     const std::string bin = environment->directory + "/bin";

@@ -28,6 +28,8 @@ using std::chrono::milliseconds;
 
 // Time for hosts that have reported to close their connections.
 constexpr milliseconds kFinishLimit{1'000};
+// Hosts remove the job's containers before they close their connections.
+constexpr milliseconds kContainerLimit{30'000};
 // Hosts that have not reported this long after the grace are named.
 constexpr milliseconds kReportTimeout{4'000};
 
@@ -250,7 +252,8 @@ Awaitable<void> JobEnding::release_hosts() {
     }
     boost::asio::post(job_.loop, one_closed);
   };
-  co_await sequence_->wait_at_most<Done>(kFinishLimit, send_finish);
+  const milliseconds limit = job_.options.container.empty() ? kFinishLimit : kContainerLimit;
+  co_await sequence_->wait_at_most<Done>(limit, send_finish);
 }
 
 Awaitable<void> JobEnding::summarize_and_exit() {

@@ -150,8 +150,15 @@ constexpr OptionEntry kTable[] = {
      "start Horovod's programs without -B horovod, or MPI programs as worlds of one: "
      "each worker is rank 0 of 1; without this flag, that is an error if there is more than one worker"},
     rejected("genv", "-genv -env -genvlist -envlist", "use -x NAME=VALUE, or -x NAME for a variable that is set here"),
-    rejected("container", "--container-image",
-            "start the container as the program: ivyrun ... apptainer exec --nv IMAGE python3 train.py"),
+    {"container", "--container-image", "IMAGE", kCommand, kHonoured, kIvyrun,
+     "run the workers of each host in one container of this image: a name as for podman and docker, or a .sif or .sqsh "
+     "file (docs/containers.md)"},
+    {"container-runtime", "", "podman|apptainer|enroot|docker", kCommand, kHonoured, kIvyrun,
+     "the program that runs the containers (default: the first of these that a host has)"},
+    {"container-mount", "", "SOURCE:TARGET[:ro]", kCommand, kHonoured, kIvyrun,
+     "show a directory or file of the host in the container, in addition to the working directory; may be repeated"},
+    {"container-args", "", "ARGS", kCommand, kHonoured, kIvyrun,
+     "more arguments for the runtime's run command, such as '--shm-size 8g'"},
     {"app", "", "NAME|FILE", kCommand, kHonoured, kIvyrun,
      "also run the servers that the program needs: dask, ray, sglang, tf-ps, vllm, xgboost, or those of a TOML file "
      "(docs/apps.md); jax-service: JAX's coordination service in a separate process on the first host"},

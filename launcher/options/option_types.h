@@ -11,6 +11,14 @@
 
 namespace ivy {
 
+// --container-mount SOURCE:TARGET[:ro]; both are absolute.
+struct MountChoice {
+  std::string source;
+  std::string target;
+  bool read_only = false;
+  bool operator==(const MountChoice&) const = default;
+};
+
 enum class ProgramKind { kAuto, kScript, kModule, kExecutable };
 enum class ColorChoice { kAuto, kAlways, kNever };
 enum class LogLocation { kHead, kNode, kBoth };

@@ -321,6 +321,23 @@ Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_vie
                    static_cast<std::uint16_t>(range->second));
 }
 
+Result<MountChoice> parse_container_mount(std::string_view text) {
+  std::vector<std::string_view> parts = parts_of(text, ':');
+  MountChoice mount;
+  if (parts.size() == 3 && (parts.back() == "ro" || parts.back() == "rw")) {
+    mount.read_only = parts.back() == "ro";
+    parts.pop_back();
+  }
+  const bool is_valid = (parts.size() == 1 || parts.size() == 2) && parts.front().starts_with('/') &&
+                        parts.back().starts_with('/');
+  if (!is_valid)
+    return usage_error("\"" + std::string(text) + "\" is not SOURCE:TARGET or SOURCE:TARGET:ro",
+                       "use absolute paths without colons, such as /data:/data:ro");
+  mount.source = parts.front();
+  mount.target = parts.back();
+  return mount;
+}
+
 Result<std::string> parse_event_target(const std::string& text) {
   if (text.starts_with("fd:")) {
     const Result<int> number = parse_number(text.substr(3), 0, 1 << 20);

@@ -98,6 +98,8 @@ Result<std::uint64_t> parse_size(std::string_view text);
 
 // --stage-to: parses an absolute path or one that starts with "~/".
 Result<std::string> parse_stage_target(const std::string& text);
+// --container-mount: "/data:/data:ro".
+Result<MountChoice> parse_container_mount(std::string_view text);
 
 // Parses "1", "true", "yes", "on" and their opposites.
 Result<bool> parse_switch(std::string_view text);

@@ -47,6 +47,7 @@ struct Raw {
   std::string hostfile;
   std::string transport;
   std::vector<std::string> exec;
+  std::vector<std::string> container_mounts;
   std::vector<std::string> app_directories;
   int fake_hosts = 0;
   bool is_module = false;
@@ -392,6 +393,17 @@ Result<void> take_transport(const std::string& text, const std::vector<NamedComm
       "COMMAND");
 }
 
+void bind_container(Binder& binder, ContainerOptions& options, Raw& raw) {
+  binder.text("container", options.container);
+  binder.choice<std::string>("container-runtime", options.container_runtime,
+                             {{"podman", "podman"},
+                              {"apptainer", "apptainer"},
+                              {"enroot", "enroot"},
+                              {"docker", "docker"}});
+  binder.list("container-mount", raw.container_mounts);
+  binder.parsed("container-args", options.container_args, quoted_words);
+}
+
 void bind_transports(Binder& binder, const Scanned& scanned, TransportOptions& options, Raw& raw) {
   binder.value("transport", [&](const std::string& text) {
     raw.transport = text;
@@ -451,6 +463,7 @@ void bind_all(Binder& binder, const Scanned& scanned, Options& options, Raw& raw
   bind_fetch(binder, options, raw);
   bind_lifecycle(binder, options);
   bind_network(binder, options);
+  bind_container(binder, options, raw);
   bind_transports(binder, scanned, options, raw);
   bind_rendezvous(binder, options, raw);
   bind_diagnosis(binder, options, raw);
@@ -923,6 +936,24 @@ Result<void> resolve_exec(const Binder& binder, const Raw& raw, Options& options
   return {};
 }
 
+Result<void> resolve_container(const Binder& binder, const Raw& raw, Options& options) {
+  if (options.container.empty()) {
+    for (const std::string_view flag : {"container-runtime", "container-mount", "container-args"})
+      if (binder.is_given(flag))
+        return usage_error(binder.spelling(flag) + " needs --container IMAGE");
+    return {};
+  }
+  for (const std::string& text : raw.container_mounts)
+    options.container_mounts.push_back(IVY_TRY(parse_container_mount(text)));
+  // The service runs outside, with a Python of the host.
+  if (options.app == App::kJaxService)
+    return usage_error("--app jax-service cannot be used with --container", "leave one of them out");
+  // Hosts may have to pull the image.
+  constexpr std::chrono::minutes kPullTimeout{30};
+  if (!binder.is_given("start-timeout")) options.start_timeout = kPullTimeout;
+  return {};
+}
+
 // Rejects flags that conflict with a range of hosts.
 Result<void> resolve_node_range(const Binder& binder, const Options& options) {
   if (!options.min_nodes) return {};
@@ -1104,6 +1135,7 @@ Result<void> settle(const Binder& binder, Raw& raw, const HostfileReader& read, 
   IVY_CHECK(resolve_hosts(binder, raw, read, options));
   if (pod.indexed) IVY_CHECK(take_pod(*pod.indexed, raw, options));
   IVY_CHECK(resolve_exec(binder, raw, options));
+  IVY_CHECK(resolve_container(binder, raw, options));
   IVY_CHECK(resolve_join(binder, raw, options));
   IVY_CHECK(resolve_node_range(binder, options));
   IVY_CHECK(resolve_failure_flags(binder, options));

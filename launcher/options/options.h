@@ -194,6 +194,14 @@ struct JoinOptions {
   std::vector<std::pair<std::string, std::string>> join_terms;
 };
 
+// --container: the workers of each host run in one container.
+struct ContainerOptions {
+  std::string container;          // The image; empty without a container.
+  std::string container_runtime;  // Empty: the first one that a host has.
+  std::vector<MountChoice> container_mounts;
+  std::vector<std::string> container_args;  // Words for the runtime's run command.
+};
+
 // How ivyrun reaches the hosts.
 struct TransportOptions {
   TransportChoice transport = TransportChoice::kAuto;
@@ -232,6 +240,7 @@ struct Options : HostOptions,
                  LifecycleOptions,
                  NetworkOptions,
                  JoinOptions,
+                 ContainerOptions,
                  TransportOptions,
                  DiagnosisOptions {};
 

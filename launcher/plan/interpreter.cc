@@ -58,6 +58,9 @@ std::string given_interpreter(const std::string& given, const Environment& calle
 
 std::vector<std::string> interpreter_candidates(const Options& options, const Environment& caller,
                                                 const std::string& own_directory) {
+  // This machine's interpreters do not matter in a container.
+  if (!options.container.empty() && !options.python.empty()) return {options.python};
+  if (!options.container.empty()) return {"python3", "python"};
   if (!options.python.empty()) return {given_interpreter(options.python, caller)};
   const std::string* configured = find_variable(caller, "IVY_PYTHON");
   if (configured != nullptr && !configured->empty())

@@ -42,6 +42,30 @@ void check_directory(PlanContext& context) {
   }
 }
 
+void check_container(PlanContext& context) {
+  if (context.options.container.empty()) return;
+  const HostsByText failed =
+      hosts_by_text(context, [](const HostFacts& facts) { return facts.container_error(); });
+  for (const auto& [error, names] : failed)
+    context.reject({.id = "IVY-P050",
+                    .what = "the container cannot be started: " + context.options.container,
+                    .where = fold_host_names(names),
+                    .cause = error,
+                    .fix = first_facts(context, names).container_fix()});
+  const HostsByText runtimes =
+      hosts_by_text(context, [](const HostFacts& facts) { return facts.container(); });
+  if (runtimes.empty()) return;
+  context.plan.container_text = "in " + runtimes.begin()->first + " containers";
+  if (runtimes.size() == 1) return;
+  std::string cause;
+  for (const auto& [runtime, names] : runtimes)
+    cause += (cause.empty() ? "" : "\n") + runtime + " on " + fold_host_names(names);
+  context.reject({.id = "IVY-P051",
+                  .what = "hosts would use different container runtimes",
+                  .cause = cause,
+                  .fix = "choose one that all of them have: --container-runtime NAME"});
+}
+
 // Returns true for a name that could be a Python module: "pkg.mod".
 bool may_be_module(const std::string& program) {
   std::string_view rest = program;
@@ -270,6 +294,7 @@ void check_named_ranks(PlanContext& context, const ShowRanks& wanted, const std:
 }  // namespace
 
 void check_plan(PlanContext& context) {
+  check_container(context);
   check_directory(context);
   check_program(context);
   check_interpreter(context);

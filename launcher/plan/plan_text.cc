@@ -186,7 +186,9 @@ std::string plan_line(const JobPlan& plan) {
     line += ", ";
   }
   return line + counted(static_cast<std::size_t>(plan.world_size), "rank") + " (" + plan.rule +
-         ")" + transports_text(plan) + (plan.device_text.empty() ? "" : ", " + plan.device_text);
+         ")" + transports_text(plan) +
+         (plan.container_text.empty() ? "" : ", " + plan.container_text) +
+         (plan.device_text.empty() ? "" : ", " + plan.device_text);
 }
 
 std::string plan_table(const Options& options, const JobPlan& plan,

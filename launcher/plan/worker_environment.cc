@@ -103,6 +103,13 @@ bool has_callers_environment(const PlannedHost& host) {
   return host.transport == Transport::kSrun || host.transport == Transport::kJoined;
 }
 
+// Returns true if the workers inherit the caller's variables. In a container they inherit those of
+// the image.
+bool inherits_callers(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  return inputs.options->container.empty() &&
+         (is_on_this_host(host) || has_callers_environment(host));
+}
+
 // NCCL uses this to decide whether two ranks are on one machine.
 std::string machine_of(const HostFacts& facts) { return facts.boot_id() + " " + facts.host_name(); }
 
@@ -118,7 +125,7 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
     set_default(inputs, out, variable.name, variable.value);
   // In a container a uid may have no name, which Python's getpass, and thereby torch's compiler,
   // needs.
-  if (is_on_this_host(host) || has_callers_environment(host))
+  if (is_on_this_host(host) || has_callers_environment(host) || !inputs.options->container.empty())
     for (const char* name : {"USER", "LOGNAME"}) set_default(inputs, out, name, facts.user());
   const std::size_t threads = facts.cores() / workers_on_machine(inputs, host);
   set_default(inputs, out, "OMP_NUM_THREADS",
@@ -215,10 +222,23 @@ void exclude_master_from_proxies(const std::string& address, Environment& out) {
   set_variable(out, "NO_PROXY", with_address(large, small));
 }
 
+// Variables that name directories of this machine, of which an image has its own.
+constexpr std::string_view kDirectoryNames =
+    "PATH LD_LIBRARY_PATH LD_PRELOAD PYTHONPATH PYTHONHOME VIRTUAL_ENV* CONDA* CUDA_HOME CUDA_PATH";
+
+bool names_directories(std::string_view name) {
+  static const std::vector<std::string_view> patterns = words_of(kDirectoryNames);
+  return std::any_of(patterns.begin(), patterns.end(), [name](std::string_view pattern) {
+    return env_pattern_matches(pattern, name);
+  });
+}
+
 void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
+  const bool has_callers = inherits_callers(inputs, host);
   for (const EnvVariable& variable : *inputs.caller) {
+    if (!inputs.options->container.empty() && names_directories(variable.name)) continue;
     const EnvRule rule = env_rule(variable.name);
-    if (has_callers_environment(host) && is_hidden_from_srun(variable.name) &&
+    if (has_callers && is_hidden_from_srun(variable.name) &&
         rule != EnvRule::kScrub && rule != EnvRule::kSet &&
         inputs.options->env_choice != EnvChoice::kNone)
       set_variable(out, variable.name, variable.value);
@@ -226,7 +246,7 @@ void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Env
     if (is_of_the_job || is_passed_on(inputs, variable))
       set_variable(out, variable.name, variable.value);
   }
-  if (!has_callers_environment(host)) exclude_master_from_proxies(inputs.plan->master_address, out);
+  if (!has_callers) exclude_master_from_proxies(inputs.plan->master_address, out);
 }
 
 // Variables about the world that frameworks and libivycomm read, the same for all workers of this
@@ -388,7 +408,7 @@ void add_imports(const HostAnswer& answer, Environment& out) {
 }
 
 void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPlan& plan) {
-  const bool has_callers = is_on_this_host(host) || has_callers_environment(host);
+  const bool has_callers = inherits_callers(inputs, host);
   if (has_callers && inputs.options->env_choice == EnvChoice::kNone) {
     const std::vector<std::string_view> kept = words_of(kBareNames);
     for (const EnvVariable& variable : *inputs.caller)
@@ -512,7 +532,8 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   const HostFacts& facts = answer_of(inputs, host).facts;
   const Environment exports = IVY_TRY(parse_exports(options.exports, *inputs.caller));
   Environment environment;
-  if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
+  if (!is_on_this_host(host) || !options.container.empty())
+    add_passed_on(inputs, host, environment);
   activate(answer_of(inputs, host), environment);
   // With --stage, the host runs in its own copy.
   const std::string& directory =
@@ -582,9 +603,7 @@ std::string pinned_threads_line(const EnvironmentInputs& inputs) {
 
 std::string not_passed_line(const EnvironmentInputs& inputs) {
   const std::vector<PlannedHost>& hosts = inputs.plan->hosts;
-  const auto has_all = [](const PlannedHost& host) {
-    return is_on_this_host(host) || has_callers_environment(host);
-  };
+  const auto has_all = [&](const PlannedHost& host) { return inherits_callers(inputs, host); };
   if (std::all_of(hosts.begin(), hosts.end(), has_all)) return "";
   // Users of --env all or none know what is passed.
   if (inputs.options->env_choice != EnvChoice::kListed) return "";
@@ -603,7 +622,8 @@ std::string not_passed_line(const EnvironmentInputs& inputs) {
   std::sort(names.begin(), names.end());
   // Number of names that fit into one line of a terminal.
   constexpr std::size_t kShown = 8;
-  std::string line = "not sent to other hosts:";
+  std::string line =
+      inputs.options->container.empty() ? "not sent to other hosts:" : "not sent to the containers:";
   for (std::size_t i = 0; i < names.size() && i < kShown; ++i)
     line += (i == 0 ? " " : ", ") + names[i];
   if (names.size() > kShown) line += " and " + std::to_string(names.size() - kShown) + " more";

@@ -149,6 +149,13 @@ constexpr MessageEntry kMessages[] = {
      "the message names the file; leave it out with `--stage='DIR:!PATTERN'`, or see "
      "docs/no-shared-files.md",
      kExitRejected},
+    {"IVY-P050", "the container cannot be started on some hosts (`--container`)",
+     "a host has no runtime or not the image, may not use it, or cannot show its GPUs in containers",
+     "the message shows the cause for each host and what to do; see [containers](containers.md)",
+     kExitRejected},
+    {"IVY-P051", "hosts would use different container runtimes",
+     "each host takes the first runtime that it has",
+     "choose one that all hosts have: `--container-runtime NAME`", kExitRejected},
     {"IVY-H003", "hosts could not be reached",
      "a name without an address, no response, an unknown host key, a rejected login, or a program "
      "that could not be sent",
@@ -277,6 +284,9 @@ constexpr MessageEntry kMessages[] = {
      "shows how each ended",
      "look at the cause of the last attempt; if a host is the cause, leave it out with `--exclude`",
      kExitNoProgress},
+    {"IVY-R030", "a rank could not enter its container, or start its program there",
+     "the container was removed while the job started, or the program is missing in the image",
+     "see [containers](containers.md)", ""},
     {"IVY-X001", "internal error in ivyrun; the job was stopped cleanly",
      "no memory or descriptors left, or a bug "
      "in ivyrun",

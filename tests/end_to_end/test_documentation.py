@@ -117,6 +117,9 @@ def test_documented_commands_work_unchanged(local):
     # Stand for programs whose hosts cannot be reached here.
     os.mkdir(os.path.join(local.directory, "tools"))
     local.file("tools/kubectl", "#!/bin/sh\necho pod/ivy-nodes-0\n", 0o755)
+    # No image is pulled.
+    for runtime in ("podman", "apptainer"):
+        local.file(f"tools/{runtime}", "#!/bin/sh\nexit 125\n", 0o755)
     local.file("tools/my-cluster", "#!/bin/sh\necho node01\n", 0o755)
     commands = whole_commands()
     assert len(commands) > 40

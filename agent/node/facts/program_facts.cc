@@ -450,4 +450,29 @@ ProgramFacts check_program(const ProgramRequest& request) {
   return facts;
 }
 
+void add_program_facts(const Hello& hello, std::chrono::milliseconds retry_time,
+                       std::function<void(const std::string& path)> on_wait, HostFacts& facts) {
+  ProgramRequest request;
+  request.retry_time = retry_time;
+  request.on_wait = std::move(on_wait);
+  request.program = hello.program();
+  request.form = hello.program_form();
+  request.interpreters.assign(hello.interpreters().begin(), hello.interpreters().end());
+  request.search_path = hello.search_path();
+  request.working_directory = hello.working_directory();
+  const ProgramFacts program = check_program(request);
+  facts.set_working_directory_error(program.working_directory_error);
+  facts.set_program_path(program.path);
+  facts.set_program_error(program.error);
+  facts.set_program_errno(program.error_number);
+  facts.set_program_library(program.mpi_libraries);
+  facts.set_program_sha256(program.sha256);
+  facts.set_program_first_line(program.shebang);
+  facts.set_program_is_script(program.is_script);
+  facts.set_interpreter(program.interpreter);
+  facts.set_interpreter_version(program.interpreter_version);
+  facts.set_interpreter_error(program.interpreter_error);
+  facts.set_search_path(program.search_path);
+}
+
 }  // namespace ivy

@@ -61,6 +61,10 @@ struct ProgramFacts {
 
 ProgramFacts check_program(const ProgramRequest& request);
 
+// Checks the program of a Hello. `retry_time` and `on_wait` are those of ProgramRequest.
+void add_program_facts(const Hello& hello, std::chrono::milliseconds retry_time,
+                       std::function<void(const std::string& path)> on_wait, HostFacts& facts);
+
 // Determines the version of a Python interpreter without running it: from pyvenv.cfg of its virtual
 // environment, or from the name to which its links resolve ("python3.11"). Empty if neither has it.
 std::string python_version(const std::string& interpreter);

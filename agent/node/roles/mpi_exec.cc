@@ -161,7 +161,8 @@ int run_mpi_exec(int argc, char** argv) {
   }
   // The Python hook must not join again in this process: its id says so.
   set_variable("IVY_MPI", std::to_string(getpid()));
-  execv(arguments->path.c_str(), arguments->program_arguments);
+  // In a container the name has not been looked up yet.
+  execvp(arguments->path.c_str(), arguments->program_arguments);
   const int error = errno;
   print_error("execute " + arguments->path + ": " + std::strerror(error));
   return error == ENOENT ? kExitNotFound : kExitNotExecutable;

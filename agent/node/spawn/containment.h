@@ -38,6 +38,9 @@ class Containment {
   virtual void kill_all() = 0;
   // Excludes a child of the supervisor, the job's store, from the members.
   virtual void spare(pid_t pid) { (void)pid; }
+  // Excludes a child of the supervisor with all of its descendants: the keeper of the job's
+  // container, which is a subreaper.
+  virtual void spare_tree(pid_t pid) { (void)pid; }
   // Returns true if no live process of the job is left for certain; an unreadable /proc or cgroup
   // proves nothing. The process tree needs two empty passes in a row.
   virtual bool empty() = 0;

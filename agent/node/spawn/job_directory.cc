@@ -3,8 +3,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,10 +21,12 @@
 #include <utility>
 #include <vector>
 
+#include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/own_directory.h"
+#include "proto/os/process.h"
 #include "proto/os/socket_address.h"
 #include "proto/os/user_directories.h"
 #include "proto/wire/mpi_names.h"
@@ -90,7 +96,47 @@ void remove_pmix_segments(const std::string& job_directory) {
                   std::string(kPmixSegments) + job + "-");
 }
 
+// NUL-separated arguments.
+std::string removal_file(const std::string& job_directory) {
+  return job_directory + "/container-removal";
+}
+
+// `podman rm` takes a fraction of a second; a daemon that does not answer must not keep the job.
+constexpr int kRemovalTimeoutMs = 20'000;
+
+void run_removal_command(const std::string& job_directory) {
+  constexpr std::size_t kMaxBytes = 64u << 10;
+  const std::optional<std::string> text = read_file(removal_file(job_directory), kMaxBytes);
+  if (!text) return;
+  std::vector<std::string> words;
+  for (const std::string_view word : parts_of(*text, '\0')) words.emplace_back(word);
+  if (words.empty()) return;
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
+  // The warden ignores signals, which its children would inherit.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t defaults;
+  sigfillset(&defaults);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  pid_t pid = -1;
+  const std::vector<char*> arguments = exec_array(words);
+  const int error =
+      posix_spawnp(&pid, words[0].c_str(), &files, &attributes, arguments.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  if (error != 0) return;
+  const Descriptor pidfd(open_pidfd(pid));
+  pollfd waited{pidfd.get(), POLLIN, 0};
+  if (poll(&waited, 1, kRemovalTimeoutMs) != 1) kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+}
+
 void remove_job_tree(const std::string& path) {
+  run_removal_command(path);
   remove_semaphores(path);
   remove_pmix_segments(path);
   std::error_code ignored;
@@ -198,6 +244,17 @@ Result<void> make_scratch(const std::string& job_directory, const std::string& p
   if (scratch_of(job_directory)) return {};
   return Error{Code::kPermissionDenied, path + " exists but is not a directory of this user",
                "have it removed"};
+}
+
+bool write_removal_command(const std::string& job_directory,
+                           const std::vector<std::string>& command) {
+  std::string text;
+  for (const std::string& word : command) text += word + '\0';
+  return command.empty() || write_whole(removal_file(job_directory), text);
+}
+
+void forget_removal_command(const std::string& job_directory) {
+  unlink(removal_file(job_directory).c_str());
 }
 
 Result<int> listen_on_command_socket(const JobDirectory& directory) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
@@ -51,6 +52,13 @@ inline constexpr std::size_t kScratchDigits = 8;
 // Creates /tmp/NAME-DIGITS, for files that need shorter paths than the job's directory allows. It
 // is removed with that directory, even if its creator was killed.
 Result<void> make_scratch(const std::string& job_directory, const std::string& path);
+
+// Records a command that removes the job's container. If the directory is removed before
+// forget_removal_command(), because the process that keeps the container was killed, the command
+// runs first. Does nothing if the command is empty. Returns false if it cannot be written.
+bool write_removal_command(const std::string& job_directory,
+                           const std::vector<std::string>& command);
+void forget_removal_command(const std::string& job_directory);
 
 // Returns a Unix stream socket: bound, listening, close-on-exec, non-blocking.
 Result<int> listen_on_command_socket(const JobDirectory& directory);

@@ -155,6 +155,11 @@ bool ProcessTree::is_keeper(const ProcessStat& process) const {
          std::any_of(spared_.begin(), spared_.end(), matches);
 }
 
+bool ProcessTree::is_spared_tree(const ProcessStat& process) const {
+  return spared_tree_.pid > 0 && process.pid == spared_tree_.pid &&
+         process.start_time == spared_tree_.start_time;
+}
+
 // At most a handful are spared; entries of processes that have ended match none.
 void ProcessTree::spare(pid_t pid) {
   // Drop the entries of exited processes, which would accumulate.
@@ -171,10 +176,11 @@ std::vector<ProcessStat> ProcessTree::find(bool* is_complete) const {
   for (const ProcessStat& process : all) children[process.parent].push_back(&process);
 
   std::vector<const ProcessStat*> to_visit;
+  std::unordered_set<pid_t> seen;
   for (const ProcessStat& process : all) {
     if (is_keeper(process)) to_visit.push_back(&process);
+    if (is_spared_tree(process)) seen.insert(process.pid);
   }
-  std::unordered_set<pid_t> seen;
   std::vector<ProcessStat> found;
   const auto add = [&](const ProcessStat& process) {
     if (process.pid <= 1 || !seen.insert(process.pid).second) return;

@@ -59,6 +59,7 @@ class ProcessTree final : public Containment {
   void signal_all(int signal) override;
   void kill_all() override;
   void spare(pid_t pid) override;
+  void spare_tree(pid_t pid) override { spared_tree_ = identify(pid); }
   bool empty() override;  // True after two consecutive passes that found no process.
   void remove() override {}
   long out_of_memory_kills() const override;
@@ -70,6 +71,7 @@ class ProcessTree final : public Containment {
   };
   static Identity identify(pid_t pid);
   bool is_keeper(const ProcessStat& process) const;
+  bool is_spared_tree(const ProcessStat& process) const;
   std::vector<ProcessStat> find(bool* is_complete = nullptr) const;
   bool is_empty_now() const;
 
@@ -79,6 +81,7 @@ class ProcessTree final : public Containment {
   Identity supervisor_;
   Identity warden_;
   std::vector<Identity> spared_;
+  Identity spared_tree_;
 };
 
 }  // namespace ivy

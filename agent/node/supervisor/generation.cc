@@ -111,7 +111,7 @@ std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start) 
 
 Generation::Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
                        ControlServer& control, EventSender& events, JobStore& store,
-                       HostTasks& tasks)
+                       HostTasks& tasks, HostContainer& container)
     : context_(context),
       lease_(lease),
       channel_(channel),
@@ -119,8 +119,9 @@ Generation::Generation(SupervisorContext& context, const Lease& lease, CommandCh
       events_(events),
       store_(store),
       tasks_(tasks),
+      container_(container),
       devices_(context, *this),
-      workers_(context, channel, control, ending_, *this),
+      workers_(context, channel, control, container, ending_, *this),
       mpi_(context, workers_),
       jax_(context),
       replacement_timer_(context.loop),
@@ -216,6 +217,7 @@ void Generation::forget_generation() {
   context_.containment = make_containment_for(context_.start);
   store_.spare_again();
   tasks_.spare_again();
+  container_.spare_again();
   workers_.forget();
   boost::asio::post(context_.loop, [this] { context_.containment->settle(); });
   ending_.begin_again();
@@ -266,6 +268,7 @@ void Generation::reap_children() {
     mpi_.reaped(reaped, status);
     jax_.reaped(reaped, status);
     devices_.reaped(reaped);
+    container_.reaped(reaped);
   }
   if (ending_.phase() != EndingPhase::kIdle) check_soon();
 }
@@ -503,6 +506,8 @@ void Generation::report(bool is_clean) {
 }
 
 void Generation::finish() {
+  // The job ends when nothing of it is left on this host; container_closed() continues here.
+  if (container_.is_open()) return container_.close();
   channel_.flush_now();
   store_.close();
   mpi_.end();

@@ -29,6 +29,7 @@
 #include "agent/node/supervisor/control_server.h"
 #include "agent/node/supervisor/device_watch.h"
 #include "agent/node/supervisor/event_sender.h"
+#include "agent/node/supervisor/host_container.h"
 #include "agent/node/supervisor/host_task.h"
 #include "agent/node/supervisor/host_workers.h"
 #include "agent/node/supervisor/jax_service.h"
@@ -49,7 +50,8 @@ std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start);
 class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
  public:
   Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
-             ControlServer& control, EventSender& events, JobStore& store, HostTasks& tasks);
+             ControlServer& control, EventSender& events, JobStore& store, HostTasks& tasks,
+             HostContainer& container);
 
   // Set by Hello: the time from TERM to KILL unless a stop specifies another one, and whether the
   // job continues without its launcher.
@@ -70,7 +72,7 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
   // Orders a stop because of SIGTERM, whose sender waits for the supervisor's exit.
   void order_exit(std::uint64_t grace_ns, const std::string& reason);
-  // Exits without a report.
+  // Exits without a report, once the job's container has been removed.
   void finish();
 
   // SIGCHLD.
@@ -121,6 +123,7 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
   EventSender& events_;
   JobStore& store_;
   HostTasks& tasks_;
+  HostContainer& container_;
   DeviceWatch devices_;
 
   // Set by the launcher's commands.

@@ -22,34 +22,6 @@ namespace {
 // folder queries the server). A user who mistyped a name has to wait that long, too.
 constexpr std::chrono::milliseconds kRetryTime{6'000};
 
-void add_program(const Hello& hello, TransportKind transport, const BlockingPool::Label& label,
-                 HostFacts& facts) {
-  ProgramRequest request;
-  // A file that is missing on the launcher's own host was never saved.
-  if (transport != TransportKind::kLocal) request.retry_time = kRetryTime;
-  request.on_wait = [&label](const std::string& path) {
-    label.set(path + " to appear on its network file system");
-  };
-  request.program = hello.program();
-  request.form = hello.program_form();
-  request.interpreters.assign(hello.interpreters().begin(), hello.interpreters().end());
-  request.search_path = hello.search_path();
-  request.working_directory = hello.working_directory();
-  const ProgramFacts program = check_program(request);
-  facts.set_working_directory_error(program.working_directory_error);
-  facts.set_program_path(program.path);
-  facts.set_program_error(program.error);
-  facts.set_program_errno(program.error_number);
-  facts.set_program_library(program.mpi_libraries);
-  facts.set_program_sha256(program.sha256);
-  facts.set_program_first_line(program.shebang);
-  facts.set_program_is_script(program.is_script);
-  facts.set_interpreter(program.interpreter);
-  facts.set_interpreter_version(program.interpreter_version);
-  facts.set_interpreter_error(program.interpreter_error);
-  facts.set_search_path(program.search_path);
-}
-
 // Returns false if no port could be reserved; `facts` then contains the reason.
 bool keep_port(std::uint32_t low, std::uint32_t high, std::optional<ReservedPort>& port,
                HostFacts& facts) {
@@ -98,6 +70,11 @@ void add_worker_ports(const Hello& hello, JobPorts& ports, HostFacts& facts) {
 
 }  // namespace
 
+std::chrono::milliseconds retry_time(TransportKind transport) {
+  // A file that is missing on the launcher's own host was never saved.
+  return transport == TransportKind::kLocal ? std::chrono::milliseconds(0) : kRetryTime;
+}
+
 Result<void> write_token_file(const std::string& path, const std::string& token) {
   const Descriptor fd(
       open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400));
@@ -112,7 +89,13 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
 HostFacts inspect_host(const Hello& hello, TransportKind transport,
                        const BlockingPool::Label& label) {
   HostFacts facts = collect_host_facts();
-  add_program(hello, transport, label, facts);
+  // With a container the program is looked up there.
+  if (!hello.has_container()) {
+    const auto on_wait = [&label](const std::string& path) {
+      label.set(path + " to appear on its network file system");
+    };
+    add_program_facts(hello, retry_time(transport), on_wait, facts);
+  }
   if (hello.examine()) examine_host(hello, facts);
   return facts;
 }

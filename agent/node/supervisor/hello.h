@@ -3,6 +3,7 @@
 // ports.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@
 #include "proto/wire/job.pb.h"
 
 namespace ivy {
+
+// Returns how long to look for a missing program on a network file system.
+std::chrono::milliseconds retry_time(TransportKind transport);
 
 // Writes the token's bytes to a new 0400 file. Does nothing if the file exists.
 Result<void> write_token_file(const std::string& path, const std::string& token);

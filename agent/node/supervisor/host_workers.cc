@@ -115,10 +115,12 @@ HostWorkers::OwnFiles HostWorkers::find_own_files(const std::string& program_dir
 }
 
 HostWorkers::HostWorkers(SupervisorContext& context, CommandChannel& channel,
-                         ControlServer& control, const Ending& ending, HostWorkersEvents& owner)
+                         ControlServer& control, const HostContainer& container,
+                         const Ending& ending, HostWorkersEvents& owner)
     : supervisor_(context),
       channel_(channel),
       control_(control),
+      container_(container),
       ending_(ending),
       owner_(owner),
       output_(make_output()),
@@ -144,7 +146,10 @@ WorkerGroup HostWorkers::group_of(const ProcessorShare& share) const {
   group.working_directory = plan_.working_directory();
   group.log_directory = plan_.log_directory();
   Environment environment =
-      inherited_environment(environ, {plan_.unset().begin(), plan_.unset().end()});
+      container_.is_used()
+          ? container_.environment()
+          : inherited_environment(environ, {plan_.unset().begin(), plan_.unset().end()});
+  group.container_enter = container_.enter_words(plan_.working_directory());
   for (const Variable& variable : plan_.environment())
     set_variable(environment, variable.name(), variable.value());
   append_package(environment, own_files_.package);

@@ -19,6 +19,7 @@
 #include "agent/node/spawn/processor_share.h"
 #include "agent/node/supervisor/command_channel.h"
 #include "agent/node/supervisor/control_server.h"
+#include "agent/node/supervisor/host_container.h"
 #include "agent/node/supervisor/supervisor_context.h"
 #include "agent/node/workers/ending.h"
 #include "agent/node/workers/exit_order.h"
@@ -59,7 +60,7 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents, privat
   static OwnFiles find_own_files(const std::string& program_directory);
 
   HostWorkers(SupervisorContext& context, CommandChannel& channel, ControlServer& control,
-              const Ending& ending, HostWorkersEvents& owner);
+              const HostContainer& container, const Ending& ending, HostWorkersEvents& owner);
 
   void take_own_files(OwnFiles files) { own_files_ = std::move(files); }
   // Starts the plan's workers. The workers of the last generation must have been forgotten.
@@ -139,6 +140,7 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents, privat
   SupervisorContext& supervisor_;
   CommandChannel& channel_;
   ControlServer& control_;
+  const HostContainer& container_;  // The workers enter it, if it is used.
   const Ending& ending_;
   HostWorkersEvents& owner_;
   std::unique_ptr<OutputPump> output_;

@@ -35,6 +35,7 @@
 #include "agent/node/supervisor/event_sender.h"
 #include "agent/node/supervisor/generation.h"
 #include "agent/node/supervisor/hello.h"
+#include "agent/node/supervisor/host_container.h"
 #include "agent/node/supervisor/host_task.h"
 #include "agent/node/supervisor/job_store.h"
 #include "agent/node/supervisor/supervisor_context.h"
@@ -62,9 +63,12 @@ struct PendingHello {
   HelloOk answer;
   bool awaits_host = true;     // Facts from the host's and the user's files.
   bool awaits_devices = true;  // Accelerators.
+  bool awaits_container = false;
 };
 
-class Supervisor final : private CommandChannelEvents, private StackCollectorOwner {
+class Supervisor final : private CommandChannelEvents,
+                         private StackCollectorOwner,
+                         private HostContainerEvents {
  public:
   explicit Supervisor(const SupervisorStart& start);
   int run();
@@ -83,12 +87,19 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
     control_.status().observed().add_places(monotonic_ns(), evidence);
   }
 
+  // HostContainerEvents
+  void container_lost(const std::string& reason) override {
+    generation_.order_stop(generation_.grace_ns(), reason);
+  }
+  void container_closed() override { generation_.finish(); }
+
   // Dispatches each command of the launcher; on_frame() calls it.
   Result<void> carry_out(const Command& command);
   Result<void> on_task_input(const TaskInput& input);
   Result<void> on_hello(const Hello& hello);
   void collect_facts();
   void prepare_answer();
+  void open_container();
   void answer_hello_if_complete();
   Result<void> on_check_address(const CheckAddress& request);
   Result<void> on_open_store(const OpenStore& request);
@@ -96,7 +107,9 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
   Result<void> on_start_again(const StartAgain& request);
   void on_read_operations(const ReadOperations& request);
 
-  bool is_examining_host() const { return pending_hello_ && pending_hello_->awaits_host; }
+  bool is_examining_host() const {
+    return pending_hello_ && (pending_hello_->awaits_host || pending_hello_->awaits_container);
+  }
   void restore_directory();
   void write_own_grace() const;
   void open_control_socket();
@@ -118,6 +131,7 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
   ControlServer control_;
   JobStore store_;
   HostTasks tasks_;
+  HostContainer container_;
   Discovery discovery_;
   Generation generation_;
   StackCollector stacks_;
@@ -146,8 +160,9 @@ Supervisor::Supervisor(const SupervisorStart& start)
       control_(context_.loop, events_),
       store_(context_),
       tasks_(context_, channel_),
+      container_(context_, *this),
       discovery_(context_.loop, start.program_directory + "/ivy-probe"),
-      generation_(context_, lease_, channel_, control_, events_, store_, tasks_),
+      generation_(context_, lease_, channel_, control_, events_, store_, tasks_, container_),
       stacks_(context_.loop, context_.blocking, *this),
       signals_(context_.loop, SIGCHLD, SIGTERM, SIGUSR1),
       warden_(context_.loop),
@@ -256,7 +271,25 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   pending_hello_ = PendingHello{.hello = hello, .answer = {}};
   collect_facts();
   prepare_answer();
+  if (hello.has_container()) open_container();
   return {};
+}
+
+// The program's facts are those of the container.
+void Supervisor::open_container() {
+  pending_hello_->awaits_container = true;
+  container_.open(pending_hello_->hello, [this](Result<ContainerStarted> started) {
+    HostFacts& facts = *pending_hello_->answer.mutable_facts();
+    if (started.ok()) {
+      facts.MergeFrom(started->facts());
+      facts.set_container(started->runtime());
+    } else {
+      facts.set_container_error(started.error().message);
+      facts.set_container_fix(started.error().fix);
+    }
+    pending_hello_->awaits_container = false;
+    answer_hello_if_complete();
+  });
 }
 
 // Examines the host on a pool thread.
@@ -308,7 +341,8 @@ void Supervisor::prepare_answer() {
 }
 
 void Supervisor::answer_hello_if_complete() {
-  if (pending_hello_->awaits_host || pending_hello_->awaits_devices) return;
+  const PendingHello& pending = *pending_hello_;
+  if (pending.awaits_host || pending.awaits_devices || pending.awaits_container) return;
   Event event;
   *event.mutable_hello_ok() = std::move(pending_hello_->answer);
   pending_hello_.reset();

@@ -108,6 +108,12 @@ int WorkerLaunch::Pipes::make(bool with_input) {
 
 void WorkerLaunch::find_program(const BlockingPool::Label& label) {
   if (!pending_.failure.step.empty()) return;
+  if (is_in_container_) {
+    request_.executable = program_;
+    if (!wrap_.empty()) put_tool_in_front(wrap_.front(), wrap_, request_);
+    for (const std::vector<std::string>& words : in_front_) put_in_front(words, request_);
+    return;
+  }
   label.set("the file system of " + request_.working_directory);
   const int directory = directory_error(request_.working_directory);
   if (directory != 0) {
@@ -191,7 +197,10 @@ std::unique_ptr<WorkerLaunch> Worker::prepare(const WorkerGroup& group, const Wo
   request.arguments = group.arguments;
   request.environment = own_environment(group, spec);
   request.shared = group.environment;
-  request.working_directory = group.working_directory;
+  // A container's directories exist only in it.
+  launch->is_in_container_ = !group.container_enter.empty();
+  if (launch->is_in_container_) launch->in_front_.push_back(group.container_enter);
+  request.working_directory = launch->is_in_container_ ? "/" : group.working_directory;
   request.own_session = group.own_sessions;
   request.limits = group.limits;
   request.cgroup_fd = context_.containment.cgroup_fd();

@@ -87,6 +87,8 @@ struct WorkerGroup {
   // (roles/mpi_exec.h).
   std::vector<std::string> mpi_exec;
   std::string node_program;  // ivy-node, which also runs before an app's program.
+  // Command that enters the job's container and executes the program there; empty without one.
+  std::vector<std::string> container_enter;
 };
 
 // State of the ending, which decides the meaning of an exit.
@@ -137,6 +139,7 @@ class WorkerLaunch {
   std::vector<std::string> wrap_;  // --wrap: a tool that executes the program.
   // Programs that execute one another and finally the user's, innermost first (roles/mpi_exec.h).
   std::vector<std::vector<std::string>> in_front_;
+  bool is_in_container_ = false;  // The outermost of them looks the program up in the container.
   PendingSpawn pending_;
 };
 
