@@ -138,7 +138,8 @@ Result<void> scan_letters(const std::vector<std::string>& arguments, std::size_t
 }  // namespace
 
 bool is_joinable(std::string_view wanted, std::string_view text) {
-  const bool is_any = !wanted.empty() && std::isupper(static_cast<unsigned char>(wanted.front())) != 0;
+  const bool is_any =
+      !wanted.empty() && std::isupper(static_cast<unsigned char>(wanted.front())) != 0;
   return !text.empty() && (is_any || wanted == text);
 }
 

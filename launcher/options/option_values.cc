@@ -338,8 +338,8 @@ Result<std::uint64_t> parse_size(std::string_view text) {
 
 Result<std::string> parse_stage_target(const std::string& text) {
   if (text.starts_with("/") || text.starts_with("~/")) return text;
-  return usage_error("\"" + text + "\" is not an absolute path on the hosts", "/scratch/" + text +
-                                                                                ", ~/" + text);
+  return usage_error("\"" + text + "\" is not an absolute path on the hosts",
+                     "/scratch/" + text + ", ~/" + text);
 }
 
 Result<bool> parse_switch(std::string_view text) {

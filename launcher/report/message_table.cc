@@ -143,9 +143,11 @@ constexpr MessageEntry kMessages[] = {
      "`--python PATH`",
      ""},
     {"IVY-P040", "the files of `--stage` cannot be used",
-     "more files than `--stage-limit`, a file that changed while it was sent, a symbolic link out of the directory, or a "
+     "more files than `--stage-limit`, a file that changed while it was sent, a symbolic link out "
+     "of the directory, or a "
      "name that is not UTF-8",
-     "the message names the file; leave it out with `--stage='DIR:!PATTERN'`, or see docs/no-shared-files.md",
+     "the message names the file; leave it out with `--stage='DIR:!PATTERN'`, or see "
+     "docs/no-shared-files.md",
      kExitRejected},
     {"IVY-H003", "hosts could not be reached",
      "a name without an address, no response, an unknown host key, a rejected login, or a program "
@@ -166,11 +168,14 @@ constexpr MessageEntry kMessages[] = {
      "each line that starts with FAIL says what to do", kExitFailed},
     {"IVY-H014", "the files of `--stage` could not be stored on a host",
      "its disk is full, the directory cannot be written, or the transfer made no progress",
-     "the message names host, file and cause; choose another directory there with `--stage-to DIR`", kExitHostsNotUp},
+     "the message names host, file and cause; choose another directory there with `--stage-to DIR`",
+     kExitHostsNotUp},
     {"IVY-H015", "a host cannot use the Python environment of `--stage-venv`",
-     "the host lacks that version of Python, has another architecture than the compiled packages, or `uv sync` failed "
+     "the host lacks that version of Python, has another architecture than the compiled packages, "
+     "or `uv sync` failed "
      "there",
-     "the message names the host, the file and the fix; `--stage-venv=uv` creates the environment on each host",
+     "the message names the host, the file and the fix; `--stage-venv=uv` creates the environment "
+     "on each host",
      kExitHostsNotUp},
     {"IVY-J001",
      "torchrun mode: a node was started with a different build, program or number of workers",

@@ -9,14 +9,14 @@
 namespace ivy::stage {
 namespace {
 
-constexpr std::size_t kLengthBytes = 4;
+constexpr std::size_t kPrefixBytes = 4;
 
 }  // namespace
 
 std::string framed(std::string_view message) {
   std::string bytes;
-  bytes.reserve(kLengthBytes + message.size());
-  for (std::size_t i = 0; i < kLengthBytes; ++i)
+  bytes.reserve(kPrefixBytes + message.size());
+  for (std::size_t i = 0; i < kPrefixBytes; ++i)
     bytes += static_cast<char>((message.size() >> (8 * i)) & 0xff);
   bytes += message;
   return bytes;
@@ -29,14 +29,14 @@ void MessageSplitter::feed(std::string_view bytes) {
 
 Result<std::optional<std::string>> MessageSplitter::next() {
   const std::string_view rest = std::string_view(buffer_).substr(consumed_);
-  if (rest.size() < kLengthBytes) return std::optional<std::string>();
+  if (rest.size() < kPrefixBytes) return std::optional<std::string>();
   std::size_t length = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i)
+  for (std::size_t i = 0; i < kPrefixBytes; ++i)
     length |= static_cast<std::size_t>(static_cast<unsigned char>(rest[i])) << (8 * i);
   if (length > kMaxMessageBytes) return Error{Code::kDataLoss, "a message of --stage is too long"};
-  if (rest.size() < kLengthBytes + length) return std::optional<std::string>();
-  consumed_ += kLengthBytes + length;
-  return std::optional<std::string>(rest.substr(kLengthBytes, length));
+  if (rest.size() < kPrefixBytes + length) return std::optional<std::string>();
+  consumed_ += kPrefixBytes + length;
+  return std::optional<std::string>(rest.substr(kPrefixBytes, length));
 }
 
 BlockMap::BlockMap(std::vector<Piece> pieces) : pieces_(std::move(pieces)), begins_{0} {
@@ -55,8 +55,8 @@ std::vector<Segment> BlockMap::segments(std::uint64_t number) const {
   std::uint64_t at = number * kBlockBytes;
   const std::uint64_t end = at + block_bytes(number);
   // The last piece that begins at or before the block.
-  auto piece = static_cast<std::size_t>(
-      std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin() - 1);
+  auto piece = static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), at) -
+                                        begins_.begin() - 1);
   for (; at < end; ++piece) {
     const std::uint64_t stop = std::min(end, begins_[piece + 1]);
     if (stop == at) continue;

@@ -23,7 +23,7 @@ from testbed import Testbed, ipv4  # noqa: E402
 
 BUDGET = 1.5
 DISK = "/mnt"       # On each host: a directory of its own on the machine's disk.
-SOURCE = "/tmp/staged"
+FIRST = 4           # The first host that gets files: rsync cannot use hosts whose shells print, such as node2.
 
 
 class Bench:
@@ -43,7 +43,7 @@ class Bench:
             name = f"disk{number}"
             os.makedirs(os.path.join(self.bed.shared, name), exist_ok=True)
             self.on(number, f"mount --bind /srv/ivyshared/{name} {DISK}")
-        self.on(1, f"mkdir -p {DISK}/staged && ln -sfn {DISK}/staged {SOURCE}")
+        self.on(1, f"mkdir -p {DISK}/staged")
         # Half of it cannot be compressed, as weights; the rest is text.
         self.on(1, f"cd {DISK}/staged && head -c {self.options.mib // 2}M /dev/urandom > weights.bin && "
                    f"yes 'a line of some text, 0123456789' | head -c {self.options.mib - self.options.mib // 2}M > text && "
@@ -65,9 +65,10 @@ class Bench:
     def rsync(self, numbers):
         for number in numbers:
             self.on(number, f"rm -rf {DISK}/rsync")
-        lines = " ".join(f"rsync -az -e 'ssh -o BatchMode=yes' {DISK}/staged/ {ipv4(number)}:{DISK}/rsync/ &" for number in numbers)
+        lines = " ".join(f"rsync -az -e 'ssh -o BatchMode=yes' {DISK}/staged/ {ipv4(number)}:{DISK}/rsync/ & pids+=($!);"
+                         for number in numbers)
         started = time.monotonic()
-        self.on(1, f"{lines} wait")
+        self.on(1, f'{lines} for pid in "${{pids[@]}}"; do wait $pid || exit 1; done')
         return time.monotonic() - started
 
 
@@ -81,11 +82,11 @@ def main():
     options = parser.parse_args()
     state = f"/run/ivy-bench-stage-{uuid.uuid4().hex[:8]}"
     bed = Testbed(state)
-    bed.up(options.hosts + 1)
+    bed.up(options.hosts + FIRST - 1)
     try:
         bench = Bench(options, bed)
         bench.prepare()
-        many = list(range(2, options.hosts + 2))
+        many = list(range(FIRST, options.hosts + FIRST))
         # The first contact sends ivy-node, which is not measured.
         bench.on(1, f"cd / && {bench.ivyrun} -H {','.join(f'node{number}' for number in many)} /bin/true")
         rows = [("ivyrun --stage", bench.stage(many[:1]), bench.stage(many))]

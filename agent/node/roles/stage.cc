@@ -320,7 +320,7 @@ void Receiver::accept_next() {
 
 void Receiver::pass_on(const std::string& message) {
   if (!next_) return;
-  const WaitLimit limit{std::chrono::steady_clock::now() + kPassOnLimit, nullptr};
+  const WaitLimit limit{steady_now() + kPassOnLimit, nullptr};
   if (!send_all(next_.get(), stage::framed(message), limit)) next_.reset();
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "proto/contract/text.h"
+#include "proto/os/clock.h"
 #include "proto/os/files.h"
 
 namespace ivy::stage {
@@ -453,10 +454,9 @@ void StageCache::evict(std::uint64_t max_bytes, std::uint64_t max_age_s) {
             [](const Evictable& a, const Evictable& b) { return a.used_s < b.used_s; });
   std::uint64_t bytes = 0;
   for (const Evictable& each : all) bytes += each.bytes;
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  const std::int64_t now_s = wall_s();
   for (const Evictable& each : all) {
-    const bool is_old = now.tv_sec - each.used_s > static_cast<std::int64_t>(max_age_s);
+    const bool is_old = now_s - each.used_s > static_cast<std::int64_t>(max_age_s);
     if (!is_old && bytes <= max_bytes) break;
     const bool is_removed = each.is_tree ? remove_tree(each.path) : unlink(each.path.c_str()) == 0;
     if (is_removed) bytes -= std::min(bytes, each.bytes);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/os/clock.h"
 #include "proto/os/interfaces.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/socket_address.h"
@@ -23,9 +24,7 @@ namespace {
 // a stranger that connects delays the start by this time at most.
 constexpr std::chrono::milliseconds kStepLimit{2'000};
 
-WaitLimit in(std::chrono::milliseconds time) {
-  return {std::chrono::steady_clock::now() + time, nullptr};
-}
+WaitLimit in(std::chrono::milliseconds time) { return {steady_now() + time, nullptr}; }
 
 // The epoch of the handshake, which the challenge's MAC covers, names the listening host.
 std::string epoch_of(std::uint32_t host) {
@@ -80,8 +79,7 @@ Result<int> listen_in_range(const std::string& address, const StageBegin& begin)
   const std::uint32_t start = static_cast<unsigned char>(random_bytes(1).front()) % count;
   Result<int> fd = Error{Code::kUnavailable, "no port of --port-range is free"};
   for (std::uint32_t i = 0; i < count; ++i) {
-    fd = listen_tcp(address,
-                    static_cast<std::uint16_t>(begin.port_low() + (start + i) % count));
+    fd = listen_tcp(address, static_cast<std::uint16_t>(begin.port_low() + (start + i) % count));
     if (fd.ok()) return fd;
   }
   return fd;
@@ -116,8 +114,8 @@ Result<Descriptor> accept_peer(int listening, const StageBegin& begin) {
   const HandshakeHello from = IVY_TRY(decode_hello(hello));
   if (from.purpose != "stage" || from.job_id != begin.job_id())
     return Error{Code::kUnauthenticated, "a peer of another job"};
-  const std::string challenge = make_challenge(hello, begin.token(), random_bytes(kNonceBytes),
-                                               epoch_of(begin.host()));
+  const std::string challenge =
+      make_challenge(hello, begin.token(), random_bytes(kNonceBytes), epoch_of(begin.host()));
   std::string proof;
   if (!send_all(socket.get(), challenge, limit) ||
       !receive_all(socket.get(), proof, kProofBytes, limit))
@@ -128,7 +126,8 @@ Result<Descriptor> accept_peer(int listening, const StageBegin& begin) {
 
 Result<Descriptor> dial_peer(const StageFeedFrom& to, const StageBegin& begin) {
   std::vector<std::pair<int, std::string>> addresses;
-  for (const std::string& address : to.addresses()) addresses.emplace_back(-nearness(address), address);
+  for (const std::string& address : to.addresses())
+    addresses.emplace_back(-nearness(address), address);
   std::stable_sort(addresses.begin(), addresses.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   Error last{Code::kUnavailable, "it has no address"};

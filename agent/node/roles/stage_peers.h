@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections between hosts that pass staged files on. Both ends prove that they know the job's
-// token and which host they are (proto/wire/handshake.h). The data is not encrypted, but the receiver
-// checks the hash of each file against the manifest, which it has from the launcher.
+// token and which host they are (proto/wire/handshake.h). The data is not encrypted, but the
+// receiver checks the hash of each file against the manifest, which it has from the launcher.
 // Thread: any; blocks within short deadlines.
 #pragma once
 
