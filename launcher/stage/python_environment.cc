@@ -326,7 +326,7 @@ class Collector {
       binary.set_placeholder_length(static_cast<std::uint32_t>(length));
     }
     stage::SourceFile entry;
-    entry.path = part_ + std::string(kEnvironmentDescription);
+    entry.path = part_ + std::string(stage::kEnvironmentDescription);
     entry.mode = S_IFREG | 0644;
     IVY_CHECK(replace_content(entry, description.SerializeAsString()));
     entries_.push_back(std::move(entry));

@@ -47,8 +47,6 @@ Result<PythonEnvironment> read_python_environment(const std::string& prefix);
 // Where the parts are in a tree. Hosts keep them as trees of their own (StageShared).
 inline constexpr std::string_view kEnvironmentPart = ".ivyrun/venv";
 inline constexpr std::string_view kPythonPart = ".ivyrun/python";
-// The name of the description in the environment: a serialized StagedPython (stage.proto).
-inline constexpr std::string_view kEnvironmentDescription = ".ivyrun-environment";
 
 struct EnvironmentFiles {
   // Without hashes. Of each part, directories first, then small files first.

@@ -22,6 +22,8 @@ inline constexpr std::size_t kMaxMessageBytes = 32u << 20;
 inline constexpr std::size_t kMaxEntries = 500'000;
 inline constexpr std::size_t kMaxManifestBytes = 256u << 20;
 inline constexpr std::size_t kManifestPartBytes = 256u << 10;
+// A serialized StagedPython in the directory of an environment.
+inline constexpr std::string_view kEnvironmentDescription = ".ivyrun-environment";
 
 // Returns a message behind its length (four bytes, little-endian).
 std::string framed(std::string_view message);

@@ -36,8 +36,7 @@ class StagedPythonTest : public testing::Test {
 
   Result<void> prepare() {
     EXPECT_TRUE(overwrite(top_ + "/env/.ivyrun-environment", description_.SerializeAsString()));
-    const Result<void> fits =
-        check_requirements(description_, !python_.empty(), {"/nothing", ""});
+    const Result<void> fits = check_requirements(description_, !python_.empty(), {"/nothing", ""});
     if (!fits.ok()) return fits;
     return prepare_environment(top_ + "/env", python_, {"/nothing", ""});
   }

@@ -10,6 +10,7 @@
 
 #include "proto/os/files.h"
 #include "proto/wire/stage.pb.h"
+#include "proto/wire/stage_codec.h"
 
 namespace ivy {
 namespace {
@@ -77,7 +78,7 @@ class PythonEnvironmentTest : public testing::Test {
   static StagedPython description(const EnvironmentFiles& files) {
     StagedPython description;
     EXPECT_TRUE(
-        description.ParseFromString(content(files, std::string(kEnvironmentDescription))));
+        description.ParseFromString(content(files, std::string(stage::kEnvironmentDescription))));
     return description;
   }
 

@@ -15,6 +15,7 @@
 
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
+#include "proto/wire/stage_codec.h"
 
 namespace ivy {
 namespace {
@@ -101,7 +102,7 @@ Result<void> replace_link(const std::string& path, const std::string& target) {
 }
 
 Result<StagedPython> read_description(const std::string& directory) {
-  const std::string path = directory + "/" + kEnvironmentDescription;
+  const std::string path = directory + "/" + std::string(stage::kEnvironmentDescription);
   const std::optional<std::string> bytes = read_file(path, kMaxDescriptionBytes);
   if (!bytes) return errno_error(Code::kNotFound, path, errno);
   StagedPython description;

@@ -13,9 +13,6 @@
 
 namespace ivy {
 
-// The name of the description in the environment's directory.
-inline constexpr const char* kEnvironmentDescription = ".ivyrun-environment";
-
 // Replaces every occurrence of a path in a text.
 std::string with_text_prefix(std::string text, std::string_view from, std::string_view to);
 
