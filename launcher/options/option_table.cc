@@ -158,7 +158,7 @@ constexpr OptionEntry kTable[] = {
     {"container-mount", "", "SOURCE:TARGET[:ro]", kCommand, kHonoured, kIvyrun,
      "show a directory or file of the host in the container, in addition to the working directory; may be repeated"},
     {"container-args", "", "ARGS", kCommand, kHonoured, kIvyrun,
-     "more arguments for the runtime's run command, such as '--shm-size 8g'"},
+     "more arguments for the runtime's run command, such as '--hostname trainer'"},
     {"app", "", "NAME|FILE", kCommand, kHonoured, kIvyrun,
      "also run the servers that the program needs: dask, ray, sglang, tf-ps, vllm, xgboost, or those of a TOML file "
      "(docs/apps.md); jax-service: JAX's coordination service in a separate process on the first host"},

@@ -328,8 +328,8 @@ Result<MountChoice> parse_container_mount(std::string_view text) {
     mount.read_only = parts.back() == "ro";
     parts.pop_back();
   }
-  const bool is_valid = (parts.size() == 1 || parts.size() == 2) && parts.front().starts_with('/') &&
-                        parts.back().starts_with('/');
+  const bool is_valid = (parts.size() == 1 || parts.size() == 2) &&
+                        parts.front().starts_with('/') && parts.back().starts_with('/');
   if (!is_valid)
     return usage_error("\"" + std::string(text) + "\" is not SOURCE:TARGET or SOURCE:TARGET:ro",
                        "use absolute paths without colons, such as /data:/data:ro");

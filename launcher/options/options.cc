@@ -947,7 +947,8 @@ Result<void> resolve_container(const Binder& binder, const Raw& raw, Options& op
     options.container_mounts.push_back(IVY_TRY(parse_container_mount(text)));
   // The service runs outside, with a Python of the host.
   if (options.app == App::kJaxService)
-    return usage_error("--app jax-service cannot be used with --container", "leave one of them out");
+    return usage_error("--app jax-service cannot be used with --container",
+                       "leave one of them out");
   // Hosts may have to pull the image.
   constexpr std::chrono::minutes kPullTimeout{30};
   if (!binder.is_given("start-timeout")) options.start_timeout = kPullTimeout;

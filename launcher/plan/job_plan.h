@@ -79,7 +79,7 @@ struct JobPlan {
   std::string rule;  // The rule that decided the number of workers, for the plan line.
   MapChoice map_by = MapChoice::kHost;
   std::string container_text;  // About the containers, for that line; often empty.
-  std::string device_text;  // About accelerators and cores, for that line; often empty.
+  std::string device_text;     // About accelerators and cores, for that line; often empty.
   std::vector<Diagnostic> warnings;
   MpiChoice mpi;
   bool same_local_size = true;  // Every host has the same number of workers.

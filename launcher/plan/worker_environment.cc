@@ -238,9 +238,8 @@ void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Env
   for (const EnvVariable& variable : *inputs.caller) {
     if (!inputs.options->container.empty() && names_directories(variable.name)) continue;
     const EnvRule rule = env_rule(variable.name);
-    if (has_callers && is_hidden_from_srun(variable.name) &&
-        rule != EnvRule::kScrub && rule != EnvRule::kSet &&
-        inputs.options->env_choice != EnvChoice::kNone)
+    if (has_callers && is_hidden_from_srun(variable.name) && rule != EnvRule::kScrub &&
+        rule != EnvRule::kSet && inputs.options->env_choice != EnvChoice::kNone)
       set_variable(out, variable.name, variable.value);
     const bool is_of_the_job = inputs.options->allocation && is_of_slurm_job(variable.name);
     if (is_of_the_job || is_passed_on(inputs, variable))
@@ -622,8 +621,8 @@ std::string not_passed_line(const EnvironmentInputs& inputs) {
   std::sort(names.begin(), names.end());
   // Number of names that fit into one line of a terminal.
   constexpr std::size_t kShown = 8;
-  std::string line =
-      inputs.options->container.empty() ? "not sent to other hosts:" : "not sent to the containers:";
+  std::string line = inputs.options->container.empty() ? "not sent to other hosts:"
+                                                       : "not sent to the containers:";
   for (std::size_t i = 0; i < names.size() && i < kShown; ++i)
     line += (i == 0 ? " " : ", ") + names[i];
   if (names.size() > kShown) line += " and " + std::to_string(names.size() - kShown) + " more";

@@ -150,7 +150,8 @@ constexpr MessageEntry kMessages[] = {
      "docs/no-shared-files.md",
      kExitRejected},
     {"IVY-P050", "the container cannot be started on some hosts (`--container`)",
-     "a host has no runtime or not the image, may not use it, or cannot show its GPUs in containers",
+     "a host has no runtime or not the image, may not use it, or cannot show its GPUs in "
+     "containers",
      "the message shows the cause for each host and what to do; see [containers](containers.md)",
      kExitRejected},
     {"IVY-P051", "hosts would use different container runtimes",

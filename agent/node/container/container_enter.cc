@@ -35,8 +35,10 @@ struct Namespace {
 };
 
 // The user namespace first: it grants the permission to join the others.
-constexpr Namespace kNamespaces[] = {{"user", CLONE_NEWUSER}, {"mnt", CLONE_NEWNS},
-                                     {"net", CLONE_NEWNET},   {"ipc", CLONE_NEWIPC},
+constexpr Namespace kNamespaces[] = {{"user", CLONE_NEWUSER},
+                                     {"mnt", CLONE_NEWNS},
+                                     {"net", CLONE_NEWNET},
+                                     {"ipc", CLONE_NEWIPC},
                                      {"uts", CLONE_NEWUTS}};
 
 std::string namespace_path(const std::string& process, const char* name) {
@@ -46,8 +48,9 @@ std::string namespace_path(const std::string& process, const char* name) {
 bool is_own_namespace(const std::string& path, const char* name) {
   struct stat theirs {};
   struct stat own {};
-  return stat(path.c_str(), &theirs) == 0 && stat(namespace_path("self", name).c_str(), &own) == 0 &&
-         theirs.st_ino == own.st_ino && theirs.st_dev == own.st_dev;
+  return stat(path.c_str(), &theirs) == 0 &&
+         stat(namespace_path("self", name).c_str(), &own) == 0 && theirs.st_ino == own.st_ino &&
+         theirs.st_dev == own.st_dev;
 }
 
 struct EnterArguments {
@@ -143,7 +146,8 @@ int run_container_enter(int argc, char** argv) {
   if (!entered.ok()) return fail_to_enter(kExitRejected, entered.error().message);
   const std::string& directory = arguments.directory;
   if (chdir(directory.c_str()) != 0)
-    return fail_to_enter(kExitNotExecutable, "enter " + directory + " in the container: " + strerror(errno));
+    return fail_to_enter(kExitNotExecutable,
+                         "enter " + directory + " in the container: " + strerror(errno));
   const std::string program = arguments.path.empty() ? arguments.program[0] : arguments.path;
   const std::string search_path = own_variable("PATH");
   int error = 0;
@@ -154,7 +158,7 @@ int run_container_enter(int argc, char** argv) {
     error = errno;
   }
   return fail_to_enter(error == ENOENT ? kExitNotFound : kExitNotExecutable,
-              "execute " + program + " in the container: " + strerror(error));
+                       "execute " + program + " in the container: " + strerror(error));
 }
 
 }  // namespace ivy

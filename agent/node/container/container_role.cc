@@ -72,19 +72,23 @@ struct Child {
   int status = 0;     // Of waitpid(), once it has exited.
 };
 
-bool is_success(const Child& child) { return WIFEXITED(child.status) && WEXITSTATUS(child.status) == 0; }
+bool is_success(const Child& child) {
+  return WIFEXITED(child.status) && WEXITSTATUS(child.status) == 0;
+}
 
 // Returns the last line that a runtime has printed, which is usually the reason.
 std::string last_line_of(std::string_view text) {
   std::string_view last;
   while (!text.empty())
-    if (const std::string_view line = take_part(text, '\n'); line.find_first_not_of(" \r\t") != line.npos)
+    if (const std::string_view line = take_part(text, '\n');
+        line.find_first_not_of(" \r\t") != line.npos)
       last = line;
   return std::string(last.substr(0, 400));
 }
 
 std::string in_one_line(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
   return text;
 }
 
@@ -166,7 +170,7 @@ class HostContainerRun {
   std::string runtime_;
   ContainerCommands commands_;
   Descriptor listening_;
-  Child container_;       // The runtime's run command.
+  Child container_;        // The runtime's run command.
   Descriptor connection_;  // To the process in the container.
   ContainerStarted started_;
   bool is_cancelled_ = false;
@@ -277,17 +281,17 @@ Result<void> HostContainerRun::check_gpus(const ContainerSetting& setting) const
   for (const char* folder : {"/etc/cdi", "/var/run/cdi"})
     for (const std::string& name : names_in(folder))
       if (name.find("nvidia") != std::string::npos) return {};
-  return Error{Code::kFailedPrecondition,
-               "podman cannot give NVIDIA GPUs to containers: there is no CDI description of them in "
-               "/etc/cdi or /var/run/cdi",
-               container_advice("podman", "cdi device") +
-                   "\nor run without GPUs: -x CUDA_VISIBLE_DEVICES="};
+  return Error{
+      Code::kFailedPrecondition,
+      "podman cannot give NVIDIA GPUs to containers: there is no CDI description of them in "
+      "/etc/cdi or /var/run/cdi",
+      container_advice("podman", "cdi device") + "\nor run without GPUs: -x CUDA_VISIBLE_DEVICES="};
 }
 
 Result<Child> HostContainerRun::start(const CommandWords& words) const {
   const std::string path = own_variable("PATH");
-  const Result<std::string> program = find_executable(
-      words.front(), path.empty() ? kDefaultSearchPath : path, "/", nullptr);
+  const Result<std::string> program =
+      find_executable(words.front(), path.empty() ? kDefaultSearchPath : path, "/", nullptr);
   if (!program.ok()) return program.error();
   DescriptorPair errors = make_pipe();
   if (!errors) return errno_error(Code::kResourceExhausted, "pipe", errno);
@@ -410,7 +414,8 @@ Result<void> HostContainerRun::get_image() {
     }
     if (is_success(check)) return {};
     // Without a daemon, permission or namespaces the pull would fail with a less clear message.
-    if (!container_advice(runtime_, check.said).empty() && lower_case(check.said).find("no such image") == std::string::npos)
+    if (!container_advice(runtime_, check.said).empty() &&
+        lower_case(check.said).find("no such image") == std::string::npos)
       return failure(commands_.has_image, check);
   }
   return carry_out(commands_.get_image, runtime_ + " to pull " + image);
@@ -421,8 +426,8 @@ Result<void> HostContainerRun::take_connection() {
   connection_.reset(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (!connection_ ||
-      getsockopt(connection_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 1)
+  if (!connection_ || getsockopt(connection_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
+      peer.pid <= 1)
     return errno_error(Code::kInternal, "accept the container's connection", errno);
   const std::optional<std::string> variables = read_from(connection_.get(), kMaxVariableBytes);
   if (!variables) return errno_error(Code::kInternal, "read the image's variables", errno);

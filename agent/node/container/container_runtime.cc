@@ -27,9 +27,10 @@ constexpr std::array kRuntimes = {
     Runtime{.name = "podman",
             .has_image = "podman image exists {image}",
             .get_image = "podman pull --quiet {image}",
-            .run = "podman run --rm --name {name} --pull never --network host --ipc host --pid host "
-                   "--security-opt label=disable --workdir / {user} {mounts} {gpus} {arguments} "
-                   "--entrypoint {node} {image} container-hold {socket}",
+            .run =
+                "podman run --rm --name {name} --pull never --network host --ipc host --pid host "
+                "--security-opt label=disable --workdir / {user} {mounts} {gpus} {arguments} "
+                "--entrypoint {node} {image} container-hold {socket}",
             .remove = "podman rm --force {name}",
             .as_root = "--user 0:0",
             .as_user = "--userns keep-id",
@@ -38,16 +39,18 @@ constexpr std::array kRuntimes = {
             .nvidia = "--device nvidia.com/gpu=all",
             .amd = "--device /dev/kfd --device /dev/dri --group-add keep-groups",
             .infiniband = "--device /dev/infiniband"},
-    Runtime{.name = "apptainer",
-            .image_file = ".sif",
-            .run = "apptainer exec --cleanenv --pwd / {user} {mounts} {gpus} {arguments} {image} {node} "
-                   "container-hold {socket}",
-            // Only root could enter a container of Apptainer's setuid program.
-            .as_user = "--userns",
-            .mount = "--bind",
-            .read_only = ":ro",
-            .nvidia = "--nv",
-            .amd = "--rocm"},
+    Runtime{
+        .name = "apptainer",
+        .image_file = ".sif",
+        .run =
+            "apptainer exec --cleanenv --pwd / {user} {mounts} {gpus} {arguments} {image} {node} "
+            "container-hold {socket}",
+        // Only root could enter a container of Apptainer's setuid program.
+        .as_user = "--userns",
+        .mount = "--bind",
+        .read_only = ":ro",
+        .nvidia = "--nv",
+        .amd = "--rocm"},
     Runtime{.name = "enroot",
             .image_file = ".sqsh",
             .get_image = "enroot import --output {file} {image}",
@@ -219,19 +222,26 @@ constexpr Advice kAdvice[] = {
      "100000-165535 USER (package uidmap)"},
     {"", "user namespace",
      "allow user namespaces there: sudo sysctl kernel.unprivileged_userns_clone=1 "
-     "user.max_user_namespaces=15000, and kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu"},
+     "user.max_user_namespaces=15000, and kernel.apparmor_restrict_unprivileged_userns=0 on "
+     "Ubuntu"},
     {"", "cannot clone: operation not permitted",
      "allow user namespaces there: sudo sysctl kernel.unprivileged_userns_clone=1 "
-     "user.max_user_namespaces=15000, and kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu"},
+     "user.max_user_namespaces=15000, and kernel.apparmor_restrict_unprivileged_userns=0 on "
+     "Ubuntu"},
     {"", "short-name", "write the whole name of the image, such as docker.io/library/python:3.12"},
     {"", "unauthorized", "check the name of the image, or log in to its registry there"},
     {"", "denied", "check the name of the image, or log in to its registry there"},
     {"", "manifest unknown", "check the tag of the image"},
-    {"", "no space left", "free some space there: images are stored in the user's or the daemon's "
-                          "storage directory"},
-    {"", "dial tcp", "the host cannot reach the registry; copy the image there: podman save and "
-                     "podman load, or a .sif or .sqsh file"},
-    {"", "no such file or directory", "check the path of the image, and that the host has the file"},
+    {"", "no space left",
+     "free some space there: images are stored in the user's or the daemon's "
+     "storage directory"},
+    {"", "dial tcp",
+     "the host cannot reach the registry; copy the image there: podman save and "
+     "podman load, or a .sif or .sqsh file"},
+    {"", "/dev/mqueue",
+     "mount it there: sudo mkdir -p /dev/mqueue && sudo mount -t mqueue none /dev/mqueue"},
+    {"apptainer", "no such file", "check the path of the image, and that the host has the file"},
+    {"enroot", "no such file", "check the path of the image, and that the host has the file"},
 };
 
 }  // namespace

@@ -17,9 +17,9 @@ using CommandWords = std::vector<std::string>;
 // The host's part of a container.
 struct ContainerSetting {
   Container wanted;
-  std::string name;    // "ivy-0123456789ab-0"
-  std::string node;    // The path of ivy-node, on the host and in the container.
-  std::string socket;  // The process in the container connects to it.
+  std::string name;                    // "ivy-0123456789ab-0"
+  std::string node;                    // The path of ivy-node, on the host and in the container.
+  std::string socket;                  // The process in the container connects to it.
   std::string image_file;              // Where Enroot stores an imported image.
   std::vector<ContainerMount> mounts;  // ivyrun's own mounts; wanted.mounts() are added.
   unsigned user = 0;

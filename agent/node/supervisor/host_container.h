@@ -67,8 +67,8 @@ class HostContainer {
   HostContainerEvents& owner_;
   boost::asio::steady_timer kill_timer_;
   pid_t pid_ = 0;
-  Descriptor input_;                     // Closing it ends the container.
-  std::shared_ptr<Descriptor> output_;   // Shared with the task that reads it.
+  Descriptor input_;                    // Closing it ends the container.
+  std::shared_ptr<Descriptor> output_;  // Shared with the task that reads it.
   std::optional<ContainerStarted> started_;
   bool is_closing_ = false;
 };
