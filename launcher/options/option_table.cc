@@ -109,8 +109,8 @@ constexpr OptionEntry kTable[] = {
     {"wdir", "-wdir --chdir --cwd --workdir --working-dir --working-directory", "DIR", kCommand, kHonoured, kIvyrun,
      "working directory on every host (default: this one)"},
     {"stage", "", "", kCommand, kHonoured, kIvyrun,
-     "send files to hosts without a shared file system, and run in their copy: the git work tree, or the program's "
-     "directory; --stage=DIR[:PATTERNS]: this directory, only '*.py,conf', or all but '!data' (docs/no-shared-files.md)",
+     "send your files to the hosts, and run in the copy: the git work tree, or the program's directory; "
+     "--stage=DIR[:PATTERNS]: this directory, only '*.py,conf', or all but '!data' (docs/no-shared-files.md)",
      "DIR[:PATTERNS]"},
     {"stage-to", "", "DIR", kCommand, kHonoured, kIvyrun,
      "with --stage: where hosts keep the files, on their local disk (default: ~/.cache/ivyrun/stage); workers of this "
