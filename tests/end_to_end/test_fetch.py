@@ -84,7 +84,7 @@ def test_files_arrive_after_one_ctrl_c_and_not_after_two(local, presses, fetches
             run.wait_for("caught")
             run.signal(signal.SIGINT)
         done = run.finish()
-    assert done.code in (130, 137), done
+    assert done.code == -signal.SIGINT, done
     assert os.path.exists(at(local, "fetched")) is fetches, done
 
 
@@ -121,7 +121,7 @@ def test_a_file_that_cannot_be_read_is_named(local):
 @pytest.mark.parametrize(("flag", "message"), [
     ("../x", 'leaves the working directory by ".."'),
     ("{node}/x", "{rank}, {local_rank}, {host}"),
-    ("x:/proc/nothing/here", "cannot create files in /proc/nothing/here"),
+    ("x:/dev/null/here", "cannot create files in /dev/null/here"),
 ])
 def test_wrong_patterns_are_rejected_before_the_start(local, flag, message):
     done = local.run("-n", "1", "--fetch", flag, "touch", "started")
@@ -203,7 +203,7 @@ def test_rlimit_sets_limits_of_workers(local):
 
 
 def test_rlimit_names_what_a_host_forbids(local):
-    script = "ulimit -Hn 500; exec " + shlex.join([local.ivyrun(), "-n", "1", "--label", "none", "--rlimit", "nofile=4000", "sh", "-c", "ulimit -Sn"])
+    script = "ulimit -n 500; exec " + shlex.join([local.ivyrun(), "-n", "1", "--label", "none", "--rlimit", "nofile=4000", "sh", "-c", "ulimit -Sn"])
     done = local.run_program("sh", "-c", script)
     assert done.out_lines == ["500"], done
     assert re.search(r"note: \S+: workers have a smaller limit here than where ivyrun was started: nofile 500 instead of 4000 \(--rlimit\)",
