@@ -144,6 +144,7 @@ BLOCKING_FILES = {
     "agent/node/facts/host_facts.cc": TASKS,
     "agent/node/facts/own_package.cc": TASKS,
     "agent/node/facts/program_facts.cc": TASKS,
+    "agent/node/facts/staged_python.cc": TASKS,
     "agent/node/hang/process_view.cc": LOCAL,
     "agent/node/hang/stack_collector.cc": "a task searches PATH, and the rest is in the job's directory",
     "agent/node/spawn/clone_process.cc": "the child that it waits for only joins a cgroup and exits",

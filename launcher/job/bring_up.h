@@ -2,8 +2,8 @@
 // Brings a job up, from its list of hosts to the first Start. dial() opens a session to every host;
 // then the coroutine run() has the steps in their order:
 //
-//   greet_hosts()      every host has its files (with --stage: staging.h) and has answered Hello with
-//                      its facts, or is left out
+//   greet_hosts()      every host has its files (with --stage: staging.h), and has answered Hello
+//                      with its facts, or is left out
 //   check_addresses()  makes the plan, opens the store, and lets every host test the connection to
 //                      the first one; again if a host was left out meanwhile
 //   start_workers()    opens the files of the output, then sends every host its part of the plan

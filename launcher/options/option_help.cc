@@ -35,10 +35,10 @@ constexpr Topic kTopics[] = {
 
 // The flags that `ivyrun --help` lists.
 constexpr std::string_view kDaily[] = {
-    "hosts",        "hostfile",      "num-proc", "nproc-per-node", "nnodes",  "fake-hosts",
-    "module",       "python",        "wdir",     "stage",    "export",         "label",   "log-dir",
-    "name",         "verbose",       "timeout",  "detach",         "dry-run", "transport",
-    "max-restarts", "stall-timeout", "help",     "version"};
+    "hosts",     "hostfile",     "num-proc",      "nproc-per-node", "nnodes", "fake-hosts",
+    "module",    "python",       "wdir",          "stage",          "export", "label",
+    "log-dir",   "name",         "verbose",       "timeout",        "detach", "dry-run",
+    "transport", "max-restarts", "stall-timeout", "help",           "version"};
 
 PageOption page_option(const OptionEntry& entry) {
   PageOption option;

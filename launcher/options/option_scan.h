@@ -42,8 +42,8 @@ struct Scanned {
   bool decides(const OptionEntry& entry) const;
 };
 
-// Returns true if `text` may be attached to a switch with '=': "json" with --dry-run[=json]; a name in
-// capitals allows any text.
+// Returns true if `text` may be attached to a switch with '=': "json" with --dry-run[=json]; a name
+// in capitals allows any text.
 bool is_joinable(std::string_view wanted, std::string_view text);
 
 // arguments: argv without argv[0]. Flags end at the first word that is not a flag, or after "--". A

@@ -77,17 +77,13 @@ bool is_interpreter_link(const std::string& path) {
   return path.find_first_not_of("0123456789.t", kBin.size()) == std::string::npos;
 }
 
-std::int64_t ns_of(const timespec& time) {
-  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
-}
-
 stage::SourceFile source_file(std::string path, std::string file, const struct stat& info) {
   stage::SourceFile entry;
   entry.path = std::move(path);
   entry.file = std::move(file);
   entry.mode = info.st_mode;
-  entry.mtime_ns = ns_of(info.st_mtim);
-  entry.ctime_ns = ns_of(info.st_ctim);
+  entry.mtime_ns = file_time_ns(info.st_mtim);
+  entry.ctime_ns = file_time_ns(info.st_ctim);
   entry.inode = info.st_ino;
   if (S_ISREG(info.st_mode)) entry.size = static_cast<std::uint64_t>(info.st_size);
   return entry;

@@ -3,6 +3,8 @@
 // the program are in the tree. Pure; thread: any.
 #pragma once
 
+#include <time.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +13,11 @@
 #include "proto/wire/stage.pb.h"
 
 namespace ivy::stage {
+
+// Returns a time of stat(2) in nanoseconds since 1970.
+inline std::int64_t file_time_ns(const timespec& time) {
+  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
 
 // One file, symbolic link or directory to stage.
 struct SourceFile {

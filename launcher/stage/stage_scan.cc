@@ -40,10 +40,6 @@ constexpr std::size_t kReadBytes = 1u << 20;
 constexpr std::int64_t kUnsettledNs = 2'000'000'000;
 constexpr std::size_t kMaxHashFileBytes = 128u << 20;
 
-std::int64_t ns_of(const timespec& time) {
-  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
-}
-
 Error unreadable(const std::string& path, int why) {
   Error error = errno_error(Code::kFailedPrecondition, "read " + path, why);
   error.fix = "make it readable, or leave it out: --stage='DIR:!PATTERN'";
@@ -127,8 +123,8 @@ Result<void> add(const std::string& path, SourceTree& tree) {
   if (lstat(file.file.c_str(), &status) != 0)
     return errno == ENOENT ? Result<void>() : unreadable(file.file, errno);
   file.mode = status.st_mode;
-  file.mtime_ns = ns_of(status.st_mtim);
-  file.ctime_ns = ns_of(status.st_ctim);
+  file.mtime_ns = file_time_ns(status.st_mtim);
+  file.ctime_ns = file_time_ns(status.st_ctim);
   file.inode = status.st_ino;
   if (S_ISREG(status.st_mode)) file.size = static_cast<std::uint64_t>(status.st_size);
   if (S_ISLNK(status.st_mode)) {
@@ -342,7 +338,7 @@ Result<void> check_unchanged(const SourceFile& file) {
   struct stat status {};
   const bool is_same = lstat(file.file.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
                        static_cast<std::uint64_t>(status.st_size) == file.size &&
-                       ns_of(status.st_mtim) == file.mtime_ns && status.st_ino == file.inode;
+                       file_time_ns(status.st_mtim) == file.mtime_ns && status.st_ino == file.inode;
   if (is_same) return {};
   return Error{Code::kFailedPrecondition, file.file + " changed while it was staged",
                "wait until nothing writes to it, or leave it out: --stage='DIR:!PATTERN'"};

@@ -105,8 +105,8 @@ class Sequence {
     co_return event;
   }
 
-  // Waits for notify(), at most until the deadline. For a condition that several callers change: the
-  // coroutine tests it, then waits, in a loop.
+  // Waits for notify(), at most until the deadline. For a condition that several callers change:
+  // the coroutine tests it, then waits, in a loop.
   Awaitable<void> notified(std::chrono::steady_clock::time_point deadline);
   // Resumes the coroutine if it waits in notified(). It may run and wait again before this returns.
   void notify();

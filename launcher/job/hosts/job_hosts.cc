@@ -88,9 +88,8 @@ void JobHosts::take_plan(const JobPlan& plan) {
 }
 
 bool JobHosts::are_ready() const {
-  return std::all_of(begin(), end(), [](const HostRecord& host) {
-    return !host.is_planned() || host.is_ready();
-  });
+  return std::all_of(begin(), end(),
+                     [](const HostRecord& host) { return !host.is_planned() || host.is_ready(); });
 }
 
 bool JobHosts::plan_is_outdated() const {
