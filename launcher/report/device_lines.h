@@ -16,9 +16,9 @@ struct DeviceNote {
   std::string host;
   std::string device;                 // "GPU 3", "mlx5_0 port 1"
   std::string text;                   // "Xid 79, fallen off the bus"
-  unsigned xid = 0;                   // The Xid of a GPU; 0 for anything else.
   std::optional<int> rank;            // The rank that uses the device.
   std::optional<std::int64_t> at_ns;  // Launcher's clock; if empty, at some time since the start.
+  unsigned xid = 0;                   // The Xid of a GPU; 0 for anything else.
 };
 
 // Returns lines such as "GPU 3 on node07 (rank 27): Xid 79, fallen off the bus, 2.0 s before". The
