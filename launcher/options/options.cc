@@ -255,11 +255,10 @@ void bind_stage(Binder& binder, StageOptions& options) {
   }
   binder.parsed("stage-to", options.stage_to, parse_stage_target);
   binder.parsed("stage-limit", options.stage_limit, parse_size);
-  bool has_venv = false;
-  binder.on("stage-venv", has_venv);
-  if (!has_venv) return;
-  options.stage = true;
-  options.stage_venv = binder.value_of("stage-venv") == "uv" ? StageVenv::kUv : StageVenv::kActive;
+  binder.on("stage-venv", options.stage);
+  const std::string venv = binder.value_of("stage-venv");
+  if (venv == "uv") options.stage_venv = StageVenv::kUv;
+  if (venv == "true") options.stage_venv = StageVenv::kActive;
 }
 
 void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {

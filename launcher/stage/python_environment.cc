@@ -82,8 +82,8 @@ stage::SourceFile source_file(std::string path, std::string file, const struct s
   entry.path = std::move(path);
   entry.file = std::move(file);
   entry.mode = info.st_mode;
-  entry.mtime_ns = file_time_ns(info.st_mtim);
-  entry.ctime_ns = file_time_ns(info.st_ctim);
+  entry.mtime_ns = stage::file_time_ns(info.st_mtim);
+  entry.ctime_ns = stage::file_time_ns(info.st_ctim);
   entry.inode = info.st_ino;
   if (S_ISREG(info.st_mode)) entry.size = static_cast<std::uint64_t>(info.st_size);
   return entry;
