@@ -14,6 +14,7 @@ PROJECT = "/tmp/venv-project"  # On node1 only: each host has a private /tmp.
 VENV = f"{PROJECT}/.venv"
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 SITE = f"lib/python{VERSION}/site-packages"
+ACTIVATED = (f"VIRTUAL_ENV={VENV}", f"PATH={VENV}/bin:/usr/local/bin:/usr/bin:/bin")  # As `activate` does.
 STAGED = "/root/.cache/ivyrun/stage/trees"
 WHERE = """\
 import os, subprocess, sys
@@ -42,7 +43,7 @@ class Project:
     def file(self, name, text, host=1):
         self.shell(f"cat > {os.path.join(PROJECT, name)} <<'END'\n{text}END", host)
 
-    def run(self, *arguments, names="node2,node4", env=(f"VIRTUAL_ENV={VENV}",), limit=60):
+    def run(self, *arguments, names="node2,node4", env=ACTIVATED, limit=60):
         return self.hosts.run_program("env", "-C", PROJECT, *env, self.hosts.ivyrun(), "-H", names, *arguments, limit=limit)
 
     def forget(self):
