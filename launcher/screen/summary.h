@@ -17,8 +17,8 @@ namespace ivy {
 // generations (launcher/job/job.h) from 0.
 struct FailedAttempt {
   int number = 1;
-  std::string cause;  // As attempt_cause() words it for a rank.
-  std::string host;   // Of the rank that failed first; empty if it ended for another reason.
+  std::string cause;      // As attempt_cause() words it for a rank.
+  std::string host = {};  // Of the rank that failed first; empty if it ended for another reason.
 };
 
 // Everything that the summary reports. The pointers must not be null.
