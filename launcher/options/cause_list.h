@@ -47,10 +47,10 @@ struct Cause {
 // The end of an attempt, as far as a cause can describe it.
 struct AttemptCause {
   // Of the rank that failed first; empty if the attempt ended for another reason.
-  std::optional<ExitStatus> status;
+  std::optional<ExitStatus> status = {};
   bool out_of_memory = false;
-  std::vector<unsigned> xids;    // Of GPUs of that rank's host.
-  std::string_view stderr_tail;  // The end of that rank's standard error.
+  std::vector<unsigned> xids = {};    // Of GPUs of that rank's host.
+  std::string_view stderr_tail = {};  // The end of that rank's standard error.
   bool host_lost = false;
   bool store_lost = false;
   bool has_stalled = false;

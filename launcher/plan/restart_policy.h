@@ -31,8 +31,8 @@ struct RestartLimits {
   std::chrono::milliseconds longest_pause{30'000};
   std::chrono::milliseconds quick{10'000};  // An attempt that fails sooner has made no progress.
   int max_quick_failures = 5;
-  std::vector<Cause> restart_on;  // Empty: all causes.
-  std::vector<Cause> never_restart;
+  std::vector<Cause> restart_on = {};  // Empty: all causes.
+  std::vector<Cause> never_restart = {};
   bool measures_progress = false;  // --progress-match: by steps instead of run time.
   int max_without_progress = 3;
 };
