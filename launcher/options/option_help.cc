@@ -70,8 +70,8 @@ struct ExitCodeRow {
 
 constexpr ExitCodeRow kExitCodes[] = {
     {kExitUsage, "wrong command line"},
-    {kExitNoProgress, "restarts make no progress: do not requeue"},
     {kExitPreempted, "stopped before the end of Slurm job or pod"},
+    {kExitNoProgress, "restarts make no progress"},
     {kExitFetchFailed, "files of --fetch missing"},
     {kExitHostsNotUp, "hosts not reachable"},
     {kExitHostLost, "host or supervisor lost"},
