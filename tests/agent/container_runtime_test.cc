@@ -91,9 +91,9 @@ TEST(ContainerRuntime, PullsNoFiles) {
 
 TEST(ContainerRuntime, PrefersTheUsersMountAndSortsTargets) {
   ContainerSetting own = setting("x:1");
-  own.mounts = {mount("/work/job", "/work/job", false), mount("/work", "/work", false)};
-  *own.wanted.add_mounts() = mount("/other", "/work", true);
-  EXPECT_NE(run_line("podman", own).find("--volume /other:/work:ro --volume /work/job:/work/job "),
+  own.mounts = {mount("/proj/job", "/proj/job", false), mount("/proj", "/proj", false)};
+  *own.wanted.add_mounts() = mount("/other", "/proj", true);
+  EXPECT_NE(run_line("podman", own).find("--volume /other:/proj:ro --volume /proj/job:/proj/job "),
             std::string::npos);
 }
 
