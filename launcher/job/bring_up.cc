@@ -111,6 +111,9 @@ Awaitable<bool> BringUp::greet_hosts() {
     } else if (staging_.is_moving()) {
       // Files take as long as the network needs.
       limit_at_ = steady_now() + job_.options.start_timeout;
+    } else if (staging_.is_listing()) {
+      staging_.reject_late_listing();
+      co_return false;
     } else if (!leave_out_late_hosts()) {
       co_return false;
     }
@@ -301,7 +304,7 @@ Command BringUp::hello_for(std::size_t index) const {
   hello.set_program(options.command.empty() ? "" : options.command.front());
   if (staging_.covers(index)) {
     hello.set_working_directory(options.dry_run ? "/" : staging_.directory(index));
-    hello.set_program(staging_.program(index));
+    hello.set_program(staging_.program());
   }
   hello.set_program_form(program_form(options.program_kind));
   for (const std::string& candidate : interpreter_candidates(options, caller))
@@ -364,7 +367,7 @@ void BringUp::greeted(std::size_t index, const HelloOk& hello) {
   // The files are not there, so the host has found no program.
   if (job_.options.dry_run && staging_.covers(index)) {
     host.facts->clear_program_error();
-    host.facts->set_program_path(staging_.program(index));
+    host.facts->set_program_path(staging_.program());
   }
   if (hello.facts().has_health()) {
     const RelatedTime sampled = host.session->relate(hello.facts().health().sampled_ns());

@@ -71,7 +71,7 @@ class Restarts {
   AttemptCause cause_of(const WorkerEnd* first) const;
   void end_without_progress(const std::string& why, const WorkerEnd* first);
   std::string common_host(const WorkerEnd* first) const;
-  // host: of the rank that failed first; empty if the attempt ended for another reason.
+  // host: the host of the rank that failed first; empty if the attempt ended for another reason.
   void print_failed(const std::string& host, const std::string& cause);
   void keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
                     const Outcome& outcome) const;

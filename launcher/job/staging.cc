@@ -73,6 +73,7 @@ void Staging::begin() {
     request.program = options.command.front();
   request.limit = options.stage_limit;
   request.caller = job_.request.caller;
+  request.progress = listed_ = std::make_shared<std::atomic<std::uint64_t>>(0);
   is_listing_ = true;
   began_ns_ = moved_ns_ = monotonic_ns();
   pool_.run(
@@ -475,7 +476,7 @@ std::string Staging::directory(std::size_t index) const {
                                  receivers_[index].directory);
 }
 
-std::string Staging::program(std::size_t) const {
+std::string Staging::program() const {
   const std::string program = job_.options.command.empty() ? "" : job_.options.command.front();
   if (job_.options.program_kind == ProgramKind::kModule) return program;
   return stage::staged_program(root_, job_.options.working_directory, program);
@@ -508,8 +509,21 @@ void Staging::add_environment(StageBegin& begin) const {
   *environment.mutable_requirements() = requirements_;
 }
 
-bool Staging::is_moving() const {
-  if (is_listing_) return true;  // Ends with the files, or with Ctrl-C.
+void Staging::reject_late_listing() {
+  const std::string directory = job_.options.stage_directory.empty()
+                                    ? job_.options.working_directory
+                                    : job_.options.stage_directory;
+  reject(Error{Code::kDeadlineExceeded,
+               "the file system of " + directory + " did not respond within --start-timeout",
+               "stage another directory, or allow more time: --start-timeout"},
+         "");
+}
+
+bool Staging::is_moving() {
+  if (is_listing_) {
+    const std::uint64_t listed = *listed_;
+    return listed != std::exchange(listed_before_, listed);
+  }
   if (!manifest_ || monotonic_ns() - moved_ns_ > kStageStuckNs) return false;
   for (std::size_t index = 0; index < receivers_.size(); ++index)
     if (is_staging(index) && receivers_[index].state != State::kAbsent) return true;

@@ -13,6 +13,7 @@
 // and heartbeats never wait for long. Thread: the loop's; files are read in tasks.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +40,7 @@ class StagingEvents {
  public:
   // The files were listed; before that, no host gets any.
   virtual void files_listed() = 0;
-  // staged_directory() and staged_program() of the host are known.
+  // The host has its files, so directory() and program() are known.
   virtual void host_staged(std::size_t index) = 0;
   virtual void host_not_staged(std::size_t index, const LinkDown& down) = 0;
 
@@ -67,17 +68,20 @@ class Staging {
 
   // The working directory and the program for the host's Hello.
   std::string directory(std::size_t index) const;
-  std::string program(std::size_t index) const;
+  std::string program() const;
   // --stage-venv: the environment of a host that was staged.
   std::optional<HostEnvironment> environment(std::size_t index) const;
 
-  // True while files are read or sent, and something has moved in the last minute.
-  bool is_moving() const;
+  // Call when --start-timeout has expired: returns true if files have been read since the last
+  // call, or sent in the last minute.
+  bool is_moving();
+  // The files could not be read within --start-timeout.
+  void reject_late_listing();
   // Returns the step that the host has reached, for messages.
   std::string step(std::size_t index) const;
   // Returns "staging 812 MiB to 8 hosts: 41 %, 118 MB/s, node03 slowest", or an empty string.
   std::string progress_line() const;
-  // --dry-run: returns "stages 12 files, 3.1 MiB from /home/u/proj".
+  // --dry-run: returns "--stage would send 12 files, 3.1 MiB from /home/u/proj, ...".
   std::string dry_run_line() const;
 
  private:
@@ -142,6 +146,8 @@ class Staging {
   JobContext& job_;
   StagingEvents& owner_;
   bool is_listing_ = false;
+  std::shared_ptr<std::atomic<std::uint64_t>> listed_;  // Counts what the listing has read,
+  std::uint64_t listed_before_ = 0;                     // and its value at the last is_moving().
   bool is_over_ = false;  // The job was rejected because of the files.
   std::string root_;
   std::vector<std::string> imports_;  // --stage-venv, as in SourceTree.

@@ -18,7 +18,7 @@ namespace ivy {
 struct FailedAttempt {
   int number = 1;
   std::string cause;      // As attempt_cause() words it for a rank.
-  std::string host = {};  // Of the rank that failed first; empty if it ended for another reason.
+  std::string host = {};  // The failing rank's host; empty if the attempt ended without one.
 };
 
 // Everything that the summary reports. The pointers must not be null.

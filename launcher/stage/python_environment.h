@@ -44,7 +44,8 @@ std::string environment_of_interpreter(const std::string& interpreter);
 // if its interpreter no longer exists. Both have a fix.
 Result<PythonEnvironment> read_python_environment(const std::string& prefix);
 
-// Where the parts are in a tree. Hosts keep them as trees of their own (StageShared).
+// The paths of an environment and of its Python in the staged tree. Hosts keep each as a separate
+// tree (StageShared).
 inline constexpr std::string_view kEnvironmentPart = ".ivyrun/venv";
 inline constexpr std::string_view kPythonPart = ".ivyrun/python";
 

@@ -114,8 +114,13 @@ Result<std::string> find_root(const ScanRequest& request) {
   return request.working_directory;
 }
 
+void count_progress(const ScanRequest& request, std::uint64_t steps) {
+  if (request.progress) *request.progress += steps;
+}
+
 // Adds a file that exists. Skips what cannot be staged, such as sockets.
-Result<void> add(const std::string& path, SourceTree& tree) {
+Result<void> add(const ScanRequest& request, const std::string& path, SourceTree& tree) {
+  count_progress(request, 1);
   SourceFile file;
   file.path = path;
   file.file = tree.root + "/" + path;
@@ -154,7 +159,7 @@ Result<void> git_list(const ScanRequest& request, const Patterns& patterns,
     const std::string path = below + std::string(name);
     if (!patterns.selects(path)) continue;
     const std::size_t before = tree.files.size();
-    IVY_CHECK(add(path, tree));
+    IVY_CHECK(add(request, path, tree));
     if (tree.files.size() > before && S_ISDIR(tree.files.back().mode)) {
       tree.files.pop_back();
       repositories.insert(path + "/");
@@ -170,7 +175,8 @@ bool is_never_staged(const std::string& name) {
   return name == ".git" || name == ".hg" || name == ".svn" || name == "__pycache__";
 }
 
-Result<void> walk(const Patterns& patterns, const std::string& below, SourceTree& tree) {
+Result<void> walk(const ScanRequest& request, const Patterns& patterns, const std::string& below,
+                  SourceTree& tree) {
   const std::string directory = below.empty() ? tree.root : tree.root + "/" + below;
   const OpenDirectory opened(opendir(directory.c_str()));
   if (!opened) return unreadable(directory, errno);
@@ -178,7 +184,7 @@ Result<void> walk(const Patterns& patterns, const std::string& below, SourceTree
     const std::string path = below.empty() ? name : below + "/" + name;
     if (is_never_staged(name) || patterns.leaves_out(path)) continue;
     const std::size_t before = tree.files.size();
-    IVY_CHECK(add(path, tree));
+    IVY_CHECK(add(request, path, tree));
     if (tree.files.size() == before) continue;
     const bool is_directory = S_ISDIR(tree.files.back().mode);
     if (!is_directory && !patterns.selects(path)) tree.files.pop_back();
@@ -191,7 +197,7 @@ Result<void> walk(const Patterns& patterns, const std::string& below, SourceTree
     }
     // Empty directories are staged unless only some files are wanted.
     if (patterns.has_selection()) tree.files.pop_back();
-    IVY_CHECK(walk(patterns, path, tree));
+    IVY_CHECK(walk(request, patterns, path, tree));
     if (tree.files.size() > kMaxEntries) return {};  // check_files() reports it.
   }
   return {};
@@ -199,14 +205,16 @@ Result<void> walk(const Patterns& patterns, const std::string& below, SourceTree
 
 // -- Hashes
 
-Result<std::string> hash_of(const SourceFile& file) {
+Result<std::string> hash_of(const ScanRequest& request, const SourceFile& file) {
   const Descriptor fd(::open(file.file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return unreadable(file.file, errno);
   Sha256 hash;
   std::string buffer(std::min<std::uint64_t>(kReadBytes, file.size + 1), '\0');
   ssize_t count = 0;
-  while ((count = read(fd.get(), buffer.data(), buffer.size())) > 0)
+  while ((count = read(fd.get(), buffer.data(), buffer.size())) > 0) {
     hash.add({buffer.data(), static_cast<std::size_t>(count)});
+    count_progress(request, static_cast<std::uint64_t>(count));
+  }
   if (count < 0) return unreadable(file.file, errno);
   IVY_CHECK(check_unchanged(file));
   return hash.digest();
@@ -262,7 +270,7 @@ Result<void> add_hashes(const ScanRequest& request, SourceTree& tree) {
     if (!S_ISREG(file.mode)) continue;
     const std::string key = key_of(file);
     const auto found = known.find(key);
-    file.sha256 = found != known.end() ? found->second : IVY_TRY(hash_of(file));
+    file.sha256 = found != known.end() ? found->second : IVY_TRY(hash_of(request, file));
     const bool is_settled = now - std::max(file.mtime_ns, file.ctime_ns) > kUnsettledNs;
     has_new |= found == known.end() && is_settled;
     if (is_settled) records += file.sha256 + key + '\0';
@@ -323,7 +331,7 @@ Result<SourceTree> scan(const ScanRequest& request) {
   if (!patterns.has_selection() && is_in_work_tree(tree.root))
     IVY_CHECK(git_list(request, patterns, "", tree));
   else
-    IVY_CHECK(walk(patterns, "", tree));
+    IVY_CHECK(walk(request, patterns, "", tree));
   if (tree.files.empty())
     return Error{Code::kNotFound, "--stage: no file of " + tree.root + " is selected"};
   if (!request.interpreters.empty()) leave_out_environment(request, tree);

@@ -3,6 +3,7 @@
 // tasks of BlockingPool only. Thread: any.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,6 +29,8 @@ struct ScanRequest {
   // staged. Empty without it. `limit` does not apply to the environment.
   std::vector<std::string> interpreters;
   Environment caller;
+  // Counts files and bytes that were read, for callers that wait. May be null.
+  std::shared_ptr<std::atomic<std::uint64_t>> progress;
 };
 
 // In a git work tree, lists the files that git does not ignore; elsewhere all, except for

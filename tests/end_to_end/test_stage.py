@@ -8,6 +8,7 @@ import time
 import pytest
 
 from launching import seconds, wait_until
+from stalling_fs import Stalling
 
 PROJECT = "/tmp/project"  # On node1 only: each host has a private /tmp.
 CACHE = ".cache/ivyrun/stage"
@@ -253,3 +254,14 @@ def test_nothing_but_the_cache_is_left(project):
     assert time.monotonic() - started < seconds(60)
     names = project.shell(f"ls -A /root/{CACHE} /root/{CACHE}/trees /root/{CACHE}/partial", 2).split()
     assert not any(name.endswith(".new") for name in names), names
+
+
+def test_a_stalled_file_system_here_is_named(local):
+    with Stalling(f"{local.directory}/backing", f"{local.directory}/project") as project:
+        local.file("backing/train.py", "print('ran')\n")
+        project.stall()
+        done = local.run(f"--stage={project.mount_point}:**", "--stage-to", f"{local.directory}/stage", "--start-timeout",
+                         "2", "-n", "1", "true", limit=seconds(20))
+        project.go_on()
+    assert done.code == REJECTED and "IVY-P040" in done.err_text, done
+    assert f"the file system of {project.mount_point} did not respond within --start-timeout" in done.err_text, done
