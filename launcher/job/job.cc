@@ -221,12 +221,20 @@ void Job::handle(std::size_t index, const Event& event) {
       return ending_.take_report(index, event.report());
     case Event::kTaskOutput:
       return host_task_output(index, event.task_output());
+    case Event::kHostNotice:
+      return on_host_notice(index, event.host_notice());
     // At any time.
     case Event::kNote:
       return on_note(index, event.note());
     case Event::KIND_NOT_SET:
       return;
   }
+}
+
+void Job::on_host_notice(std::size_t index, const HostNotice& notice) {
+  const std::string reason = RemoteText(notice.reason()).line();
+  job_.print("notice from " + job_.hosts[index].name() + ": " + RemoteText(notice.source()).line() +
+             (reason.empty() ? "" : ", " + reason));
 }
 
 void Job::host_task_output(std::size_t index, const TaskOutput& output) {

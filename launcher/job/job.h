@@ -123,6 +123,7 @@ class Job final : public AllocationEvents,
 
   void start_timeout();
   void watch_reader();
+  void on_host_notice(std::size_t index, const HostNotice& notice);
   void host_task_output(std::size_t index, const TaskOutput& output);
   void host_is_ready();
   void watch_absences();
