@@ -209,6 +209,7 @@ Result<void> FetchWriter::take(std::size_t host, const FetchPart& part, Written&
   const Result<void> finished = finish_file(incoming);
   if (finished.ok()) {
     ++written.files;
+    written.file_bytes += incoming.file.size();
     incoming.temporary.clear();
   }
   return settle(finished);

@@ -32,8 +32,9 @@ class FetchWriter {
   };
   // The result of some parts.
   struct Written {
-    std::uint64_t files = 0;  // Completed.
-    std::uint64_t bytes = 0;  // Uncompressed.
+    std::uint64_t files = 0;       // Completed.
+    std::uint64_t file_bytes = 0;  // Of these.
+    std::uint64_t bytes = 0;       // Of all parts, uncompressed.
     std::vector<Problem> problems;
   };
 

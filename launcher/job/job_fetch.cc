@@ -248,6 +248,7 @@ Awaitable<void> JobFetch::receive(Sequence& steps) {
         FetchWriter::Written written;
         const Result<void> taken = writer->take(received.host, received.part, written);
         batch.written.files += written.files;
+        batch.written.file_bytes += written.file_bytes;
         batch.written.bytes += written.bytes;
         for (FetchWriter::Problem& problem : written.problems)
           batch.problems.emplace_back(received.host, std::move(problem));
@@ -267,6 +268,7 @@ Awaitable<void> JobFetch::receive(Sequence& steps) {
       break;
     }
     files_ += batch->written.files;
+    file_bytes_ += batch->written.file_bytes;
     bytes_ += batch->written.bytes;
     for (const auto& [host, problem] : batch->problems)
       add_problem(host, problem.path, problem.why);
@@ -387,9 +389,12 @@ void JobFetch::grant(HostFetch& host, std::uint64_t bytes) {
 // Gives up hosts that are lost or silent, and everything when the time is over.
 void JobFetch::check_hosts() {
   const std::int64_t now = monotonic_ns();
-  if (now - begun_ns_ > std::chrono::nanoseconds(job_.options.fetch_timeout).count() && !given_up_)
+  const std::int64_t limit = std::chrono::nanoseconds(job_.options.fetch_timeout).count();
+  // Leaves time for the files of the other hosts.
+  const std::int64_t silence_limit = std::min(kSilenceNs, limit / 2);
+  if (now - begun_ns_ > limit && !given_up_)
     give_up(Error{Code::kCancelled,
-                  "it has not finished within --fetch-timeout " +
+                  "not everything arrived from " + unfinished_hosts() + " within --fetch-timeout " +
                       std::to_string(job_.options.fetch_timeout.count() / 1000) + " s",
                   "use a longer --fetch-timeout, or copy the files yourself"});
   for (HostFetch& host : hosts_) {
@@ -407,8 +412,8 @@ void JobFetch::check_hosts() {
     });
     if (!is_awaited || has_parts)
       host.heard_at_ns = now;
-    else if (now - host.heard_at_ns > kSilenceNs)
-      fail(host, "it has sent nothing for " + std::to_string(kSilenceNs / 1'000'000'000) +
+    else if (now - host.heard_at_ns > silence_limit)
+      fail(host, "it has sent nothing for " + std::to_string(silence_limit / 1'000'000'000) +
                      " s; its file system may not respond");
   }
 }
@@ -441,6 +446,13 @@ JobFetch::HostFetch* JobFetch::find(std::size_t index) {
   for (HostFetch& host : hosts_)
     if (host.host == index) return &host;
   return nullptr;
+}
+
+std::string JobFetch::unfinished_hosts() const {
+  std::vector<std::string> names;
+  for (const HostFetch& host : hosts_)
+    if (host.phase != Phase::kOver) names.push_back(job_.hosts[host.host].name());
+  return names.empty() ? "the hosts" : fold_host_names(names);
 }
 
 // ---- Messages to the user -----------------------------------------------------------------------
@@ -484,7 +496,7 @@ void JobFetch::print_result() {
     job_.print("warning: --fetch: " + std::to_string(problems_ - kShownProblems) +
                " more files have problems");
   if (files_ > 0)
-    job_.screen.note("fetched " + counted(files_, "file") + ", " + bytes_text(bytes_) + ", into " +
+    job_.screen.note("fetched " + counted(files_, "file") + ", " + bytes_text(file_bytes_) + ", into " +
                      where() + "/");
   std::vector<std::string> reasons;
   if (given_up_) reasons.push_back(given_up_->message);

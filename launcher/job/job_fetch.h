@@ -87,6 +87,7 @@ class JobFetch {
   void fail(HostFetch& host, const std::string& why);
   void add_problem(std::size_t host, const std::string& path, const std::string& why);
   void give_up(const Error& error);
+  std::string unfinished_hosts() const;
   void show_progress();
   void print_result();
   bool is_any(Phase phase) const;
@@ -109,6 +110,7 @@ class JobFetch {
   std::optional<Error> given_up_;  // Nothing more is fetched, for this reason.
   std::int64_t begun_ns_ = 0, sending_since_ns_ = 0, shown_ns_ = 0;
   std::uint64_t total_files_ = 0, total_bytes_ = 0, files_ = 0, bytes_ = 0;
+  std::uint64_t file_bytes_ = 0;  // Of the complete files; bytes_ counts every part.
   std::size_t problems_ = 0, failed_hosts_ = 0;
 };
 

@@ -38,7 +38,8 @@ class FetchSearchTest : public testing::Test {
     FileSearch all = search();
     const bool has_match = all.add(pattern, 0);
     problems_.clear();
-    for (const FileSearch::Problem& problem : all.problems()) problems_.push_back(problem.path);
+    for (const FileSearch::Problem& problem : all.problems())
+      problems_.push_back(problem.path.substr((root_ / "work/").string().size()));
     Names names;
     for (const FileSearch::File& file : all.files()) names.push_back(file.path);
     std::sort(names.begin(), names.end());

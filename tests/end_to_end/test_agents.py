@@ -57,6 +57,28 @@ def test_training_on_four_hosts(agents):
     assert placed == {(rank, f"node{rank // 2 + 1}") for rank in range(8)}
 
 
+def test_files_travel_by_agents(agents):
+    """--stage and --fetch over agents, to hosts that share nothing: /tmp is private to each."""
+    agents.start(1, 2, 3)
+    bed = agents.bed
+    made = agents.launcher.run_on(1, "sh", "-c", "rm -rf /tmp/travel && mkdir /tmp/travel && echo text > /tmp/travel/in.txt", user="ivyuser")
+    assert made.code == 0, made
+    try:
+        done = agents.run("-H", "node[2-3]", "--stage=/tmp/travel:**", "--stage-to", "/tmp/staged", "--fetch", "out/*.txt:got",
+                          "--label", "none", "sh", "-c", "mkdir out && cat in.txt > out/$RANK.txt && pwd")
+        assert done.code == 0, done
+        assert all(line.startswith("/tmp/staged/trees/travel-") for line in done.out_lines), done
+        got = agents.launcher.outside(f"{agents.launcher.directory}/got")
+        for number in (2, 3):
+            with open(f"{got}/node{number}/out/{number - 2}.txt") as file:
+                assert file.read() == "text\n"
+    finally:
+        for number in (1, 2, 3):
+            for name in ("travel", "staged"):
+                shutil.rmtree(bed.host_view(number).place(f"/tmp/{name}"), ignore_errors=True)
+    agents.wait_clean(10)
+
+
 def test_the_plan_names_the_transport(agents):
     """With and without an agent on the launcher's host, every other host is dialled directly."""
     agents.start(2, 3)

@@ -5,12 +5,14 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import stat
 
 import pytest
 
-from launching import wait_until
+from launching import HOSTS, REPOSITORY, wait_until
+from stalling_fs import Stalling
 
 MEGABYTE = 1 << 20
 # Each rank writes a file of its own, and one per host.
@@ -107,7 +109,7 @@ def test_a_link_that_leaves_the_directory_is_named(local):
     local.run("-n", "1", "sh", "-c", script)
     done = local.run("-n", "1", "--wdir", at(local, "work"), "--fetch", "out/*.bin", "true")
     assert done.code == 119, done
-    assert re.search(r"warning: --fetch: \S+: out/link\.bin: is a symbolic link to .*secret\.bin, outside of", done.own_text()), done
+    assert re.search(r"warning: --fetch: \S+: /\S*out/link\.bin: is a symbolic link to .*secret\.bin, outside of", done.own_text()), done
     assert list(tree(at(local, "fetched")).values()) == [b"a\n"]
 
 
@@ -182,6 +184,39 @@ def test_a_lost_host_is_named_and_the_others_files_arrive(hosts):
     assert done.code == 121, done
     assert "warning: --fetch: node3: it was lost; its files cannot be fetched" in done.own_text(), done
     assert tree(hosts.outside(f"{hosts.directory}/fetched")) == {f"node{n}/tmp/x.log": b"text\n" for n in (1, 2)}
+
+
+def test_a_file_that_changes_while_it_is_sent_is_named(hosts):
+    hosts.bed.slow(2, "16mbit")
+    script = "head -c 12000000 /dev/urandom > /tmp/x.bin; echo small > /tmp/y.bin"
+    with hosts.start("-H", "node2", "--fetch", "/tmp/*.bin:got", "sh", "-c", script) as run:
+        got = hosts.outside(f"{hosts.directory}/got")
+        wait_until(lambda: sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(got) for name in names) > 100_000,
+                   30, "a part of the file is here")
+        assert hosts.run_on(2, "sh", "-c", "echo more >> /tmp/x.bin").code == 0
+        done = run.finish(60)
+    assert done.code == 119, done
+    assert "node2: /tmp/x.bin: changed while it was read" in done.own_text(), done
+    assert "fetched 1 file, 6 bytes, into got/" in done.own_text(), done
+    assert list(tree(got).values()) == [b"small\n"], done
+
+
+def test_a_stalled_file_system_on_one_host_does_not_keep_the_files_of_others(hosts):
+    program = f"{hosts.directory}/stalling_fs.py"
+    shutil.copy(os.path.join(REPOSITORY, "tests/testbed/stalling_fs.py"), hosts.outside(program))
+    os.makedirs(hosts.outside(f"{hosts.directory}/slow"))
+    prefix = ["env", f"IVY_TESTBED={hosts.bed.state}", HOSTS, "exec", "root@2"]
+    with Stalling(f"{hosts.directory}/backing", f"{hosts.directory}/slow", prefix=prefix, program=program, outside=hosts.outside) as slow:
+        script = "mkdir -p slow/out; echo $RANK > slow/out/r.txt; echo ready; while [ ! -e go ]; do sleep 0.1; done"
+        with hosts.start("-H", "node3,node2", "--fetch", "slow/out/*:got", "--fetch-timeout", "8s", "sh", "-c", script) as run:
+            run.wait_for("ready", count=2)
+            slow.stall()
+            hosts.file("go")
+            done = run.finish(60)
+        slow.go_on()
+    assert done.code == 119, done
+    assert "--fetch: node2: it has sent nothing for 4 s; its file system may not respond" in done.own_text(), done
+    assert list(tree(hosts.outside(f"{hosts.directory}/got")).values()) == [b"0\n"], done
 
 
 def test_a_full_disk_here_is_an_error(hosts):

@@ -67,6 +67,24 @@ def test_hosts_without_ivyrun_installed(slurm):
     assert again.code == 0 and again.took < seconds(3), again
 
 
+def test_files_travel_by_srun(slurm):
+    """--stage and --fetch over the hosts of an srun step, whose /tmp is private to each."""
+    places = ("/tmp/travel", "/tmp/staged")
+    job = slurm.batch(("-N", "3"), "mkdir -p /tmp/travel && echo text > /tmp/travel/in.txt && "
+                      "IVYRUN --stage=/tmp/travel:** --stage-to /tmp/staged --fetch 'out/*.txt:got' --label none "
+                      "sh -c 'mkdir -p out && cat in.txt > out/$RANK.txt && pwd' && cat got/*/out/*.txt")
+    try:
+        done = job.finish()
+        assert done.code == 0, done
+        lines = done.out_lines
+        assert sum(line.startswith("/tmp/staged/trees/travel-") for line in lines) == 3, done
+        assert lines.count("text") == 3, done
+    finally:
+        for number in slurm.bed.numbers():
+            for place in places:
+                shutil.rmtree(slurm.bed.host_view(number).place(place), ignore_errors=True)
+
+
 def test_workers_live_in_the_step(slurm):
     """All workers are processes of one step, and Slurm's variables describe them."""
     code = ("import os; print(os.environ['SLURM_JOB_ID'], os.environ['SLURM_STEP_ID'], "

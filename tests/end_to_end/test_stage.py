@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """--stage: files reach hosts without a shared file system, only what a host lacks is sent, and nothing half-sent is used."""
 
+import os
 import re
+import shutil
 import signal
 import time
 
 import pytest
 
-from launching import seconds, wait_until
+from launching import HOSTS, REPOSITORY, seconds, wait_until
 from stalling_fs import Stalling
 
 PROJECT = "/tmp/project"  # On node1 only: each host has a private /tmp.
@@ -256,6 +258,28 @@ def test_nothing_but_the_cache_is_left(project):
     assert time.monotonic() - started < seconds(60)
     names = project.shell(f"ls -A /root/{CACHE} /root/{CACHE}/trees /root/{CACHE}/partial", 2).split()
     assert not any(name.endswith(".new") for name in names), names
+
+
+@pytest.mark.long  # Staging may stand still for a minute before --start-timeout begins.
+def test_a_stalled_cache_of_a_host_is_named_and_other_hosts_go_on(project):
+    hosts = project.hosts
+    program = f"{hosts.directory}/stalling_fs.py"
+    shutil.copy(os.path.join(REPOSITORY, "tests/testbed/stalling_fs.py"), hosts.outside(program))
+    os.makedirs(hosts.outside(f"{hosts.directory}/cache"))
+    prefix = ["env", f"IVY_TESTBED={hosts.bed.state}", HOSTS, "exec", "root@4"]
+    with Stalling(f"{hosts.directory}/backing", f"{hosts.directory}/cache", prefix=prefix, program=program,
+                  outside=hosts.outside) as cache:
+        flags = ("--stage", "--stage-to", cache.mount_point, "--start-timeout", "6")
+        cache.stall()
+        try:
+            done = project.run(*flags, "train.py", limit=120)
+            smaller = project.run(*flags, "--nnodes", "1:2", "train.py", limit=120)
+        finally:
+            cache.go_on()
+    assert done.code == HOSTS_NOT_UP and "IVY-H003" in done.err_text and "node4" in done.err_text, done
+    assert "node2" not in done.err_text.partition("IVY-H003")[2], done
+    assert smaller.code == 0 and "without node4" in smaller.err_text and "x=1" in smaller.out.decode(), smaller
+    project.hosts.wait_clean(10)
 
 
 def test_a_stalled_file_system_here_is_named(local):

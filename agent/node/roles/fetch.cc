@@ -112,9 +112,9 @@ bool Sender::send_file(const FileSearch::File& file) {
   const Descriptor fd(open(file.opened.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
   if (!fd || fstat(fd.get(), &status) != 0)
-    return send_problem(file.path,
+    return send_problem(file.opened,
                         errno == ENOENT ? "vanished before it was read" : strerror(errno));
-  if (!S_ISREG(status.st_mode)) return send_problem(file.path, "was replaced while it was read");
+  if (!S_ISREG(status.st_mode)) return send_problem(file.opened, "was replaced while it was read");
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   const auto size = static_cast<std::uint64_t>(status.st_size);
   std::uint64_t sent = 0;
@@ -128,8 +128,8 @@ bool Sender::send_file(const FileSearch::File& file) {
     while (filled < wanted) {
       const ssize_t count = read(fd.get(), bytes.data() + filled, wanted - filled);
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return send_problem(file.path, strerror(errno));
-      if (count == 0) return send_problem(file.path, "became shorter while it was read");
+      if (count < 0) return send_problem(file.opened, strerror(errno));
+      if (count == 0) return send_problem(file.opened, "became shorter while it was read");
       filled += static_cast<std::size_t>(count);
     }
     sent += filled;
@@ -145,7 +145,7 @@ bool Sender::send_file(const FileSearch::File& file) {
       struct stat now {};
       if (fstat(fd.get(), &now) != 0 || now.st_size != status.st_size ||
           mtime_of(now) != mtime_of(status))
-        return send_problem(file.path, "changed while it was read");
+        return send_problem(file.opened, "changed while it was read");
       part.set_last(true);
     }
     const std::string_view plain = std::string_view(bytes).substr(0, filled);

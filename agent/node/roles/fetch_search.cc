@@ -73,7 +73,7 @@ std::vector<std::string> FileSearch::entries(const Walk& walk, const std::string
   std::vector<std::string> names;
   const OpenDirectory listing(opendir(absolute(walk, path).c_str()));
   if (!listing) {
-    if (errno != ENOENT && errno != ENOTDIR) report(path, strerror(errno));
+    if (errno != ENOENT && errno != ENOTDIR) report(absolute(walk, path), strerror(errno));
     return names;
   }
   errno = 0;
@@ -83,7 +83,7 @@ std::vector<std::string> FileSearch::entries(const Walk& walk, const std::string
     if (name != "." && name != "..") names.emplace_back(name);
     errno = 0;
   }
-  if (errno != 0) report(path, strerror(errno));
+  if (errno != 0) report(absolute(walk, path), strerror(errno));
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -132,19 +132,19 @@ void FileSearch::take(const Walk& from, const std::string& path, bool is_literal
   struct stat status {};
   const std::string name = absolute(from, path);
   if (lstat(name.c_str(), &status) != 0) {
-    if (errno != ENOENT && errno != ENOTDIR) report(path, strerror(errno));
+    if (errno != ENOENT && errno != ENOTDIR) report(absolute(from, path), strerror(errno));
     return;
   }
   if (S_ISLNK(status.st_mode)) {
     if (stat(name.c_str(), &status) != 0)
-      return report(path, "is a symbolic link that leads nowhere");
+      return report(absolute(from, path), "is a symbolic link that leads nowhere");
     if (!is_literal && !may_follow(from, path)) return;
     if (!is_literal && S_ISDIR(status.st_mode)) return;
   }
   if (S_ISDIR(status.st_mode)) return take_tree(from, path, true);
   if (S_ISREG(status.st_mode))
     return take_file(from, path, static_cast<std::uint64_t>(status.st_size));
-  if (is_literal) report(path, "is not a regular file");
+  if (is_literal) report(absolute(from, path), "is not a regular file");
 }
 
 void FileSearch::take_tree(const Walk& from, const std::string& path, bool with_hidden) {
@@ -181,7 +181,7 @@ bool FileSearch::may_follow(const Walk& from, const std::string& path) {
   if (leads_to.empty() || is_inside(leads_to, from.base) ||
       is_inside(leads_to, physical_directory_))
     return !leads_to.empty();
-  report(path, "is a symbolic link to " + leads_to + ", outside of " + from.base +
+  report(absolute(from, path), "is a symbolic link to " + leads_to + ", outside of " + from.base +
                    "; to fetch it, name its path in a pattern of its own");
   return false;
 }

@@ -30,7 +30,7 @@ class FileSearch {
     std::string opened;  // The path to open.
   };
   struct Problem {
-    std::string path;
+    std::string path;  // Absolute.
     std::string why;
   };
 
