@@ -4,8 +4,7 @@
 //   carry_out()            A collective on host memory. Runs it in the calling thread, or passes it
 //                          to queue() if it is asynchronous or if asynchronous work is unfinished.
 //   run()                  Any other operation, in the same way: a barrier, a split, an operation
-//   on
-//                          a device.
+//                          on a device.
 //   queue()                Runs a call on the thread of asynchronous operations and, unless the
 //                          caller wants the Work, waits for it.
 //   perform()              Runs the body, with turn_ locked. Numbers the operation, shows it to the

@@ -55,7 +55,8 @@ inline constexpr int kChainMax = 64;
 Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
                      const FindRecord& now);
 
-// The wait records of a communicator's ranks, in the job's store.
+// The wait records of a communicator's ranks, in the job's store. Implemented by AcrossHosts
+// (comm/group).
 class WaitRecords {
  public:
   virtual ~WaitRecords() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl stop and signal: requests to a job's launcher.
+// ivyctl stop: a request to a job's launcher.
 #include <algorithm>
 #include <utility>
 
@@ -85,18 +85,6 @@ Result<void> stop_job(const CtlOptions& options) {
   return await_end(connection, job.directory);
 }
 
-Result<ctl::Reply> send_signal(const CtlOptions& options) {
-  const FoundJob job = IVY_TRY(choose_running_job(options.job));
-  ctl::Request request;
-  ctl::SignalJob& signal = *request.mutable_signal();
-  signal.set_signal(options.signal);
-  IVY_CHECK(add_ranks(options.ranks, job.directory, *signal.mutable_ranks()));
-  if (!signal.ranks().empty() && !IVY_TRY(describe_job(job.directory)).signals_ranks())
-    return Error{Code::kFailedPrecondition, "this job was started by an older ivyrun",
-                 "use the ivyctl next to that ivyrun, or signal all ranks"};
-  return request_reply(job.directory, request);
-}
-
 }  // namespace
 
 int ctl_stop(const CtlOptions& options) {
@@ -106,11 +94,6 @@ int ctl_stop(const CtlOptions& options) {
   }
   const Result<void> stopped = stop_job(options);
   return stopped.ok() ? 0 : ctl_fail(stopped.error());
-}
-
-int ctl_signal(const CtlOptions& options) {
-  const Result<ctl::Reply> sent = send_signal(options);
-  return sent.ok() ? 0 : ctl_fail(sent.error());
 }
 
 }  // namespace ivy

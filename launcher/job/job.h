@@ -8,8 +8,7 @@
 //  part                  an object that owns one aspect of the job (below)
 //  planned host          a host on which the plan places workers
 //  lost host             a host, or its supervisor, that is no longer reachable
-//  gone host             with --nnodes MIN:MAX, a host that takes no part any longer
-//                        (hosts/membership.h)
+//  excluded host         a host that takes no part any longer (hosts/membership.h)
 //
 // The parts apply events to JobPhase. The table in core/job_state.cc determines the action, and
 // act() calls the part that performs it:

@@ -13,9 +13,8 @@
 //                         another attempt, or the job ends
 //     finish()            starts the last part, in last_part() and close_and_exit():
 //                         --fetch, the hosts may forget the job, the rest of the output, the
-//                         summary and the exit code (judge() in report/verdict.h picks the first
-//                         cause),
-//                         --requeue, followers, joined nodes
+//                         summary and the exit code (judge() in report/verdict.h finds the first
+//                         cause), --requeue, followers, joined nodes
 //
 // Thread: the loop's. Lifetime: as long as the job.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A link: one connection between the launcher and one host's supervisor, made by one transport
-// (local, ssh, agent, srun, join). A link opens a connection to the supervisor's command socket and
+// (local, ssh, agent, srun, exec, join). A link opens a connection to the supervisor's command socket and
 // moves bytes, without interpreting them. The code above this interface does not know which
 // transport a link uses.
 //

@@ -257,8 +257,7 @@ constexpr MessageEntry kMessages[] = {
      "free some space, or keep the output on another disk with `--log-dir`", kExitInternal},
     {"IVY-O004", "files of `--fetch` are missing",
      "they are larger than `--fetch-limit` or the free space here, changed while they were read, "
-     "or "
-     "a host was lost",
+     "or a host was lost",
      "the warnings before the message name files and hosts; the files are still on the hosts",
      kExitFetchFailed},
     {"IVY-R018", "a server of `--app` or `--role` exited before the script did",

@@ -36,7 +36,7 @@ class OutputFollower {
 };
 
 // The other ivyruns of torchrun mode: each shows and stores the output of the ranks on its own
-// host, and prints the messages of node 0.
+// host, and prints the messages of node 0. Implemented by Joiner and NodeZero (launcher/join).
 class RemoteOutput {
  public:
   // True if the ranks of this host are shown by another ivyrun.

@@ -104,6 +104,7 @@ class [[nodiscard]] Result<void> {
     if (!ivy_try_result_.ok()) return ivy_try_result_.error(); \
     std::move(ivy_try_result_).value();                        \
   })
+// Returns the error from the calling function, and never aborts (IVY_ASSERT does).
 #define IVY_CHECK(expression)                                      \
   do {                                                             \
     auto ivy_check_result_ = (expression);                         \

@@ -30,8 +30,7 @@ constexpr std::size_t kCompactBytes = 64u << 10;
 
 constexpr const char* kTorch21 =
     "the client is torch 2.1, whose request numbers are not supported; use torch 2.0 or earlier, "
-    "or "
-    "2.2 or later";
+    "or 2.2 or later";
 
 // Packs the operation into the request's id, so that the reply needs no table.
 RequestId request_id(std::uint64_t number, TorchOp op) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receives events for the launcher from the parts of a supervisor.
+// Receives events for the launcher from the parts of a supervisor. Implemented by EventSender.
 #pragma once
 
 #include "proto/wire/job.pb.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reasons to end a wait early: the death of a rank, the loss of a host, an error that another rank
-// reported. Waits check it only on their slow path.
+// reported. Waits check it only on their slow path. Implemented in failure_detectors.cc, and by
+// AgreedDetector in comm/group/world/job_member.cc; JobMember::make_failure_detector() chooses one.
 //
 // Thread: any.
 #pragma once

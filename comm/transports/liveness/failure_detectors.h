@@ -23,7 +23,7 @@ std::unique_ptr<FailureDetector> make_page_detector(const comm_status::StatusPag
                                                     std::string communicator,
                                                     std::vector<Member> members, std::int32_t self);
 
-// Knows which ranks of this host have finalized their world.
+// Knows which ranks of this host have finalized their world. Implemented by JobMember.
 class LeftRanks {
  public:
   virtual ~LeftRanks() = default;

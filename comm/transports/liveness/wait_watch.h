@@ -30,6 +30,7 @@ struct Suspicion {
   std::string because;
 };
 
+// Implemented by WaitGraph (comm/join).
 class WaitWatch {
  public:
   virtual ~WaitWatch() = default;
@@ -46,7 +47,7 @@ class WaitWatch {
 };
 
 // Called once per operation: after the entry is published, so that no other rank is delayed, and
-// before the first wait.
+// before the first wait. Implemented by OperationDisplay.
 class EntryWatch {
  public:
   virtual ~EntryWatch() = default;

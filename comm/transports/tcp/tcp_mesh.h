@@ -73,7 +73,7 @@ struct Incoming {
 
 // Compares this rank's operations with those of the ranks on other hosts. Ranks that wait for
 // different operations may never send each other a header, so long waits use it occasionally.
-// Implemented by the communicator, through the job's store.
+// Implemented by AcrossHosts (comm/group), through the job's store.
 class OperationComparer {
  public:
   virtual ~OperationComparer() = default;

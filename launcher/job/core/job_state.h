@@ -60,7 +60,7 @@ enum class JobAction {
   kConfirm,           // All workers have exited: wait for the hosts' reports.
   kFinish,            // Tell every host that it may forget the job, and print the summary.
   kLeaveNow,          // Exit immediately; the hosts' leases stop what is left.
-  kPrepareRestart,    // Begin the next generation in the store, and wait for the pause.
+  kPrepareRestart,    // Start the steps of a restart (Restarts::prepare()).
 };
 
 struct JobStep {

@@ -5,8 +5,9 @@
 // broken link leads to active_link_broken() and dial(), a failed redial to redial_failed(). Every
 // session ends in fail() or lose(), or through expect_end().
 //
-// A link that breaks during a restart changes nothing: commands are queued and sent again
-// (proto/wire/session.h), and Restarts::check() does not look at links.
+// A link that breaks during a restart is redialled as usual: commands are queued and sent again
+// (proto/wire/session.h), and the conditions of Restarts::run() do not look at links. If the lease
+// expires, HostLosses::lost() ends the job or leaves the host out.
 #include "launcher/job/hosts/host_session.h"
 
 #include <algorithm>
@@ -297,7 +298,7 @@ void HostSession::dial_stuck(const std::string& what) {
   if (state_ != State::kRedialing || !was_attached_) return;
   const std::int64_t now = monotonic_ns();
   const std::int64_t waited = now - link_lost_ns_;
-  if (waited <= std::chrono::nanoseconds(kRefusedTimeout).count()) silence_.received(now);
+  if (waited <= std::chrono::nanoseconds(kAbsenceLease).count()) silence_.received(now);
   last_failure_ = "it is waiting for " + what;
   was_stuck_ = true;
   events_.host_alive(options_.host, session::Alive{0, static_cast<std::uint64_t>(waited), what});
