@@ -96,7 +96,7 @@ class [[nodiscard]] Result<void> {
   ((condition) ? (void)0 : ::ivy::assertion_failed(#condition, __FILE__, __LINE__))
 
 // auto x = IVY_TRY(f());  returns f's error from the calling function, which returns a Result.
-// For Result<void>: IVY_CHECK(f());
+// For Result<void>: IVY_CHECK(f()); it returns the error, and never aborts.
 // Do not use it in the arguments of `new`: the memory would leak.
 #define IVY_TRY(expression)                                    \
   __extension__({                                              \
@@ -104,7 +104,6 @@ class [[nodiscard]] Result<void> {
     if (!ivy_try_result_.ok()) return ivy_try_result_.error(); \
     std::move(ivy_try_result_).value();                        \
   })
-// Returns the error from the calling function, and never aborts (IVY_ASSERT does).
 #define IVY_CHECK(expression)                                      \
   do {                                                             \
     auto ivy_check_result_ = (expression);                         \
