@@ -132,7 +132,8 @@ Awaitable<bool> BringUp::check_addresses() {
   // awaited: the port was reserved, so listening cannot fail.
   const bool awaits_checks = std::any_of(job_.hosts.begin(), job_.hosts.end(),
                                          [](const HostRecord& host) { return !host.checked; });
-  while (awaits_checks && !has_left_out_host_ && !job_.hosts.are_ready()) {
+  while (awaits_checks && !has_left_out_host_ &&
+         !(job_.hosts.are_ready() && job_.hosts.have_ready_spares())) {
     if (steady_now() < limit_at_) {
       co_await notified(limit_at_);
     } else if (!leave_out_late_hosts()) {
@@ -144,13 +145,14 @@ Awaitable<bool> BringUp::check_addresses() {
 
 Awaitable<void> BringUp::start_workers() {
   job_.screen.status_line("");
+  job_.plan.spares = job_.hosts.spare_names();
   for (const Diagnostic& warning : job_.plan.warnings)
     if (!job_.options.quiet) job_.screen.print(render(warning));
   if (!job_.options.doctor &&
       std::any_of(job_.hosts.begin(), job_.hosts.end(),
                   [](const HostRecord& host) { return host.excluded.has_value(); }))
     job_.print("warning: starting with " + job_.hosts.members_text());
-  if (job_.hosts.may_shrink())
+  if (job_.hosts.may_lose_hosts())
     job_.spare_hosts = spare_members(job_.hosts.members(), job_.hosts.min_members());
   if (job_.options.dry_run) co_return print_dry_run();
   job_.events.planned(job_.plan);
@@ -318,8 +320,8 @@ Command BringUp::hello_for(std::size_t index) const {
     hello.add_interpreters(bin + "/python");
     hello.set_search_path(bin + ":" + (rest.empty() ? kDefaultSearchPath : rest));
   }
-  // With --nnodes MIN:MAX any host may become the first one.
-  hello.set_reserve_port(index == 0 || job_.hosts.may_shrink());
+  // Any host may become the first one.
+  hello.set_reserve_port(index == 0 || job_.hosts.may_lose_hosts());
   const PortWish wish = worker_port_wish(options);
   if (wish.each() + wish.more() > 0) *hello.mutable_worker_ports() = wish;
   hello.set_port_low(options.port_low);
@@ -413,7 +415,7 @@ bool BringUp::leave_out_late_hosts() {
   std::vector<Member> all = job_.hosts.members();
   for (std::size_t index = 0; index < all.size(); ++index)
     if (is_late(job_.hosts[index])) all[index] = Member::kExcluded;
-  if (!has_late || !job_.hosts.may_shrink() ||
+  if (!has_late || !job_.hosts.may_lose_hosts() ||
       decide_members(all, job_.hosts.min_members(), true) != MemberDecision::kContinue) {
     fail_unreachable_hosts(" in time");
     return false;
@@ -476,9 +478,10 @@ void BringUp::fail_unreachable_hosts(const std::string& when) {
       failed.push_back({host.name(), failure_of(host)});
   // Every host has answered, and only the name look-up is awaited.
   if (failed.empty()) return job_.reject({unresolved_name(when)}, LauncherReason::kHostsNotUp);
-  const std::string needed = job_.hosts.may_shrink() ? "; " + job_.hosts.range_text() + " needs " +
-                                                           std::to_string(job_.hosts.min_members())
-                                                     : "";
+  const std::string needed =
+      job_.hosts.may_lose_hosts()
+          ? "; " + job_.hosts.range_text() + " needs " + std::to_string(job_.hosts.min_members())
+          : "";
   job_.reject(host_failures(failed, job_.hosts.size(), when + needed), LauncherReason::kHostsNotUp);
 }
 
@@ -489,14 +492,16 @@ void BringUp::order_checks() {
   const bool needed = std::any_of(
       plan.hosts.begin(), plan.hosts.end(),
       [&](const PlannedHost& planned) { return !job_.hosts[planned.host_index].on_this_host; });
-  for (HostRecord& host : job_.hosts) host.checked = !needed || !host.is_planned();
+  for (HostRecord& host : job_.hosts)
+    host.checked = !needed || (!host.is_planned() && !host.is_spare);
   if (!needed) return;
   Command command;
   CheckAddress& check = *command.mutable_check_address();
   check.set_address(plan.master_address);
   check.set_port(plan.master_port);
   check.set_timeout_ms(kCheckTimeout.count());
-  job_.hosts.send_to_planned(command);
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index)
+    if (!job_.hosts[index].checked) job_.hosts.send(index, command);
 }
 
 bool BringUp::address_checked(std::size_t index, const AddressChecked& checked) {
@@ -558,12 +563,16 @@ void BringUp::send_plans(std::vector<HostPlan> plans) {
   ranks_.begin();
   job_.started_at_ns = job_.job_started_at_ns = monotonic_ns();
   job_.events.started(job_.generation, job_.max_attempts(), job_.started_at_ns);
-  for (std::size_t index = 0; index < plans.size(); ++index)
-    job_.hosts.send(job_.plan.hosts[index].host_index, start_command(std::move(plans[index])));
+  for (std::size_t index = 0; index < plans.size(); ++index) {
+    const std::size_t host = job_.plan.hosts[index].host_index;
+    job_.hosts[host].was_started = true;
+    job_.hosts.send(host, start_command(std::move(plans[index])));
+  }
   Command not_needed;
   not_needed.mutable_stop();
   for (std::size_t index = 0; index < job_.hosts.size(); ++index)
-    if (!job_.hosts[index].is_planned() && !job_.hosts[index].excluded)
+    if (!job_.hosts[index].is_planned() && !job_.hosts[index].excluded &&
+        !job_.hosts[index].is_spare)
       job_.hosts.send(index, not_needed);
   stdin_feed_.begin();
 }

@@ -55,11 +55,14 @@ class BringUp final : private StagingEvents {
   void failed(std::size_t index, const LinkDown& down);
   // A host has answered Hello.
   void greeted(std::size_t index, const HelloOk& hello);
-  // Orders every planned host to connect to the first one.
+  // Orders every planned host and every spare to connect to the first one.
   void order_checks();
   // A host has tried to connect to the first one. Returns whether it succeeded and had been ordered
   // to.
   bool address_checked(std::size_t index, const AddressChecked& checked);
+
+  // Returns the command that starts the first workers of a host.
+  Command start_command(HostPlan plan) const;
 
   // Messages that name the step that a host has not completed.
   std::string awaited_store(const HostRecord& host) const;
@@ -95,7 +98,6 @@ class BringUp final : private StagingEvents {
   void address_unreachable(std::size_t index, const RemoteText& error);
   void print_dry_run();
   void send_plans(std::vector<HostPlan> plans);
-  Command start_command(HostPlan plan) const;
 
   JobContext& job_;
   JobPlanner& planner_;

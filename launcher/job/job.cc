@@ -44,7 +44,7 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       ranks_(job_, preemption_),
       stdin_feed_(job_),
       bring_up_(job_, planner_, store_, ranks_, stdin_feed_),
-      losses_(job_, ranks_),
+      losses_(job_, planner_, bring_up_, ranks_),
       service_(job_, ranks_),
       record_(job_, service_),
       restarts_(job_, planner_, store_, bring_up_, ranks_, losses_, service_, record_),

@@ -29,6 +29,8 @@ class JobPlanner {
 
   // --dry-run: returns the plan, or with --explain-env the workers' variables.
   Result<std::string> dry_run();
+  // Returns one host's part of the plan, by its index in the plan.
+  Result<HostPlan> host_plan(std::size_t index);
   // Returns each host's part of the plan, to be sent now. Fails if a part is larger than a frame.
   Result<std::vector<HostPlan>> host_plans();
   // Returns the lines that are printed before the workers start.
@@ -36,6 +38,11 @@ class JobPlanner {
 
  private:
   Options planning_options() const;
+  // Plans the nodes of the job, whose hosts and answers are ordered by node rank.
+  Result<JobPlan> plan_nodes(const Options& options, const std::vector<HostAnswer>& answers,
+                             std::vector<Diagnostic>& rejections) const;
+  void examine_spares();
+  void print_replacements(const std::vector<HostReplacement>& replacements);
   Examination examination() const;
   Result<std::string> doctor();
   // --healthy-hostfile: writes the file.

@@ -29,6 +29,12 @@ std::string cause_with_device(const WorkerEnd& first, const JobContext& job) {
   return attempt_cause(first, job.started_at_ns) + (device.empty() ? "" : "; " + device);
 }
 
+// Only the first generation gets the input: what it has read is not sent again.
+HostPlan without_input(HostPlan plan) {
+  for (WorkerSpec& spec : *plan.mutable_workers()) spec.set_standard_input(false);
+  return plan;
+}
+
 }  // namespace
 
 Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store, BringUp& bring_up,
@@ -206,10 +212,10 @@ void Restarts::print_failed(const std::string& host, const std::string& cause) {
 // Returns why the remaining hosts cannot run the group again; empty: they can.
 std::string Restarts::missing() const {
   const JobHosts& hosts = job_.hosts;
-  if (hosts.may_shrink()) {
+  if (hosts.may_lose_hosts()) {
     const bool suffices =
         decide_members(hosts.members(), hosts.min_members(), true) == MemberDecision::kContinue;
-    return suffices ? "" : hosts.members_text() + ": too few";
+    return suffices ? "" : hosts.too_few_text();
   }
   for (const HostRecord& host : hosts)
     if (host.is_planned() && host.lost) return "host " + host.name() + " was lost";
@@ -363,9 +369,15 @@ void Restarts::start_workers() {
     plans = std::move(made).value();
   }
   for (std::size_t index = 0; index < job_.plan.hosts.size(); ++index) {
+    const std::size_t host = job_.plan.hosts[index].host_index;
+    if (!std::exchange(job_.hosts[host].was_started, true)) {
+      // A spare: its plan is new.
+      job_.hosts.send(host, bring_up_.start_command(without_input(std::move(plans[index]))));
+      continue;
+    }
     Command command = start_again();
     if (!plans.empty()) *command.mutable_start_again()->mutable_plan() = std::move(plans[index]);
-    job_.hosts.send(job_.plan.hosts[index].host_index, command);
+    job_.hosts.send(host, command);
   }
 }
 

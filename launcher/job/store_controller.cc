@@ -50,7 +50,7 @@ Command StoreController::open_command(std::uint32_t generation) const {
   std::vector<std::vector<std::string>> own(job_.hosts.size());
   for (std::size_t index = 0; index < own.size() && plan.hosts.size() > 1; ++index) {
     const HostRecord& host = job_.hosts[index];
-    if (!host.is_planned()) continue;
+    if (!host.is_planned() && !host.is_spare) continue;
     if (host.up && !host.up->peer_address.empty()) peers.insert(host.up->peer_address);
     for (const Address& address : host.facts->addresses())
       if (!address.loopback()) own[index].push_back(address.address());

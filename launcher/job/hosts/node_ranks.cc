@@ -66,8 +66,7 @@ std::vector<HostReplacement> NodeRanks::replace_unusable(const std::vector<HostS
     std::optional<std::size_t> best;
     for (std::size_t spare = 0; spare < all.size(); ++spare) {
       if (!all[spare].is_usable || has(spare)) continue;
-      if (!best ||
-          closeness(all[node.host], all[spare]) > closeness(all[node.host], all[*best]))
+      if (!best || closeness(all[node.host], all[spare]) > closeness(all[node.host], all[*best]))
         best = spare;
     }
     if (!best) continue;

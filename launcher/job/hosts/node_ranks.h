@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Assigns the node ranks of a job to hosts. Hosts without a node rank are spares: if a host is lost,
-// a spare gets its node rank, so that the ranks and their order stay as they are. Pure; thread: any.
+// Assigns the node ranks of a job to hosts. Hosts without a node rank are spares: if a host is
+// lost, a spare gets its node rank, so that the ranks and their order stay as they are. Pure;
+// thread: any.
 #pragma once
 
 #include <cstddef>
