@@ -33,6 +33,8 @@ constexpr milliseconds kCheckTimeout{5'000};
 // After the first failure of a host, the others get this long, so that one message names all hosts
 // that failed.
 constexpr milliseconds kGatherFailures{3'000};
+// --pick healthiest: hosts that come up this soon after the others become spares.
+constexpr milliseconds kSettle{2'000};
 
 ProgramForm program_form(ProgramKind kind) {
   switch (kind) {
@@ -100,6 +102,7 @@ Awaitable<void> BringUp::run() {
 
 Awaitable<bool> BringUp::greet_hosts() {
   for (;;) {
+    limit_slow_hosts();
     const bool is_complete = !awaits_answer();
     if (gather_until_ && (is_complete || steady_now() >= *gather_until_)) {
       fail_unreachable_hosts("");
@@ -118,6 +121,18 @@ Awaitable<bool> BringUp::greet_hosts() {
       co_return false;
     }
   }
+}
+
+// --pick healthiest: once enough hosts are up, the others have as long again, and at least kSettle.
+void BringUp::limit_slow_hosts() {
+  if (job_.options.pick != PickChoice::kHealthiest || has_enough_hosts_) return;
+  const auto up = std::count_if(job_.hosts.begin(), job_.hosts.end(),
+                                [](const HostRecord& host) { return host.facts.has_value(); });
+  if (static_cast<std::size_t>(up) < job_.hosts.node_ranks().size()) return;
+  has_enough_hosts_ = true;
+  const std::chrono::nanoseconds passed(monotonic_ns() - job_.opened_at_ns);
+  limit_at_ =
+      std::min(limit_at_, steady_now() + std::max<std::chrono::nanoseconds>(passed, kSettle));
 }
 
 Awaitable<bool> BringUp::check_addresses() {
@@ -225,27 +240,33 @@ void BringUp::print_waiting() {
 
 // ---- Sessions, and the hosts' answers to Hello --------------------------------------------------
 
-void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events) {
+std::unique_ptr<HostSession> BringUp::make_session(
+    std::size_t index, const std::shared_ptr<TransportContext>& transports,
+    HostSessionEvents& events) const {
+  HostRecord& host = job_.hosts[index];
+  HostSessionOptions session;
+  session.host = static_cast<std::uint32_t>(index);
+  // After a takeover, this host's supervisor is reached through a relay, like any other.
+  session.on_this_host = host.on_this_host && job_.takeover == 0;
+  session.job_id = job_.request.identity.job_id;
+  session.token = job_.request.identity.token;
+  session.takeover = job_.takeover;
+  session.window_bytes = job_.hosts.window_bytes();
+  session.lease = job_.options.lease;
   // A user watches the job: not under nohup or a scheduler, and not with --detach.
-  const bool is_attended = isatty(STDERR_FILENO) != 0 && job_.request.detachment == nullptr;
+  session.is_attended = isatty(STDERR_FILENO) != 0 && job_.request.detachment == nullptr;
+  session.make_link = [transports, &host](HostLinkEvents& owner, int attempt) {
+    return make_link(transports, *host.host, owner, attempt);
+  };
+  session.heartbeat = &job_.hosts.heartbeat();
+  return std::make_unique<HostSession>(job_.loop, session, events);
+}
+
+void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events) {
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     HostRecord& host = job_.hosts[index];
     host.on_this_host = uses_local_transport(job_.options, *host.host);
-    HostSessionOptions session;
-    session.host = static_cast<std::uint32_t>(index);
-    // After a takeover, this host's supervisor is reached through a relay, like any other.
-    session.on_this_host = host.on_this_host && job_.takeover == 0;
-    session.job_id = job_.request.identity.job_id;
-    session.token = job_.request.identity.token;
-    session.takeover = job_.takeover;
-    session.window_bytes = job_.hosts.window_bytes();
-    session.lease = job_.options.lease;
-    session.is_attended = is_attended;
-    session.make_link = [transports, &host](HostLinkEvents& owner, int attempt) {
-      return make_link(transports, *host.host, owner, attempt);
-    };
-    session.heartbeat = &job_.hosts.heartbeat();
-    host.session = std::make_unique<HostSession>(job_.loop, session, events);
+    host.session = make_session(index, transports, events);
   }
   bool needs_agents = false;
   for (HostRecord& host : job_.hosts) {
@@ -354,7 +375,7 @@ void BringUp::host_staged(std::size_t index) {
 
 void BringUp::greeted(std::size_t index, const HelloOk& hello) {
   HostRecord& host = job_.hosts[index];
-  if (host.facts || host.failure) return;
+  if ((host.facts || host.failure) && !host.is_returning) return;
   const std::string& directory_error = hello.facts().job_directory_error();
   if (!directory_error.empty()) {
     // The supervisor runs and will be told to stop; for the user, the host could not be used.
@@ -389,8 +410,10 @@ void BringUp::failed(std::size_t index, const LinkDown& down) {
   log::debug(host.name() + ": " + down.message.line());
   if (job_.phase.state() != JobState::kConnecting) return job_.phase.check_end();
   if (is_dispensable)
-    job_.hosts.exclude(index,
-                       {.step = step_of(down.failure), .reason = down.message, .fix = down.fix});
+    job_.hosts.exclude(index, {.step = step_of(down.failure),
+                               .reason = down.message,
+                               .fix = down.fix,
+                               .may_return = true});
   else
     gather_until_ = steady_now() + kGatherFailures;
   notify();
@@ -426,7 +449,11 @@ bool BringUp::leave_out_late_hosts() {
     const RemoteText late = is_connecting ? "still at: " + progress_of(host).whole_text()
                                           : RemoteText("did not check whether it can reach");
     job_.hosts.exclude(index,
-                       {.reason = late + " within --start-timeout", .fix = failure_of(host).fix});
+                       {.reason = late + (has_enough_hosts_ && is_connecting
+                                              ? " when enough others were up (--pick healthiest)"
+                                              : " within --start-timeout"),
+                        .fix = failure_of(host).fix,
+                        .may_return = true});
   }
   has_left_out_host_ = true;
   limit_at_ = steady_now() + job_.options.start_timeout;
@@ -495,19 +522,24 @@ void BringUp::order_checks() {
   for (HostRecord& host : job_.hosts)
     host.checked = !needed || (!host.is_planned() && !host.is_spare);
   if (!needed) return;
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index)
+    if (!job_.hosts[index].checked) order_check(index);
+}
+
+void BringUp::order_check(std::size_t index) {
   Command command;
   CheckAddress& check = *command.mutable_check_address();
-  check.set_address(plan.master_address);
-  check.set_port(plan.master_port);
+  check.set_address(job_.plan.master_address);
+  check.set_port(job_.plan.master_port);
   check.set_timeout_ms(kCheckTimeout.count());
-  for (std::size_t index = 0; index < job_.hosts.size(); ++index)
-    if (!job_.hosts[index].checked) job_.hosts.send(index, command);
+  job_.hosts.send(index, command);
 }
 
 bool BringUp::address_checked(std::size_t index, const AddressChecked& checked) {
   HostRecord& host = job_.hosts[index];
   const JobState state = job_.phase.state();
-  const bool is_asked = state == JobState::kChecking || state == JobState::kRestarting;
+  const bool is_asked = state == JobState::kChecking || state == JobState::kRestarting ||
+                        (host.is_spare && !is_before_start(state));
   // The answer is about an earlier first host, which was lost.
   const bool is_old =
       checked.address() != job_.plan.master_address || checked.port() != job_.plan.master_port;
@@ -522,12 +554,17 @@ void BringUp::address_unreachable(std::size_t index, const RemoteText& error) {
   const std::string& name = job_.hosts[index].name();
   const PlannedHost& first = job_.plan.hosts.front();
   const std::string target = first.name + " at " + job_.plan.master_address;
+  // A spare of a job that runs, or that is being restarted, is missed by no worker.
+  const bool is_idle = job_.hosts[index].is_spare && !is_before_start(job_.phase.state());
   if (index != first.host_index && !job_.has_reason() && job_.hosts.can_do_without(index)) {
     job_.hosts.exclude(index, {.step = "reaching " + target,
                                .reason = error,
                                .fix = "open the firewall between the hosts, or choose open ports: "
                                       "--port-range A-B",
-                               .is_about_ports = true});
+                               .is_about_ports = true,
+                               .may_return = true});
+    if (is_idle)
+      return job_.print(name + " cannot reach " + target + " and is left out: " + error.line());
     return job_.phase.apply_later(JobEvent::kMemberLost);
   }
   Diagnostic diagnostic;
@@ -583,7 +620,9 @@ Command BringUp::start_command(HostPlan plan) const {
   *start.mutable_plan() = std::move(plan);
   start.set_is_last(job_.is_last_attempt());
   start.set_max_restarts(static_cast<std::uint32_t>(job_.max_restarts));
-  start.set_last_generation(static_cast<std::uint32_t>(job_.max_attempts() - 1));
+  // With --grow, hosts may come and go any number of times.
+  start.set_last_generation(
+      job_.hosts.may_grow() ? UINT32_MAX : static_cast<std::uint32_t>(job_.max_attempts() - 1));
   return command;
 }
 

@@ -36,6 +36,10 @@ class BringUp final : private StagingEvents {
   BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
           StdinFeed& stdin_feed);
 
+  // Returns a session with a host, to be opened.
+  std::unique_ptr<HostSession> make_session(std::size_t index,
+                                            const std::shared_ptr<TransportContext>& transports,
+                                            HostSessionEvents& events) const;
   // Opens the sessions of all hosts.
   void dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events);
   // Starts the coroutine, and with it --start-timeout.
@@ -55,6 +59,8 @@ class BringUp final : private StagingEvents {
   void failed(std::size_t index, const LinkDown& down);
   // A host has answered Hello.
   void greeted(std::size_t index, const HelloOk& hello);
+  // Orders a host that has joined to connect to the first one.
+  void order_check(std::size_t index);
   // Orders every planned host and every spare to connect to the first one.
   void order_checks();
   // A host has tried to connect to the first one. Returns whether it succeeded and had been ordered
@@ -73,6 +79,7 @@ class BringUp final : private StagingEvents {
 
   Awaitable<void> run();
   Awaitable<bool> greet_hosts();
+  void limit_slow_hosts();
   Awaitable<bool> check_addresses();
   // With --dry-run, prints the plan instead.
   Awaitable<void> start_workers();
@@ -108,6 +115,7 @@ class BringUp final : private StagingEvents {
   // Set when a host that the job needs has failed: until then the others may fail, too, so that one
   // message names all of them.
   std::optional<Time> gather_until_;
+  bool has_enough_hosts_ = false;   // --pick healthiest: as many as get ranks have answered.
   bool has_left_out_host_ = false;  // Since the plan was made.
   Time limit_at_, line_at_;         // When --start-timeout expires, and when the line is due.
   Staging staging_;

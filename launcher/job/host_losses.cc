@@ -45,12 +45,17 @@ Diagnostic loss_text(const std::string& host, HostLoss loss, const RemoteText& m
 
 void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& message) {
   HostRecord& host = job_.hosts[index];
+  growth_.lost(index,
+               end_of_workers(index, loss == HostLoss::kHost ? LauncherReason::kHostLost
+                                                             : LauncherReason::kSupervisorLost));
   if (host.is_spare) return lose_spare(index, loss, message);
   host.lost = true;
   if (host.reported) {
     // The host has reported, so this attempt is complete, and only later ones must do without it.
     if (job_.hosts.may_lose_hosts())
-      host.excluded = ExcludedHost{.name = host.name(), .reason = message};
+      host.excluded = ExcludedHost{.name = host.name(), .reason = message, .may_return = true};
+    if (job_.hosts.has_spares() && job_.phase.state() != JobState::kDone)
+      job_.print(loss_text(host.name(), loss, message, {}).what + ": " + message.line());
     return job_.phase.check_end();
   }
   const std::vector<std::uint32_t> ranks = job_.workers.unfinished_on(index);
@@ -74,7 +79,7 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
 
 void HostLosses::lose_spare(std::size_t index, HostLoss loss, const RemoteText& message) {
   job_.events.host_lost(job_.hosts[index].name(), loss, message, {});
-  job_.hosts.exclude(index, {.reason = message});
+  job_.hosts.exclude(index, {.reason = message, .may_return = true});
   if (job_.is_muted || job_.phase.state() == JobState::kDone) return;
   const std::size_t left = job_.hosts.spare_names().size();
   job_.print("spare " + job_.hosts[index].name() + " was lost: " + message.line() +
@@ -171,6 +176,7 @@ void HostLosses::end_job(std::size_t index, LauncherEnd end, const RemoteText& m
 
 bool HostLosses::left(std::size_t index, const RemoteText& reason) {
   const HostRecord& host = job_.hosts[index];
+  growth_.lost(index, milliseconds(0));
   if (host.is_spare) {
     lose_spare(index, HostLoss::kSupervisor, reason);
     return true;
@@ -197,7 +203,8 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
   if (!job_.hosts.may_lose_hosts() || state == JobState::kKilling || state == JobState::kDone)
     return false;
   HostRecord& host = job_.hosts[index];
-  host.excluded = ExcludedHost{.name = host.name(), .reason = end.diagnostic.cause};
+  host.excluded =
+      ExcludedHost{.name = host.name(), .reason = end.diagnostic.cause, .may_return = true};
   host.lost = true;
   host.opens_store = false;
   if (job_.has_reason() || !job_.hosts.can_do_without(index)) return false;

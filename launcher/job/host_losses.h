@@ -14,6 +14,7 @@
 
 #include "launcher/job/bring_up.h"
 #include "launcher/job/core/job_context.h"
+#include "launcher/job/growth.h"
 #include "launcher/job/job_planner.h"
 #include "launcher/job/ranks/rank_events.h"
 
@@ -21,11 +22,13 @@ namespace ivy {
 
 class HostLosses {
  public:
-  HostLosses(JobContext& job, JobPlanner& planner, BringUp& bring_up, RankEvents& ranks)
+  HostLosses(JobContext& job, JobPlanner& planner, BringUp& bring_up, RankEvents& ranks,
+             Growth& growth)
       : job_(job),
         planner_(planner),
         bring_up_(bring_up),
         ranks_(ranks),
+        growth_(growth),
         replace_timer_(job.loop) {}
 
   // A host or its supervisor was lost: decides which of the three follows.
@@ -70,6 +73,7 @@ class HostLosses {
   JobPlanner& planner_;
   BringUp& bring_up_;
   RankEvents& ranks_;
+  Growth& growth_;
   std::vector<LostMember> members_;
   // Ranks that replaces_host() has moved and that have not been started; their time has come at
   // moved_due_.

@@ -94,7 +94,7 @@ void JobEnding::stop(milliseconds grace) {
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     HostRecord& host = job_.hosts[index];
     // A spare runs nothing, and could not be started any more.
-    if (host.is_spare) continue;
+    if (host.is_spare || host.is_returning) continue;
     if (job_.hosts.send(index, command) || host.reported) continue;
     // The host never came up. If it has a supervisor, that detects the closed connection.
     host.session->close();
@@ -247,7 +247,10 @@ Awaitable<void> JobEnding::release_hosts() {
       if (--*open == 0) arrive({});
     };
     for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
-      if (!job_.hosts.send(index, command)) continue;
+      if (!job_.hosts.send(index, command)) {
+        job_.hosts[index].session->close();
+        continue;
+      }
       ++*open;
       job_.hosts[index].session->expect_end(
           [&loop = job_.loop, one_closed] { boost::asio::post(loop, one_closed); });

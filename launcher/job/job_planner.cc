@@ -52,30 +52,35 @@ Result<JobPlan> JobPlanner::plan_nodes(const Options& options,
   return plan;
 }
 
-// Plans each spare in place of the node with the most workers, and leaves it out if it could not
-// run them: it has no program, fewer accelerators, another script, and so on.
-void JobPlanner::examine_spares() {
-  if (job_.hosts.spare_names().empty()) return;
-  const Options options = planning_options();
-  const std::vector<HostAnswer> answers = job_.hosts.answers();
+std::string JobPlanner::unfit_spare(std::size_t index) const {
   const std::vector<HostAnswer> nodes = job_.hosts.node_answers();
   std::size_t largest = 0;
   for (std::size_t node = 0; node < nodes.size(); ++node)
     if (nodes[node].is_present &&
         nodes[node].workers.value_or(0) > nodes[largest].workers.value_or(0))
       largest = node;
+  Options options = planning_options();
+  options.hosts[largest] = *job_.hosts[index].host;
+  std::vector<HostAnswer> trial = nodes;
+  trial[largest] = job_.hosts.answers()[index];
+  trial[largest].workers = nodes[largest].workers;
+  // A host that has come back has a node rank, which it would have twice.
+  for (std::size_t node = 0; node < nodes.size(); ++node)
+    if (node != largest && job_.hosts.node_ranks().hosts()[node] == index)
+      trial[node].is_present = false;
+  std::vector<Diagnostic> rejections;
+  const Result<JobPlan> plan = plan_nodes(options, trial, rejections);
+  if (!plan.ok()) return plan.error().message;
+  if (rejections.empty()) return "";
+  const Diagnostic& first = rejections.front();
+  return first.what + (first.cause.empty() ? "" : ": " + first.cause);
+}
+
+void JobPlanner::leave_out_unfit_spares() {
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     if (!job_.hosts[index].is_spare) continue;
-    Options with_spare = options;
-    with_spare.hosts[largest] = *job_.hosts[index].host;
-    std::vector<HostAnswer> trial = nodes;
-    trial[largest] = answers[index];
-    trial[largest].workers = nodes[largest].workers;
-    std::vector<Diagnostic> rejections;
-    const Result<JobPlan> plan = plan_nodes(with_spare, trial, rejections);
-    if (plan.ok() && rejections.empty()) continue;
-    std::string reason = plan.ok() ? rejections.front().what : plan.error().message;
-    if (plan.ok() && !rejections.front().cause.empty()) reason += ": " + rejections.front().cause;
+    const std::string reason = unfit_spare(index);
+    if (reason.empty()) continue;
     job_.hosts.exclude(index, {.step = "cannot replace another host", .reason = reason});
   }
 }
@@ -101,7 +106,7 @@ bool JobPlanner::plan() {
   // The numbers of workers are those of the first plan.
   if (job_.hosts.has_spares() && !is_first) job_.plan.rule = rule;
   job_.hosts.take_plan(job_.plan);
-  if (is_before_start(job_.phase.state())) examine_spares();
+  if (is_before_start(job_.phase.state())) leave_out_unfit_spares();
   job_.plan.spares = job_.hosts.spare_names();
   is_new_ = true;
   return true;

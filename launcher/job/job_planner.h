@@ -24,6 +24,10 @@ class JobPlanner {
   // still there. Returns false as plan() does.
   bool plan_without_excluded_hosts();
 
+  // Plans a spare in place of the node with the most workers. Returns why it could not run them,
+  // such as a missing program or fewer accelerators; empty: it could.
+  std::string unfit_spare(std::size_t index) const;
+
   // The plan has changed since host_plans().
   bool is_new() const { return is_new_; }
 
@@ -41,7 +45,7 @@ class JobPlanner {
   // Plans the nodes of the job, whose hosts and answers are ordered by node rank.
   Result<JobPlan> plan_nodes(const Options& options, const std::vector<HostAnswer>& answers,
                              std::vector<Diagnostic>& rejections) const;
-  void examine_spares();
+  void leave_out_unfit_spares();
   void print_replacements(const std::vector<HostReplacement>& replacements);
   Examination examination() const;
   Result<std::string> doctor();

@@ -39,6 +39,16 @@ void StoreController::open() {
   send_order(generation, open_command(generation));
 }
 
+void StoreController::admit(const HostRecord& host) {
+  if (!host_ || job_.plan.store_port == 0) return;
+  Command command;
+  OpenStore& open = *command.mutable_open_store();
+  if (!host.up->peer_address.empty()) open.add_torch_peers(host.up->peer_address);
+  for (const Address& address : host.facts->addresses())
+    if (!address.loopback()) open.add_torch_peers(address.address());
+  job_.hosts.send(*host_, command);
+}
+
 Command StoreController::open_command(std::uint32_t generation) const {
   const JobPlan& plan = job_.plan;
   Command command;

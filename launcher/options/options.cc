@@ -167,6 +167,7 @@ void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
   binder.choice<PickChoice>(
       "pick", options.pick,
       {{"first", PickChoice::kFirst}, {"healthiest", PickChoice::kHealthiest}});
+  binder.parsed("grow", options.grow, parse_duration);
   binder.value("nnodes", [&](const std::string& text) -> Result<void> {
     const std::size_t colon = text.find(':');
     const int low = IVY_TRY(parse_number(text.substr(0, colon), 1, static_cast<int>(kMaxHosts)));
@@ -834,6 +835,8 @@ constexpr JoinConflict kJoinConflicts[] = {
     {"spares", "the ranks of a node belong to the ivyrun that was started there",
      "use --nnodes MIN:MAX, which continues without nodes that are lost"},
     {"pick", "the nodes are the hosts on which ivyrun is started", "leave it out"},
+    {"grow", "node 0 cannot start ivyrun on the other nodes",
+     "leave it out; the job continues without nodes that are lost"},
 };
 
 Result<void> check_join_conflicts(const Binder& binder, const Options& options,
@@ -1005,6 +1008,22 @@ Result<void> resolve_spares(const Binder& binder, const Options& options) {
   return {};
 }
 
+// Rejects flags that conflict with hosts that join later.
+Result<void> resolve_growth(const Binder& binder, const Options& options) {
+  if (!options.grow) return {};
+  const std::string spelling = binder.spelling("grow");
+  if (options.grow->count() == 0) return usage_error(spelling + " needs a time, such as 10m");
+  if (!options.min_nodes)
+    return usage_error(spelling + " needs " + binder.spelling("nnodes") +
+                           " MIN:MAX: a job with a fixed number of workers or hosts cannot grow",
+                       "such as --nnodes 2:4, with --nproc-per-node N for N workers on each host");
+  if (options.stage)
+    return usage_error(spelling + " cannot be used with " + binder.spelling("stage") +
+                           ": hosts that come later would lack the files",
+                       "use a shared file system, or leave one of them out");
+  return {};
+}
+
 // Rejects flags that choose among restarts if the group is never restarted.
 Result<void> require_restarts(const Binder& binder, const Options& options) {
   for (const char* flag : {"restart-on", "never-restart", "progress-match"}) {
@@ -1173,6 +1192,7 @@ Result<void> settle(const Binder& binder, Raw& raw, const HostfileReader& read, 
   IVY_CHECK(resolve_join(binder, raw, options));
   IVY_CHECK(resolve_node_range(binder, options));
   IVY_CHECK(resolve_spares(binder, options));
+  IVY_CHECK(resolve_growth(binder, options));
   IVY_CHECK(resolve_failure_flags(binder, options));
   IVY_CHECK(resolve_output(binder, options));
   IVY_CHECK(resolve_fetch(binder, raw, options));

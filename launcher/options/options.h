@@ -54,6 +54,9 @@ struct HostOptions {
   // (launcher/job/hosts/node_ranks.h). --pick healthiest makes all hosts beyond --nnodes spares.
   int spares = 0;
   PickChoice pick = PickChoice::kFirst;
+  // --grow: hosts that come later, or come back, join at a restart. If none is due, the workers are
+  // restarted for them at most this often.
+  std::optional<std::chrono::milliseconds> grow;
   PerHost per_host;
   MapChoice map_by = MapChoice::kHost;
 };

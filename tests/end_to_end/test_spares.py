@@ -9,7 +9,8 @@ import signal
 import pytest
 
 from launching import wait_until
-from test_elastic import QUICKLY, SHORT, fake_supervisors, hosts_of, kill_supervisor, people
+from test_elastic import QUICKLY, SHORT, fake_supervisors, hosts_of, kill_supervisor, labelled, people
+from test_repair_ivycomm import PYTHON
 
 # node2 and node3 have the ranks; node4 and node5 are spares.
 TWO_AND_TWO = ("-H", "node2,node3,node4,node5", "--spares", "2", "--nproc_per_node", "2")
@@ -95,7 +96,7 @@ def test_a_host_and_the_spare_for_it_are_lost_during_a_restart(hosts):
         kill_supervisor(hosts, 3)
         kill_supervisor(hosts, 4)
         done = run.finish(40)
-    assert done.code == 0 and sorted(done.out_lines) or done, done
+    assert done.code == 0, done
     assert sorted(re.findall(r"\] up (\d) 4", done.out.decode())) == ["0", "1", "2", "3"], done
     assert replaced(done)[-1] == ("node5", "node4", "1") or replaced(done) == [("node5", "node3", "1")], done
     hosts.wait_clean(7)
@@ -176,6 +177,53 @@ def test_a_spare_without_the_program_is_left_out(hosts):
             hosts.run_on(host, "rm", "-f", program)
     assert done.code == 0, done
     assert re.search(r"without node4 \(cannot replace another host: .*only_here.sh", done.err_text), done
+
+
+# ---- The other ranks keep their processes ------------------------------------------------------------
+
+def started(done):
+    """Returns (rank, rejoins, attempt) of every process of comm_lost_host.py."""
+    return sorted(re.findall(r"up (\d) pid \d+ rejoin (\d) attempt (\d)", done.out.decode()))
+
+
+def final(done):
+    return {re.sub(r"rank \d, ", "", line) for line in re.findall(r"done: .*", done.out.decode())}
+
+
+def lose(local, host, *flags):
+    """Runs four ranks of ivycomm on two of the simulated hosts and kills the supervisor of one of them."""
+    script, go = local.script("comm_lost_host.py"), os.path.join(local.directory, "go")
+    with local.start("--fake-hosts", "4", "--spares", "2", "--nproc_per_node", "2", "--on-failure", "replace", *flags,
+                     PYTHON, script, "60", go, env=QUICKLY) as run:
+        run.wait_for(r"waits at step 20", 40)
+        os.kill(fake_supervisors(local)[host].pid, signal.SIGKILL)
+        run.wait_for(r"ivyrun: spare \S+ replaces", 40)
+        local.file("go")
+        return run.finish(60)
+
+
+def test_only_the_ranks_of_the_lost_host_start_again(local):
+    """The result equals that of a run without a loss."""
+    go = local.file("go")
+    quiet = local.run("--fake-hosts", "2", "--nproc_per_node", "2", PYTHON, local.script("comm_lost_host.py"), "60", go)
+    os.unlink(os.path.join(local.directory, "go"))
+    done = lose(local, 1)
+    assert quiet.code == 0 and done.code == 0, (quiet, done)
+    assert final(done) == final(quiet) == {"done: step 60, world 4, weight 150"}, (quiet, done)
+    assert started(done) == [("0", "0", "0"), ("1", "0", "0"), ("2", "0", "0"), ("2", "1", "0"), ("3", "0", "0"),
+                             ("3", "1", "0")], done
+    assert "2 other workers continue (--on-failure replace)" in done.err_text, done
+    assert "succeeded; 2 workers were replaced" in done.err_text, done
+    spare = done.err_text.split("ivyrun: spare ")[1].split()[0]
+    assert {host for rank, host, text in labelled(done) if "rejoin 1" in text} == {spare}, done
+
+
+def test_all_ranks_start_again_if_the_first_host_is_lost(local):
+    """The job's store ran there."""
+    done = lose(local, 0)
+    assert done.code == 0 and final(done) == {"done: step 60, world 4, weight 150"}, done
+    assert "all workers start again, because the job's store ran on this host (--on-failure replace)" in done.err_text
+    assert [entry for entry in started(done) if entry[2] == "1"] == [(str(rank), "0", "1") for rank in range(4)], done
 
 
 # ---- On one machine ---------------------------------------------------------------------------------

@@ -81,6 +81,17 @@ TEST(NodeRanksTest, PrefersTheNvlinkDomainThenTheSwitch) {
   EXPECT_EQ(core.hosts(), (Hosts{0, 3}));
 }
 
+TEST(NodeRanksTest, ChoosesTheFirstUsableHosts) {
+  NodeRanks ranks(2);
+  std::vector<HostStanding> all = usable(4);
+  all[0].is_usable = false;
+  ranks.choose_usable(all);
+  EXPECT_EQ(ranks.hosts(), (Hosts{1, 2}));
+  all[1].is_usable = all[2].is_usable = false;
+  ranks.choose_usable(all);
+  EXPECT_EQ(ranks.hosts(), (Hosts{1, 2})) << "there are not enough";
+}
+
 TEST(NodeRanksTest, KeepsTheOrderOfThePlanAndItsNumbersOfWorkers) {
   NodeRanks ranks(4);
   std::vector<HostStanding> all = usable(5);
@@ -93,6 +104,24 @@ TEST(NodeRanksTest, KeepsTheOrderOfThePlanAndItsNumbersOfWorkers) {
   EXPECT_FALSE(ranks.workers(2).has_value());
   ranks.replace_unusable(all);
   EXPECT_EQ(ranks.hosts(), (Hosts{2, 0, 1}));
+}
+
+TEST(NodeRanksTest, KeepsThePlaceOfALostHost) {
+  NodeRanks ranks(3);
+  std::vector<HostStanding> all = usable(3);
+  all[1].is_usable = false;
+  ranks.set_workers({0, 2}, {1, 1}, all);
+  EXPECT_EQ(ranks.hosts(), (Hosts{0, 1, 2}));
+  EXPECT_FALSE(ranks.workers(1).has_value());
+  EXPECT_EQ(ranks.workers(2), 1);
+}
+
+TEST(NodeRanksTest, PutsAHostThatJoinsLast) {
+  NodeRanks ranks(3);
+  ranks.put_last(0);
+  EXPECT_EQ(ranks.hosts(), (Hosts{1, 2, 0}));
+  ranks.put_last(7);
+  EXPECT_EQ(ranks.hosts(), (Hosts{1, 2, 0})) << "it has no node rank";
 }
 
 TEST(NodeRanksTest, CountsSharedSwitchesFromTheTop) {

@@ -113,8 +113,8 @@ bool JobContext::has_all_output() const {
 }
 
 bool JobContext::is_last_attempt() const {
-  return static_cast<int>(generation) + 1 >= max_attempts() && plan.hosts.size() == 1 &&
-         options.fetch.empty();
+  return !hosts.may_grow() && static_cast<int>(generation) + 1 >= max_attempts() &&
+         plan.hosts.size() == 1 && options.fetch.empty();
 }
 
 std::string JobContext::stopping_text() const {

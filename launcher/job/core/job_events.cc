@@ -165,6 +165,10 @@ void JobEvents::spare_used(int node_rank, const std::string& host, const std::st
         {{"node_rank", node_rank}, {"host", json_text(host)}, {"spare", json_text(spare)}});
 }
 
+void JobEvents::host_joined(const std::string& host) {
+  write("host_joined", {{"host", json_text(host)}});
+}
+
 void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause) {
   write("restart", {{"failed_attempt", attempt.number},
                     {"cause", json_text(attempt.cause)},

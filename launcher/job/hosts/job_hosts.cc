@@ -41,6 +41,7 @@ JobHosts::JobHosts(const Options& options, bool may_lose)
     : options_(options),
       may_shrink_(may_lose && options.min_nodes),
       has_spares_(may_lose && options.spares > 0),
+      may_grow_(may_lose && options.grow),
       records_(options.hosts.size()),
       node_ranks_(options.hosts.size() - static_cast<std::size_t>(options.spares)) {
   const std::vector<std::string> names = display_names(options.hosts);
@@ -77,6 +78,7 @@ void JobHosts::beat(std::chrono::nanoseconds loop_silent) {
   if (loop_silent <= kHeartbeat) return;
   const session::Alive alive{static_cast<std::uint64_t>(loop_silent.count()), 0, ""};
   const std::string frame = session::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
+  const std::lock_guard<std::mutex> lock(sessions_mutex_);
   for (const HostRecord& host : records_) host.session->send_alive(frame);
 }
 
@@ -89,7 +91,7 @@ void JobHosts::take_plan(const JobPlan& plan) {
   for (HostRecord& host : records_) host.plan_index = -1;
   for (std::size_t index = 0; index < plan.hosts.size(); ++index)
     records_[plan.hosts[index].host_index].plan_index = static_cast<int>(index);
-  if (!has_spares_) return;
+  if (!has_spares_ && !may_grow_) return;
   for (HostRecord& host : records_)
     host.is_spare = !host.is_planned() && !host.lost && !host.excluded && !host.was_started;
   std::vector<std::size_t> hosts;
@@ -168,8 +170,43 @@ std::vector<HostStanding> JobHosts::standings() const {
 }
 
 std::vector<HostReplacement> JobHosts::replace_lost_hosts() {
-  if (!has_spares_) return {};
+  if (!has_spares_ && !may_grow_) return {};
+  const bool is_first = std::none_of(
+      begin(), end(), [](const HostRecord& host) { return host.is_planned() || host.was_started; });
+  if (is_first && options_.pick == PickChoice::kHealthiest) node_ranks_.choose_usable(standings());
   return node_ranks_.replace_unusable(standings());
+}
+
+bool JobHosts::has_more_hosts() const {
+  std::size_t planned = 0;
+  bool has_spare = false;
+  for (const HostRecord& host : records_) {
+    planned += host.is_planned() && !host.excluded && !host.lost ? 1 : 0;
+    has_spare |= host.is_spare;
+  }
+  return has_spare && planned < node_ranks_.size();
+}
+
+void JobHosts::renew_session(std::size_t index, std::unique_ptr<HostSession> session) {
+  HostRecord& host = records_[index];
+  {
+    const std::lock_guard<std::mutex> lock(sessions_mutex_);
+    std::swap(host.session, session);
+  }
+  host.doing = {};
+  host.wait = {};
+  host.failure.reset();
+  host.absence_reported_ns = 0;
+  host.is_returning = true;
+}
+
+void JobHosts::rejoin(std::size_t index) {
+  HostRecord& host = records_[index];
+  host.is_returning = host.lost = host.reported = host.was_started = host.checked = false;
+  host.excluded.reset();
+  host.plan_index = -1;
+  host.is_spare = true;
+  node_ranks_.put_last(index);
 }
 
 std::vector<std::string> JobHosts::spare_names() const {

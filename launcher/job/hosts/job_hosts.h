@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,7 +58,9 @@ struct HostRecord {
   // It has no workers, and its supervisor waits for a Start: it may replace a lost host.
   bool is_spare = false;
   bool was_started = false;  // It has got a Start, so that only StartAgain can follow.
-  int plan_index = -1;       // Its index in JobPlan::hosts; -1: no workers there.
+  // --grow: it is being dialled again, and has not answered Hello. It is excluded until then.
+  bool is_returning = false;
+  int plan_index = -1;  // Its index in JobPlan::hosts; -1: no workers there.
 
   const std::string& name() const { return display_name; }
   bool is_planned() const { return plan_index >= 0; }
@@ -121,6 +124,14 @@ class JobHosts {
   bool may_shrink() const { return may_shrink_; }
   // The job may continue when a host is lost: --nnodes MIN:MAX, --spares.
   bool may_lose_hosts() const { return may_shrink_ || has_spares_; }
+  // --grow: hosts take part again that were lost or came too late.
+  bool may_grow() const { return may_grow_; }
+  // The next plan could place workers on a host that has none.
+  bool has_more_hosts() const;
+  // Gives a host that is excluded a new session, to be opened.
+  void renew_session(std::size_t index, std::unique_ptr<HostSession> session);
+  // A host that was excluded has answered, and takes part in the next plan.
+  void rejoin(std::size_t index);
   // The number of hosts with which the job can run.
   std::size_t min_members() const;
   std::vector<Member> members() const;
@@ -141,7 +152,9 @@ class JobHosts {
   const Options& options_;
   const bool may_shrink_;
   const bool has_spares_;
+  const bool may_grow_;
   std::vector<HostRecord> records_;
+  std::mutex sessions_mutex_;  // Guards the sessions against the heartbeat's thread.
   NodeRanks node_ranks_;
   Heartbeat heartbeat_{kLauncherTick, [this](std::chrono::nanoseconds silent) { beat(silent); }};
 };

@@ -47,15 +47,40 @@ bool NodeRanks::has(std::size_t host) const {
                      [host](const Node& node) { return node.host == host; });
 }
 
+void NodeRanks::choose_usable(const std::vector<HostStanding>& all) {
+  std::vector<Node> nodes;
+  for (std::size_t host = 0; host < all.size() && nodes.size() < nodes_.size(); ++host)
+    if (all[host].is_usable) nodes.push_back({host});
+  if (nodes.size() == nodes_.size()) nodes_ = std::move(nodes);
+}
+
 void NodeRanks::set_workers(const std::vector<std::size_t>& hosts, const std::vector<int>& workers,
                             const std::vector<HostStanding>& all) {
-  std::vector<Node> nodes;
-  for (std::size_t i = 0; i < hosts.size(); ++i) nodes.push_back({hosts[i], workers[i]});
-  for (const Node& node : nodes_) {
-    const bool is_listed = std::find(hosts.begin(), hosts.end(), node.host) != hosts.end();
-    if (!is_listed && !all[node.host].is_usable) nodes.push_back(node);
-  }
-  nodes_ = std::move(nodes);
+  const auto place_of = [&](std::size_t host) {
+    return std::find(hosts.begin(), hosts.end(), host) - hosts.begin();
+  };
+  const auto is_listed = [&](const Node& node) {
+    return place_of(node.host) < static_cast<std::ptrdiff_t>(hosts.size());
+  };
+  // Usable hosts without workers become spares.
+  std::erase_if(nodes_,
+                [&](const Node& node) { return !is_listed(node) && all[node.host].is_usable; });
+  // Lost hosts keep their places unless the plan has another order, as with --map-by.
+  std::ptrdiff_t next = 0;
+  const bool has_order = std::all_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+    return !is_listed(node) || place_of(node.host) == next++;
+  });
+  if (!has_order)
+    std::stable_sort(nodes_.begin(), nodes_.end(), [&](const Node& a, const Node& b) {
+      return place_of(a.host) < place_of(b.host);
+    });
+  for (Node& node : nodes_)
+    if (is_listed(node)) node.workers = workers[static_cast<std::size_t>(place_of(node.host))];
+}
+
+void NodeRanks::put_last(std::size_t host) {
+  std::stable_partition(nodes_.begin(), nodes_.end(),
+                        [host](const Node& node) { return node.host != host; });
 }
 
 std::vector<HostReplacement> NodeRanks::replace_unusable(const std::vector<HostStanding>& all) {

@@ -36,11 +36,16 @@ class NodeRanks {
   bool has(std::size_t host) const;
   // The number of workers of a node rank; nothing before set_workers().
   std::optional<int> workers(std::size_t node_rank) const { return nodes_[node_rank].workers; }
-  // Numbers the nodes in this order from now on, with these numbers of workers. Node ranks of other
-  // hosts follow, with the hosts that are not usable; usable hosts without workers become spares.
+  // Gives the node ranks to the first usable hosts of the list, if there are enough.
+  void choose_usable(const std::vector<HostStanding>& all);
+  // Numbers the nodes in this order from now on, with these numbers of workers. Hosts that are not
+  // usable keep their places if the order permits; other hosts become spares.
   void set_workers(const std::vector<std::size_t>& hosts, const std::vector<int>& workers,
                    const std::vector<HostStanding>& all);
 
+  // The host gets the last node rank: it joins a job that runs, whose first host must stay the
+  // first.
+  void put_last(std::size_t host);
   // Gives the node ranks of hosts that are not usable to spares: preferably one in the same NVLink
   // domain, then one that shares most of the network switches, then the first one. Changes nothing
   // for node ranks that no spare is left for.
