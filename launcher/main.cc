@@ -547,9 +547,7 @@ ivy::Result<void> resolve_hosts(ivy::Options& options) {
     options.min_nodes = 1;
     options.num_nodes = options.num_nodes.value_or(static_cast<int>(hosts.size()));
   }
-  if (options.num_nodes && hosts.size() > static_cast<std::size_t>(*options.num_nodes))
-    hosts.resize(static_cast<std::size_t>(*options.num_nodes));
-  return {};
+  return ivy::cut_to_nodes(options);
 }
 
 // --fetch: rejects directories that cannot be written, hours before they are needed.

@@ -33,6 +33,8 @@ constexpr milliseconds kCheckTimeout{5'000};
 // After the first failure of a host, the others get this long, so that one message names all hosts
 // that failed.
 constexpr milliseconds kGatherFailures{3'000};
+// --pick healthiest: hosts that come up this soon after the others become spares.
+constexpr milliseconds kSettle{2'000};
 
 ProgramForm program_form(ProgramKind kind) {
   switch (kind) {
@@ -100,6 +102,7 @@ Awaitable<void> BringUp::run() {
 
 Awaitable<bool> BringUp::greet_hosts() {
   for (;;) {
+    limit_slow_hosts();
     const bool is_complete = !awaits_answer();
     if (gather_until_ && (is_complete || steady_now() >= *gather_until_)) {
       fail_unreachable_hosts("");
@@ -120,6 +123,18 @@ Awaitable<bool> BringUp::greet_hosts() {
   }
 }
 
+// --pick healthiest: once enough hosts are up, the others have as long again, and at least kSettle.
+void BringUp::limit_slow_hosts() {
+  if (job_.options.pick != PickChoice::kHealthiest || has_enough_hosts_) return;
+  const auto up = std::count_if(job_.hosts.begin(), job_.hosts.end(),
+                                [](const HostRecord& host) { return host.facts.has_value(); });
+  if (static_cast<std::size_t>(up) < job_.hosts.node_ranks().size()) return;
+  has_enough_hosts_ = true;
+  const std::chrono::nanoseconds passed(monotonic_ns() - job_.opened_at_ns);
+  limit_at_ =
+      std::min(limit_at_, steady_now() + std::max<std::chrono::nanoseconds>(passed, kSettle));
+}
+
 Awaitable<bool> BringUp::check_addresses() {
   job_.screen.status_line("");
   has_left_out_host_ = false;
@@ -132,7 +147,8 @@ Awaitable<bool> BringUp::check_addresses() {
   // awaited: the port was reserved, so listening cannot fail.
   const bool awaits_checks = std::any_of(job_.hosts.begin(), job_.hosts.end(),
                                          [](const HostRecord& host) { return !host.checked; });
-  while (awaits_checks && !has_left_out_host_ && !job_.hosts.are_ready()) {
+  while (awaits_checks && !has_left_out_host_ &&
+         !(job_.hosts.are_ready() && job_.hosts.have_ready_spares())) {
     if (steady_now() < limit_at_) {
       co_await notified(limit_at_);
     } else if (!leave_out_late_hosts()) {
@@ -144,13 +160,14 @@ Awaitable<bool> BringUp::check_addresses() {
 
 Awaitable<void> BringUp::start_workers() {
   job_.screen.status_line("");
+  job_.plan.spares = job_.hosts.spare_names();
   for (const Diagnostic& warning : job_.plan.warnings)
     if (!job_.options.quiet) job_.screen.print(render(warning));
   if (!job_.options.doctor &&
       std::any_of(job_.hosts.begin(), job_.hosts.end(),
                   [](const HostRecord& host) { return host.excluded.has_value(); }))
     job_.print("warning: starting with " + job_.hosts.members_text());
-  if (job_.hosts.may_shrink())
+  if (job_.hosts.may_lose_hosts())
     job_.spare_hosts = spare_members(job_.hosts.members(), job_.hosts.min_members());
   if (job_.options.dry_run) co_return print_dry_run();
   job_.events.planned(job_.plan);
@@ -223,27 +240,33 @@ void BringUp::print_waiting() {
 
 // ---- Sessions, and the hosts' answers to Hello --------------------------------------------------
 
-void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events) {
+std::unique_ptr<HostSession> BringUp::make_session(
+    std::size_t index, const std::shared_ptr<TransportContext>& transports,
+    HostSessionEvents& events) const {
+  HostRecord& host = job_.hosts[index];
+  HostSessionOptions session;
+  session.host = static_cast<std::uint32_t>(index);
+  // After a takeover, this host's supervisor is reached through a relay, like any other.
+  session.on_this_host = host.on_this_host && job_.takeover == 0;
+  session.job_id = job_.request.identity.job_id;
+  session.token = job_.request.identity.token;
+  session.takeover = job_.takeover;
+  session.window_bytes = job_.hosts.window_bytes();
+  session.lease = job_.options.lease;
   // A user watches the job: not under nohup or a scheduler, and not with --detach.
-  const bool is_attended = isatty(STDERR_FILENO) != 0 && job_.request.detachment == nullptr;
+  session.is_attended = isatty(STDERR_FILENO) != 0 && job_.request.detachment == nullptr;
+  session.make_link = [transports, &host](HostLinkEvents& owner, int attempt) {
+    return make_link(transports, *host.host, owner, attempt);
+  };
+  session.heartbeat = &job_.hosts.heartbeat();
+  return std::make_unique<HostSession>(job_.loop, session, events);
+}
+
+void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events) {
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     HostRecord& host = job_.hosts[index];
     host.on_this_host = uses_local_transport(job_.options, *host.host);
-    HostSessionOptions session;
-    session.host = static_cast<std::uint32_t>(index);
-    // After a takeover, this host's supervisor is reached through a relay, like any other.
-    session.on_this_host = host.on_this_host && job_.takeover == 0;
-    session.job_id = job_.request.identity.job_id;
-    session.token = job_.request.identity.token;
-    session.takeover = job_.takeover;
-    session.window_bytes = job_.hosts.window_bytes();
-    session.lease = job_.options.lease;
-    session.is_attended = is_attended;
-    session.make_link = [transports, &host](HostLinkEvents& owner, int attempt) {
-      return make_link(transports, *host.host, owner, attempt);
-    };
-    session.heartbeat = &job_.hosts.heartbeat();
-    host.session = std::make_unique<HostSession>(job_.loop, session, events);
+    host.session = make_session(index, transports, events);
   }
   bool needs_agents = false;
   for (HostRecord& host : job_.hosts) {
@@ -318,8 +341,8 @@ Command BringUp::hello_for(std::size_t index) const {
     hello.add_interpreters(bin + "/python");
     hello.set_search_path(bin + ":" + (rest.empty() ? kDefaultSearchPath : rest));
   }
-  // With --nnodes MIN:MAX any host may become the first one.
-  hello.set_reserve_port(index == 0 || job_.hosts.may_shrink());
+  // Any host may become the first one.
+  hello.set_reserve_port(index == 0 || job_.hosts.may_lose_hosts());
   const PortWish wish = worker_port_wish(options);
   if (wish.each() + wish.more() > 0) *hello.mutable_worker_ports() = wish;
   hello.set_port_low(options.port_low);
@@ -352,7 +375,7 @@ void BringUp::host_staged(std::size_t index) {
 
 void BringUp::greeted(std::size_t index, const HelloOk& hello) {
   HostRecord& host = job_.hosts[index];
-  if (host.facts || host.failure) return;
+  if ((host.facts || host.failure) && !host.is_returning) return;
   const std::string& directory_error = hello.facts().job_directory_error();
   if (!directory_error.empty()) {
     // The supervisor runs and will be told to stop; for the user, the host could not be used.
@@ -387,8 +410,10 @@ void BringUp::failed(std::size_t index, const LinkDown& down) {
   log::debug(host.name() + ": " + down.message.line());
   if (job_.phase.state() != JobState::kConnecting) return job_.phase.check_end();
   if (is_dispensable)
-    job_.hosts.exclude(index,
-                       {.step = step_of(down.failure), .reason = down.message, .fix = down.fix});
+    job_.hosts.exclude(index, {.step = step_of(down.failure),
+                               .reason = down.message,
+                               .fix = down.fix,
+                               .may_return = true});
   else
     gather_until_ = steady_now() + kGatherFailures;
   notify();
@@ -413,7 +438,7 @@ bool BringUp::leave_out_late_hosts() {
   std::vector<Member> all = job_.hosts.members();
   for (std::size_t index = 0; index < all.size(); ++index)
     if (is_late(job_.hosts[index])) all[index] = Member::kExcluded;
-  if (!has_late || !job_.hosts.may_shrink() ||
+  if (!has_late || !job_.hosts.may_lose_hosts() ||
       decide_members(all, job_.hosts.min_members(), true) != MemberDecision::kContinue) {
     fail_unreachable_hosts(" in time");
     return false;
@@ -424,7 +449,11 @@ bool BringUp::leave_out_late_hosts() {
     const RemoteText late = is_connecting ? "still at: " + progress_of(host).whole_text()
                                           : RemoteText("did not check whether it can reach");
     job_.hosts.exclude(index,
-                       {.reason = late + " within --start-timeout", .fix = failure_of(host).fix});
+                       {.reason = late + (has_enough_hosts_ && is_connecting
+                                              ? " when enough others were up (--pick healthiest)"
+                                              : " within --start-timeout"),
+                        .fix = failure_of(host).fix,
+                        .may_return = true});
   }
   has_left_out_host_ = true;
   limit_at_ = steady_now() + job_.options.start_timeout;
@@ -476,9 +505,10 @@ void BringUp::fail_unreachable_hosts(const std::string& when) {
       failed.push_back({host.name(), failure_of(host)});
   // Every host has answered, and only the name look-up is awaited.
   if (failed.empty()) return job_.reject({unresolved_name(when)}, LauncherReason::kHostsNotUp);
-  const std::string needed = job_.hosts.may_shrink() ? "; " + job_.hosts.range_text() + " needs " +
-                                                           std::to_string(job_.hosts.min_members())
-                                                     : "";
+  const std::string needed =
+      job_.hosts.may_lose_hosts()
+          ? "; " + job_.hosts.range_text() + " needs " + std::to_string(job_.hosts.min_members())
+          : "";
   job_.reject(host_failures(failed, job_.hosts.size(), when + needed), LauncherReason::kHostsNotUp);
 }
 
@@ -489,20 +519,27 @@ void BringUp::order_checks() {
   const bool needed = std::any_of(
       plan.hosts.begin(), plan.hosts.end(),
       [&](const PlannedHost& planned) { return !job_.hosts[planned.host_index].on_this_host; });
-  for (HostRecord& host : job_.hosts) host.checked = !needed || !host.is_planned();
+  for (HostRecord& host : job_.hosts)
+    host.checked = !needed || (!host.is_planned() && !host.is_spare);
   if (!needed) return;
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index)
+    if (!job_.hosts[index].checked) order_check(index);
+}
+
+void BringUp::order_check(std::size_t index) {
   Command command;
   CheckAddress& check = *command.mutable_check_address();
-  check.set_address(plan.master_address);
-  check.set_port(plan.master_port);
+  check.set_address(job_.plan.master_address);
+  check.set_port(job_.plan.master_port);
   check.set_timeout_ms(kCheckTimeout.count());
-  job_.hosts.send_to_planned(command);
+  job_.hosts.send(index, command);
 }
 
 bool BringUp::address_checked(std::size_t index, const AddressChecked& checked) {
   HostRecord& host = job_.hosts[index];
   const JobState state = job_.phase.state();
-  const bool is_asked = state == JobState::kChecking || state == JobState::kRestarting;
+  const bool is_asked = state == JobState::kChecking || state == JobState::kRestarting ||
+                        (host.is_spare && !is_before_start(state));
   // The answer is about an earlier first host, which was lost.
   const bool is_old =
       checked.address() != job_.plan.master_address || checked.port() != job_.plan.master_port;
@@ -517,12 +554,17 @@ void BringUp::address_unreachable(std::size_t index, const RemoteText& error) {
   const std::string& name = job_.hosts[index].name();
   const PlannedHost& first = job_.plan.hosts.front();
   const std::string target = first.name + " at " + job_.plan.master_address;
+  // A spare of a job that runs, or that is being restarted, is missed by no worker.
+  const bool is_idle = job_.hosts[index].is_spare && !is_before_start(job_.phase.state());
   if (index != first.host_index && !job_.has_reason() && job_.hosts.can_do_without(index)) {
     job_.hosts.exclude(index, {.step = "reaching " + target,
                                .reason = error,
                                .fix = "open the firewall between the hosts, or choose open ports: "
                                       "--port-range A-B",
-                               .is_about_ports = true});
+                               .is_about_ports = true,
+                               .may_return = true});
+    if (is_idle)
+      return job_.print(name + " cannot reach " + target + " and is left out: " + error.line());
     return job_.phase.apply_later(JobEvent::kMemberLost);
   }
   Diagnostic diagnostic;
@@ -558,12 +600,16 @@ void BringUp::send_plans(std::vector<HostPlan> plans) {
   ranks_.begin();
   job_.started_at_ns = job_.job_started_at_ns = monotonic_ns();
   job_.events.started(job_.generation, job_.max_attempts(), job_.started_at_ns);
-  for (std::size_t index = 0; index < plans.size(); ++index)
-    job_.hosts.send(job_.plan.hosts[index].host_index, start_command(std::move(plans[index])));
+  for (std::size_t index = 0; index < plans.size(); ++index) {
+    const std::size_t host = job_.plan.hosts[index].host_index;
+    job_.hosts[host].was_started = true;
+    job_.hosts.send(host, start_command(std::move(plans[index])));
+  }
   Command not_needed;
   not_needed.mutable_stop();
   for (std::size_t index = 0; index < job_.hosts.size(); ++index)
-    if (!job_.hosts[index].is_planned() && !job_.hosts[index].excluded)
+    if (!job_.hosts[index].is_planned() && !job_.hosts[index].excluded &&
+        !job_.hosts[index].is_spare)
       job_.hosts.send(index, not_needed);
   stdin_feed_.begin();
 }
@@ -574,7 +620,9 @@ Command BringUp::start_command(HostPlan plan) const {
   *start.mutable_plan() = std::move(plan);
   start.set_is_last(job_.is_last_attempt());
   start.set_max_restarts(static_cast<std::uint32_t>(job_.max_restarts));
-  start.set_last_generation(static_cast<std::uint32_t>(job_.max_attempts() - 1));
+  // With --grow, hosts may come and go any number of times.
+  start.set_last_generation(
+      job_.hosts.may_grow() ? UINT32_MAX : static_cast<std::uint32_t>(job_.max_attempts() - 1));
   return command;
 }
 

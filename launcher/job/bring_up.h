@@ -36,6 +36,10 @@ class BringUp final : private StagingEvents {
   BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
           StdinFeed& stdin_feed);
 
+  // Returns a session with a host, to be opened.
+  std::unique_ptr<HostSession> make_session(std::size_t index,
+                                            const std::shared_ptr<TransportContext>& transports,
+                                            HostSessionEvents& events) const;
   // Opens the sessions of all hosts.
   void dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events);
   // Starts the coroutine, and with it --start-timeout.
@@ -55,11 +59,16 @@ class BringUp final : private StagingEvents {
   void failed(std::size_t index, const LinkDown& down);
   // A host has answered Hello.
   void greeted(std::size_t index, const HelloOk& hello);
-  // Orders every planned host to connect to the first one.
+  // Orders a host that has joined to connect to the first one.
+  void order_check(std::size_t index);
+  // Orders every planned host and every spare to connect to the first one.
   void order_checks();
   // A host has tried to connect to the first one. Returns whether it succeeded and had been ordered
   // to.
   bool address_checked(std::size_t index, const AddressChecked& checked);
+
+  // Returns the command that starts the first workers of a host.
+  Command start_command(HostPlan plan) const;
 
   // Messages that name the step that a host has not completed.
   std::string awaited_store(const HostRecord& host) const;
@@ -70,6 +79,7 @@ class BringUp final : private StagingEvents {
 
   Awaitable<void> run();
   Awaitable<bool> greet_hosts();
+  void limit_slow_hosts();
   Awaitable<bool> check_addresses();
   // With --dry-run, prints the plan instead.
   Awaitable<void> start_workers();
@@ -95,7 +105,6 @@ class BringUp final : private StagingEvents {
   void address_unreachable(std::size_t index, const RemoteText& error);
   void print_dry_run();
   void send_plans(std::vector<HostPlan> plans);
-  Command start_command(HostPlan plan) const;
 
   JobContext& job_;
   JobPlanner& planner_;
@@ -106,6 +115,7 @@ class BringUp final : private StagingEvents {
   // Set when a host that the job needs has failed: until then the others may fail, too, so that one
   // message names all of them.
   std::optional<Time> gather_until_;
+  bool has_enough_hosts_ = false;   // --pick healthiest: as many as get ranks have answered.
   bool has_left_out_host_ = false;  // Since the plan was made.
   Time limit_at_, line_at_;         // When --start-timeout expires, and when the line is due.
   Staging staging_;

@@ -84,11 +84,11 @@ void HostListRefresh::take(const Result<std::string>& output) {
 
 void HostListRefresh::leave_out(std::size_t index) {
   const HostRecord& host = job_.hosts[index];
-  if (host.excluded || host.lost || !host.is_planned()) return;
+  if (host.excluded || host.lost || (!host.is_planned() && !host.is_spare)) return;
   if (job_.hosts.can_do_without(index))
     return job_.hosts.exclude(index, {.reason = "no longer in the list of --hosts-from"});
   job_.print("warning: " + host.name() + " is no longer in the list of --hosts-from, but " +
-             (job_.hosts.may_shrink()
+             (job_.hosts.may_lose_hosts()
                   ? job_.hosts.range_text() + " needs it"
                   : "the number of hosts is fixed (--nnodes MIN:MAX allows fewer)"));
 }

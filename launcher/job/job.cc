@@ -44,10 +44,11 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       ranks_(job_, preemption_),
       stdin_feed_(job_),
       bring_up_(job_, planner_, store_, ranks_, stdin_feed_),
-      losses_(job_, ranks_),
+      growth_(job_, planner_, bring_up_, store_),
+      losses_(job_, planner_, bring_up_, ranks_, growth_),
       service_(job_, ranks_),
       record_(job_, service_),
-      restarts_(job_, planner_, store_, bring_up_, ranks_, losses_, service_, record_),
+      restarts_(job_, planner_, store_, bring_up_, ranks_, losses_, growth_, service_, record_),
       ending_(job_, bring_up_, stdin_feed_, preemption_, ranks_, losses_, restarts_, service_,
               record_),
       takeover_(job_, store_, ranks_, losses_, service_, record_, restarts_, *this),
@@ -72,6 +73,7 @@ void Job::start(std::function<void(int, int)> on_finished) {
   job_.opened_unix_ms = wall_ms();
   dial_hosts();
   bring_up_.start(transports_);
+  if (job_.hosts.may_grow()) growth_.start(transports_, *this);
   watch_reader();
   service_.schedule();
 }
@@ -163,6 +165,7 @@ void Job::cancel_timers() {
   timeout_timer_.cancel();
   absence_timer_.cancel();
   reader_timer_.cancel();
+  growth_.stop();
 }
 
 // An event of a host. While a takeover waits for other hosts, events are deferred.
@@ -176,7 +179,9 @@ void Job::handle(std::size_t index, const Event& event) {
   switch (event.kind_case()) {
     // Bring-up, and the hosts' part of a restart or a takeover.
     case Event::kHelloOk:
-      return bring_up_.greeted(index, event.hello_ok());
+      bring_up_.greeted(index, event.hello_ok());
+      if (job_.hosts[index].is_returning) growth_.greeted(index);
+      return;
     case Event::kAddressChecked:
       if (bring_up_.address_checked(index, event.address_checked())) host_is_ready();
       return;
@@ -250,11 +255,13 @@ void Job::host_is_ready() {
 
 void Job::host_failed(std::size_t index, const LinkDown& down) {
   if (takeover_.is_under_way()) return takeover_.host_failed(index, down);
+  if (job_.hosts[index].is_returning) return growth_.failed(index, down.message);
   bring_up_.failed(index, down);
 }
 
 void Job::host_lost(std::size_t index, HostLoss loss, const RemoteText& why) {
   if (takeover_.is_under_way()) return takeover_.host_lost(index, loss, why);
+  if (job_.hosts[index].is_returning) return growth_.failed(index, why);
   losses_.lost(index, loss, why);
 }
 

@@ -15,6 +15,7 @@
 //  how a job comes up                           bring_up.h
 //  how a generation runs                        ranks/rank_events.h
 //  hosts that are lost                          host_losses.h
+//  hosts that join later                        growth.h
 //  how a group starts again                     restarts.h
 //  how a job ends                               job_ending.h
 //  a job whose launcher was killed              takeover.h
@@ -39,6 +40,7 @@
 #include "launcher/job/control/ctl_service.h"
 #include "launcher/job/control/record_keeper.h"
 #include "launcher/job/core/job_context.h"
+#include "launcher/job/growth.h"
 #include "launcher/job/host_losses.h"
 #include "launcher/job/job_ending.h"
 #include "launcher/job/job_planner.h"
@@ -141,6 +143,7 @@ class Job final : public AllocationEvents,
   RankEvents ranks_;
   StdinFeed stdin_feed_;
   BringUp bring_up_;
+  Growth growth_;
   HostLosses losses_;
   CtlService service_;
   JobRecordWriter record_;

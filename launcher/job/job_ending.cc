@@ -93,6 +93,8 @@ void JobEnding::stop(milliseconds grace) {
   stop.set_interrupt(why == LauncherReason::kInterrupted && job_.launcher_end.signal == SIGINT);
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     HostRecord& host = job_.hosts[index];
+    // A spare runs nothing, and could not be started any more.
+    if (host.is_spare || host.is_returning) continue;
     if (job_.hosts.send(index, command) || host.reported) continue;
     // The host never came up. If it has a supervisor, that detects the closed connection.
     host.session->close();
@@ -124,7 +126,7 @@ void JobEnding::await_reports(milliseconds grace) {
 void JobEnding::print_unconfirmed() {
   std::vector<std::string> awaited;
   for (const HostRecord& host : job_.hosts)
-    if (!host.reported && !host.lost) awaited.push_back(host.name());
+    if (!host.reported && !host.lost && !host.is_spare) awaited.push_back(host.name());
   if (awaited.empty()) return;
   const bool is_limited = job_.phase.state() != JobState::kConfirming;
   const auto left_s =
@@ -140,7 +142,7 @@ void JobEnding::print_unconfirmed() {
 void JobEnding::hosts_did_not_stop() {
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     HostRecord& host = job_.hosts[index];
-    if (host.reported || host.lost) continue;
+    if (host.reported || host.lost || host.is_spare) continue;
     host.session->close();
     losses_.lost(index, HostLoss::kSupervisor, "it did not confirm that the job has stopped");
   }
@@ -245,7 +247,10 @@ Awaitable<void> JobEnding::release_hosts() {
       if (--*open == 0) arrive({});
     };
     for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
-      if (!job_.hosts.send(index, command)) continue;
+      if (!job_.hosts.send(index, command)) {
+        job_.hosts[index].session->close();
+        continue;
+      }
       ++*open;
       job_.hosts[index].session->expect_end(
           [&loop = job_.loop, one_closed] { boost::asio::post(loop, one_closed); });
@@ -347,6 +352,10 @@ void JobEnding::print_summary() {
   inputs.output_errors = output.output_errors();
   inputs.unclean = job_.unclean;
   if (job_.leftovers.count > 0) inputs.notes.push_back(leftovers_text(job_.leftovers));
+  for (const HostRecord& host : job_.hosts)
+    if (host.excluded) inputs.left_out.emplace_back(host.name(), host.excluded->reason.line());
+  if (job_.was_started() && job_.hosts.may_lose_hosts() && !inputs.left_out.empty())
+    inputs.notes.push_back("the job ended with " + job_.hosts.members_text());
   for (std::string& error : job_.events.write_errors())
     inputs.output_errors.push_back(std::move(error));
   inputs.device_lines =

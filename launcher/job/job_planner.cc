@@ -34,16 +34,61 @@ Options JobPlanner::planning_options() const {
   } else {
     options.master_addr_error = master_.error().message;
   }
-  if (!job_.hosts.may_shrink()) return options;
+  if (!job_.hosts.may_lose_hosts()) return options;
+  options.hosts = job_.hosts.node_hosts();
   if (job_.hosts[0].excluded) options.master_addr.clear();
-  if (job_.phase.state() == JobState::kRestarting) options.show_ranks = ShowRanks{};
+  if (job_.hosts.may_shrink() && job_.phase.state() == JobState::kRestarting)
+    options.show_ranks = ShowRanks{};
   return options;
 }
 
-bool JobPlanner::plan() {
+Result<JobPlan> JobPlanner::plan_nodes(const Options& options,
+                                       const std::vector<HostAnswer>& answers,
+                                       std::vector<Diagnostic>& rejections) const {
+  Result<JobPlan> plan = make_plan(options, job_.request.identity.job_id, answers, rejections);
+  if (!plan.ok()) return plan;
+  const std::vector<std::size_t> hosts = job_.hosts.node_ranks().hosts();
+  for (PlannedHost& host : plan->hosts) host.host_index = hosts[host.host_index];
+  return plan;
+}
+
+std::string JobPlanner::unfit_spare(std::size_t index) const {
+  const std::vector<HostAnswer> nodes = job_.hosts.node_answers();
+  std::size_t largest = 0;
+  for (std::size_t node = 0; node < nodes.size(); ++node)
+    if (nodes[node].is_present &&
+        nodes[node].workers.value_or(0) > nodes[largest].workers.value_or(0))
+      largest = node;
+  Options options = planning_options();
+  options.hosts[largest] = *job_.hosts[index].host;
+  std::vector<HostAnswer> trial = nodes;
+  trial[largest] = job_.hosts.answers()[index];
+  trial[largest].workers = nodes[largest].workers;
+  // A host that has come back has a node rank, which it would have twice.
+  for (std::size_t node = 0; node < nodes.size(); ++node)
+    if (node != largest && job_.hosts.node_ranks().hosts()[node] == index)
+      trial[node].is_present = false;
   std::vector<Diagnostic> rejections;
-  Result<JobPlan> plan =
-      make_plan(planning_options(), job_.request.identity.job_id, job_.hosts.answers(), rejections);
+  const Result<JobPlan> plan = plan_nodes(options, trial, rejections);
+  if (!plan.ok()) return plan.error().message;
+  if (rejections.empty()) return "";
+  const Diagnostic& first = rejections.front();
+  return first.what + (first.cause.empty() ? "" : ": " + first.cause);
+}
+
+void JobPlanner::leave_out_unfit_spares() {
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
+    if (!job_.hosts[index].is_spare) continue;
+    const std::string reason = unfit_spare(index);
+    if (reason.empty()) continue;
+    job_.hosts.exclude(index, {.step = "cannot replace another host", .reason = reason});
+  }
+}
+
+bool JobPlanner::plan() {
+  print_replacements(job_.hosts.replace_lost_hosts());
+  std::vector<Diagnostic> rejections;
+  Result<JobPlan> plan = plan_nodes(planning_options(), job_.hosts.node_answers(), rejections);
   if (!plan.ok())
     rejections.push_back(Diagnostic{.id = "IVY-P001",
                                     .what = plan.error().message,
@@ -56,17 +101,34 @@ bool JobPlanner::plan() {
     job_.reject(std::move(rejections), LauncherReason::kRejected);
     return false;
   }
-  job_.plan = std::move(plan).value();
+  const bool is_first = job_.plan.hosts.empty();
+  const std::string rule = std::exchange(job_.plan, std::move(plan).value()).rule;
+  // The numbers of workers are those of the first plan.
+  if (job_.hosts.has_spares() && !is_first) job_.plan.rule = rule;
   job_.hosts.take_plan(job_.plan);
+  if (is_before_start(job_.phase.state())) leave_out_unfit_spares();
+  job_.plan.spares = job_.hosts.spare_names();
   is_new_ = true;
   return true;
+}
+
+// Reports the spares that have got the node ranks of lost hosts.
+void JobPlanner::print_replacements(const std::vector<HostReplacement>& replacements) {
+  for (const HostReplacement& replaced : replacements) {
+    const std::string& spare = job_.hosts[replaced.spare].name();
+    const std::string& host = job_.hosts[replaced.host].name();
+    job_.events.spare_used(static_cast<int>(replaced.node_rank), host, spare);
+    job_.print("spare " + spare + " replaces " + host + " as node " +
+               std::to_string(replaced.node_rank));
+  }
 }
 
 bool JobPlanner::plan_without_excluded_hosts() {
   const JobPlan before = job_.plan;
   if (!plan()) return false;
   JobPlan& now = job_.plan;
-  job_.print("continuing with " + job_.hosts.members_text());
+  if (now.world_size != before.world_size || !job_.hosts.has_spares())
+    job_.print("continuing with " + job_.hosts.members_text());
   job_.screen.note(plan_line(now));
   if (now.hosts.front().host_index != before.hosts.front().host_index) return true;
   now.master_address = before.master_address;
@@ -196,6 +258,12 @@ Result<std::string> JobPlanner::dry_run() {
     text += "listens: " + example->up->listening +
             " here (the hosts of the srun step connect to it, with this job's key)\n";
   return text;
+}
+
+Result<HostPlan> JobPlanner::host_plan(std::size_t index) {
+  const std::vector<HostAnswer> answers = job_.hosts.answers();
+  const EnvironmentInputs known = IVY_TRY(inputs(answers));
+  return make_host_plan(known, job_.plan.hosts[index]);
 }
 
 Result<std::vector<HostPlan>> JobPlanner::host_plans() {

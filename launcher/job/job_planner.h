@@ -24,11 +24,17 @@ class JobPlanner {
   // still there. Returns false as plan() does.
   bool plan_without_excluded_hosts();
 
+  // Plans a spare in place of the node with the most workers. Returns why it could not run them,
+  // such as a missing program or fewer accelerators; empty: it could.
+  std::string unfit_spare(std::size_t index) const;
+
   // The plan has changed since host_plans().
   bool is_new() const { return is_new_; }
 
   // --dry-run: returns the plan, or with --explain-env the workers' variables.
   Result<std::string> dry_run();
+  // Returns one host's part of the plan, by its index in the plan.
+  Result<HostPlan> host_plan(std::size_t index);
   // Returns each host's part of the plan, to be sent now. Fails if a part is larger than a frame.
   Result<std::vector<HostPlan>> host_plans();
   // Returns the lines that are printed before the workers start.
@@ -36,6 +42,11 @@ class JobPlanner {
 
  private:
   Options planning_options() const;
+  // Plans the nodes of the job, whose hosts and answers are ordered by node rank.
+  Result<JobPlan> plan_nodes(const Options& options, const std::vector<HostAnswer>& answers,
+                             std::vector<Diagnostic>& rejections) const;
+  void leave_out_unfit_spares();
+  void print_replacements(const std::vector<HostReplacement>& replacements);
   Examination examination() const;
   Result<std::string> doctor();
   // --healthy-hostfile: writes the file.

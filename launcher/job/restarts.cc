@@ -29,10 +29,16 @@ std::string cause_with_device(const WorkerEnd& first, const JobContext& job) {
   return attempt_cause(first, job.started_at_ns) + (device.empty() ? "" : "; " + device);
 }
 
+// Only the first generation gets the input: what it has read is not sent again.
+HostPlan without_input(HostPlan plan) {
+  for (WorkerSpec& spec : *plan.mutable_workers()) spec.set_standard_input(false);
+  return plan;
+}
+
 }  // namespace
 
 Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store, BringUp& bring_up,
-                   RankEvents& ranks, HostLosses& losses, CtlService& service,
+                   RankEvents& ranks, HostLosses& losses, Growth& growth, CtlService& service,
                    JobRecordWriter& record)
     : job_(job),
       planner_(planner),
@@ -40,6 +46,7 @@ Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store,
       bring_up_(bring_up),
       ranks_(ranks),
       losses_(losses),
+      growth_(growth),
       service_(service),
       record_(record),
       host_list_(job),
@@ -69,6 +76,7 @@ void Restarts::learn_max_restarts(int max_restarts) {
 
 bool Restarts::decide(bool is_preempted) {
   const bool has_lost = !losses_.members().empty();
+  if (growth_.is_reforming() && !has_lost) return decide_growth(is_preempted);
   if (job_.max_restarts == 0 && !has_lost) return false;
   const std::vector<WorkerEnd> ends = job_.worker_ends();
   const LauncherEnd& reason = ending_reason();
@@ -110,6 +118,14 @@ bool Restarts::decide(bool is_preempted) {
                : job_.workers.has_stalled()
                    ? "its ranks made no progress (--on-stall stop)"
                    : attempt_end->diagnostic.what + ": " + attempt_end->diagnostic.cause);
+  return true;
+}
+
+// Ranks that fail after the notice, or that exit with 0, have been stopped for the other hosts.
+bool Restarts::decide_growth(bool is_preempted) {
+  if (job_.has_reason() || is_preempted || !job_.unclean.empty()) return false;
+  pause_ = policy_.first_pause();
+  print_failed("", growth_.reason(), " was ");
   return true;
 }
 
@@ -192,24 +208,24 @@ void Restarts::keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEn
   job_.events.write_attempt_file(folder, verdict_object(inputs));
 }
 
-void Restarts::print_failed(const std::string& host, const std::string& cause) {
+void Restarts::print_failed(const std::string& host, const std::string& cause,
+                            const std::string& how) {
   const int number = static_cast<int>(job_.generation) + 1;
   failed_.push_back({number, cause, host});
   job_.events.restarts(failed_.back(), pause_);
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(pause_.count()) / 1e3);
   job_.print("attempt " + std::to_string(number) + " of " + std::to_string(job_.max_attempts()) +
-             " failed: " + cause + "; attempt " + std::to_string(number + 1) + " starts in " +
-             seconds + " s");
+             how + cause + "; attempt " + std::to_string(number + 1) + " starts in " + seconds + " s");
 }
 
 // Returns why the remaining hosts cannot run the group again; empty: they can.
 std::string Restarts::missing() const {
   const JobHosts& hosts = job_.hosts;
-  if (hosts.may_shrink()) {
+  if (hosts.may_lose_hosts()) {
     const bool suffices =
         decide_members(hosts.members(), hosts.min_members(), true) == MemberDecision::kContinue;
-    return suffices ? "" : hosts.members_text() + ": too few";
+    return suffices ? "" : hosts.too_few_text();
   }
   for (const HostRecord& host : hosts)
     if (host.is_planned() && host.lost) return "host " + host.name() + " was lost";
@@ -263,7 +279,7 @@ Awaitable<bool> Restarts::read_host_list() {
 }
 
 bool Restarts::plan() {
-  if (job_.hosts.plan_is_outdated()) {
+  if (job_.hosts.plan_is_outdated() || job_.hosts.has_more_hosts()) {
     const std::size_t first_before = job_.plan.hosts.front().host_index;
     if (!planner_.plan_without_excluded_hosts()) return false;
     if (job_.plan.hosts.front().host_index != first_before) {
@@ -347,6 +363,7 @@ void Restarts::reject_late() {
 void Restarts::start_workers() {
   ++job_.generation;
   losses_.begin_attempt();
+  growth_.began();
   ranks_.begin();
   job_.started_at_ns = monotonic_ns();
   job_.events.started(job_.generation, job_.max_attempts(), job_.started_at_ns);
@@ -363,9 +380,15 @@ void Restarts::start_workers() {
     plans = std::move(made).value();
   }
   for (std::size_t index = 0; index < job_.plan.hosts.size(); ++index) {
+    const std::size_t host = job_.plan.hosts[index].host_index;
+    if (!std::exchange(job_.hosts[host].was_started, true)) {
+      // A spare: its plan is new.
+      job_.hosts.send(host, bring_up_.start_command(without_input(std::move(plans[index]))));
+      continue;
+    }
     Command command = start_again();
     if (!plans.empty()) *command.mutable_start_again()->mutable_plan() = std::move(plans[index]);
-    job_.hosts.send(job_.plan.hosts[index].host_index, command);
+    job_.hosts.send(host, command);
   }
 }
 

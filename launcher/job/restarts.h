@@ -27,6 +27,7 @@
 #include "launcher/job/bring_up.h"
 #include "launcher/job/control/ctl_service.h"
 #include "launcher/job/control/record_keeper.h"
+#include "launcher/job/growth.h"
 #include "launcher/job/host_list_refresh.h"
 #include "launcher/job/host_losses.h"
 #include "launcher/plan/restart_policy.h"
@@ -38,7 +39,8 @@ namespace ivy {
 class Restarts {
  public:
   Restarts(JobContext& job, JobPlanner& planner, StoreController& store, BringUp& bring_up,
-           RankEvents& ranks, HostLosses& losses, CtlService& service, JobRecordWriter& record);
+           RankEvents& ranks, HostLosses& losses, Growth& growth, CtlService& service,
+           JobRecordWriter& record);
 
   // Call when an attempt is over and nothing of it is left. Returns whether another one follows.
   // is_preempted: the ranks have been given notice that the allocation ends.
@@ -72,7 +74,10 @@ class Restarts {
   void end_without_progress(const std::string& why, const WorkerEnd* first);
   std::string common_host(const WorkerEnd* first) const;
   // host: the host of the rank that failed first; empty if the attempt ended for another reason.
-  void print_failed(const std::string& host, const std::string& cause);
+  void print_failed(const std::string& host, const std::string& cause,
+                    const std::string& how = " failed: ");
+  // The attempt was stopped so that other hosts can join. Returns whether another one follows.
+  bool decide_growth(bool is_preempted);
   void keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
                     const Outcome& outcome) const;
   // The restart and its steps.
@@ -98,6 +103,7 @@ class Restarts {
   BringUp& bring_up_;
   RankEvents& ranks_;
   HostLosses& losses_;
+  Growth& growth_;
   CtlService& service_;
   JobRecordWriter& record_;
   HostListRefresh host_list_;

@@ -39,6 +39,16 @@ void StoreController::open() {
   send_order(generation, open_command(generation));
 }
 
+void StoreController::admit(const HostRecord& host) {
+  if (!host_ || job_.plan.store_port == 0) return;
+  Command command;
+  OpenStore& open = *command.mutable_open_store();
+  if (!host.up->peer_address.empty()) open.add_torch_peers(host.up->peer_address);
+  for (const Address& address : host.facts->addresses())
+    if (!address.loopback()) open.add_torch_peers(address.address());
+  job_.hosts.send(*host_, command);
+}
+
 Command StoreController::open_command(std::uint32_t generation) const {
   const JobPlan& plan = job_.plan;
   Command command;
@@ -50,7 +60,7 @@ Command StoreController::open_command(std::uint32_t generation) const {
   std::vector<std::vector<std::string>> own(job_.hosts.size());
   for (std::size_t index = 0; index < own.size() && plan.hosts.size() > 1; ++index) {
     const HostRecord& host = job_.hosts[index];
-    if (!host.is_planned()) continue;
+    if (!host.is_planned() && !host.is_spare) continue;
     if (host.up && !host.up->peer_address.empty()) peers.insert(host.up->peer_address);
     for (const Address& address : host.facts->addresses())
       if (!address.loopback()) own[index].push_back(address.address());

@@ -20,6 +20,9 @@ class StoreController {
 
   // Orders the first host of the plan to open the store, unless its store is open already.
   void open();
+  // A host has joined a job that runs: its workers may use torch's protocol from the next
+  // generation on.
+  void admit(const HostRecord& host);
   // The host has opened the store. Returns false if it could not; the job has been rejected then.
   bool opened(std::size_t index, const StoreOpened& opened);
   // The store has exited. Ends the attempt; with --max-restarts, another one with a new store may

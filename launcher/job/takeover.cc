@@ -70,7 +70,10 @@ void Takeover::restore_plan() {
   job_.plan = recorded_plan(record);
   job_.hosts.take_plan(job_.plan);
   // The previous launcher has checked the hosts' connections to the first one.
-  for (HostRecord& host : job_.hosts) host.checked = true;
+  for (HostRecord& host : job_.hosts) {
+    host.checked = true;
+    host.was_started = host.is_planned();
+  }
   ranks_.begin();
   store_.take_over();
 }

@@ -53,6 +53,15 @@ constexpr OptionEntry kTable[] = {
     {"nnodes", "--num-nodes --num-machines --nodes", "N|MIN:MAX", kPlacement, kHonoured, kTorchrun,
      "use the first N hosts; MIN:MAX: start with at least MIN of the first MAX if the others do not come up "
      "within --start-timeout, and continue without hosts that are lost"},
+    {"spares", "", "K", kPlacement, kHonoured, kIvyrun,
+     "keep the last K hosts ready without workers: if a host is lost, one of them takes its ranks, and --nnodes N "
+     "--spares K uses N+K hosts"},
+    {"pick", "", "first|healthiest", kPlacement, kHonoured, kIvyrun,
+     "if there are more hosts than --nnodes: use the first ones (the default), or the first ones that come up, with the "
+     "others as spares"},
+    {"grow", "", "TIME", kPlacement, kHonoured, kIvyrun,
+     "with --nnodes MIN:MAX: connect again to hosts that are missing, and restart the workers with those that come up, "
+     "at the next failure or at most once every TIME (--preempt-signal is sent first, if given)"},
     {"fake-hosts", "", "N", kPlacement, kHonoured, kIvyrun,
      "simulate N hosts on this machine, for testing"},
     rejected("-N", "-N", "-N means different things to mpirun and srun: use --nnodes N or --nproc-per-node N"),

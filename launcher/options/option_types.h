@@ -49,6 +49,8 @@ enum class SummaryChoice { kAuto, kOff, kJson };
 enum class OnFailure { kRestart, kShrink, kReplace };
 // --on-stall: action if there was no progress for --stall-timeout.
 enum class OnStall { kReport, kStop };
+// --pick: the hosts that get ranks if there are more than needed.
+enum class PickChoice { kFirst, kHealthiest };
 // --map-by: the property by which consecutive ranks are close to each other.
 enum class MapChoice { kHost, kNvlink, kSwitch };
 // --bind-to. kAuto: near the worker's accelerators, if it has any.

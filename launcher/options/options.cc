@@ -163,6 +163,11 @@ void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
     options.per_host = IVY_TRY(parse_per_host(text));
     return {};
   });
+  binder.parsed("spares", options.spares, number_between(0, static_cast<int>(kMaxHosts)));
+  binder.choice<PickChoice>(
+      "pick", options.pick,
+      {{"first", PickChoice::kFirst}, {"healthiest", PickChoice::kHealthiest}});
+  binder.parsed("grow", options.grow, parse_duration);
   binder.value("nnodes", [&](const std::string& text) -> Result<void> {
     const std::size_t colon = text.find(':');
     const int low = IVY_TRY(parse_number(text.substr(0, colon), 1, static_cast<int>(kMaxHosts)));
@@ -827,6 +832,11 @@ constexpr JoinConflict kJoinConflicts[] = {
      "start it only on the hosts that you want"},
     {"exclude", "the nodes are the hosts on which ivyrun is started",
      "start it only on the hosts that you want"},
+    {"spares", "the ranks of a node belong to the ivyrun that was started there",
+     "use --nnodes MIN:MAX, which continues without nodes that are lost"},
+    {"pick", "the nodes are the hosts on which ivyrun is started", "leave it out"},
+    {"grow", "node 0 cannot start ivyrun on the other nodes",
+     "leave it out; the job continues without nodes that are lost"},
 };
 
 Result<void> check_join_conflicts(const Binder& binder, const Options& options,
@@ -972,6 +982,48 @@ Result<void> resolve_node_range(const Binder& binder, const Options& options) {
   return check_min_hosts(options, binder.spelling("nnodes"));
 }
 
+// Rejects flags that conflict with spare hosts.
+Result<void> resolve_spares(const Binder& binder, const Options& options) {
+  if (options.pick == PickChoice::kHealthiest && !options.num_nodes)
+    return usage_error(binder.spelling("pick") + " healthiest needs " + binder.spelling("nnodes") +
+                           " N, the number of hosts that get ranks",
+                       "the hosts beyond it are spares");
+  if (options.pick == PickChoice::kHealthiest && binder.is_given("spares"))
+    return usage_error(binder.spelling("pick") + " healthiest and " + binder.spelling("spares") +
+                           " cannot be used together",
+                       "with --pick healthiest, all hosts beyond --nnodes are spares");
+  const std::string spelling =
+      options.spares > 0 ? binder.spelling("spares") : binder.spelling("pick") + " healthiest";
+  if (options.spares == 0 && options.pick == PickChoice::kFirst) return {};
+  if (options.on_failure == OnFailure::kShrink)
+    return usage_error(spelling + " cannot be used with " + binder.spelling("on-failure") +
+                           " shrink, which never replaces a lost host",
+                       "use --on-failure replace, or leave it out");
+  if (options.detach && options.lease)
+    return usage_error(
+        binder.spelling("lease") + " with " + binder.spelling("detach") +
+            " lets another launcher take over the job, which would not know what the "
+            "spare hosts have answered",
+        "leave " + binder.spelling("lease") + " or " + spelling + " out");
+  return {};
+}
+
+// Rejects flags that conflict with hosts that join later.
+Result<void> resolve_growth(const Binder& binder, const Options& options) {
+  if (!options.grow) return {};
+  const std::string spelling = binder.spelling("grow");
+  if (options.grow->count() == 0) return usage_error(spelling + " needs a time, such as 10m");
+  if (!options.min_nodes)
+    return usage_error(spelling + " needs " + binder.spelling("nnodes") +
+                           " MIN:MAX: a job with a fixed number of workers or hosts cannot grow",
+                       "such as --nnodes 2:4, with --nproc-per-node N for N workers on each host");
+  if (options.stage)
+    return usage_error(spelling + " cannot be used with " + binder.spelling("stage") +
+                           ": hosts that come later would lack the files",
+                       "use a shared file system, or leave one of them out");
+  return {};
+}
+
 // Rejects flags that choose among restarts if the group is never restarted.
 Result<void> require_restarts(const Binder& binder, const Options& options) {
   for (const char* flag : {"restart-on", "never-restart", "progress-match"}) {
@@ -982,7 +1034,8 @@ Result<void> require_restarts(const Binder& binder, const Options& options) {
               " is for restarts of all workers; --on-failure shrink and replace keep "
               "the others running",
           "leave one of them out");
-    if (options.max_restarts == 0 && !options.min_nodes)
+    if (options.max_restarts == 0 && !options.min_nodes && options.spares == 0 &&
+        options.pick == PickChoice::kFirst)
       return usage_error(binder.spelling(flag) + " needs --max-restarts N",
                          "such as --max-restarts 3");
   }
@@ -1138,6 +1191,8 @@ Result<void> settle(const Binder& binder, Raw& raw, const HostfileReader& read, 
   IVY_CHECK(resolve_container(binder, raw, options));
   IVY_CHECK(resolve_join(binder, raw, options));
   IVY_CHECK(resolve_node_range(binder, options));
+  IVY_CHECK(resolve_spares(binder, options));
+  IVY_CHECK(resolve_growth(binder, options));
   IVY_CHECK(resolve_failure_flags(binder, options));
   IVY_CHECK(resolve_output(binder, options));
   IVY_CHECK(resolve_fetch(binder, raw, options));
@@ -1241,6 +1296,34 @@ Result<void> check_min_hosts(const Options& options, const std::string& nnodes) 
                          (given == 1 ? " was given" : " were given"),
                      "name the hosts: -H host1,host2,...\n"
                      "or start one ivyrun on each: --node-rank R --master-addr HOST0");
+}
+
+Result<void> cut_to_nodes(Options& options) {
+  std::vector<Host>& hosts = options.hosts;
+  // --doctor examines all hosts alike.
+  if (options.doctor) options.spares = 0;
+  const auto spares = static_cast<std::size_t>(options.spares);
+  if (spares >= hosts.size() && spares > 0)
+    return usage_error("--spares " + std::to_string(spares) + " needs " +
+                           std::to_string(spares + 1) + " hosts at least, but only " +
+                           std::to_string(hosts.size()) +
+                           (hosts.size() == 1 ? " was given" : " were given"),
+                       "name more hosts, or use fewer spares");
+  if (!options.num_nodes) return {};
+  const auto nodes = static_cast<std::size_t>(*options.num_nodes);
+  const auto least = static_cast<std::size_t>(options.min_nodes.value_or(*options.num_nodes));
+  if (spares > 0 && hosts.size() < least + spares)
+    return usage_error("--nnodes " + std::to_string(least) + (options.min_nodes ? ":MAX" : "") +
+                           " with --spares " + std::to_string(spares) + " needs " +
+                           std::to_string(least + spares) + " hosts, but only " +
+                           std::to_string(hosts.size()) + " were given",
+                       "name more hosts, or use fewer spares");
+  if (hosts.size() <= nodes) return {};
+  if (options.pick == PickChoice::kHealthiest && !options.doctor)
+    options.spares = static_cast<int>(hosts.size() - nodes);
+  else
+    hosts.resize(std::min(hosts.size(), nodes + spares));
+  return {};
 }
 
 Result<std::string> read_hostfile(const std::string& name) {

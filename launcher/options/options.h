@@ -50,6 +50,13 @@ struct HostOptions {
   // --nnodes MIN:MAX: this many hosts suffice (launcher/job/hosts/membership.h). Without it all are
   // needed.
   std::optional<int> min_nodes;
+  // --spares: this many of the last hosts have no workers until another host is lost
+  // (launcher/job/hosts/node_ranks.h). --pick healthiest makes all hosts beyond --nnodes spares.
+  int spares = 0;
+  PickChoice pick = PickChoice::kFirst;
+  // --grow: hosts that come later, or come back, join at a restart. If none is due, the workers are
+  // restarted for them at most this often.
+  std::optional<std::chrono::milliseconds> grow;
   PerHost per_host;
   MapChoice map_by = MapChoice::kHost;
 };
@@ -261,6 +268,9 @@ bool hosts_are_named(const HostOptions& options);
 // Rejects --nnodes MIN:MAX with fewer than MIN hosts. Call when the hosts of --hosts-from are
 // known.
 Result<void> check_min_hosts(const Options& options, const std::string& nnodes = "--nnodes");
+// Cuts the list of hosts to those of --nnodes and --spares, once all hosts are known. With --pick
+// healthiest, sets the number of spares instead.
+Result<void> cut_to_nodes(Options& options);
 
 // Adds settings from IVY_*, PET_* and config files, each with its origin.
 Result<void> add_all_defaults(const Environment& environment, Scanned& scanned);

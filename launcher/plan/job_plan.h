@@ -32,6 +32,9 @@ struct HostAnswer {
   std::string local_address;  // Our address on that connection; empty for local.
   HostFacts facts;
   std::optional<HostEnvironment> environment = std::nullopt;
+  // The number of workers that its node rank has had so far, and keeps: the host is a spare that
+  // replaces another one, or such a spare exists.
+  std::optional<int> workers = std::nullopt;
 };
 
 struct PlannedWorker {
@@ -81,6 +84,7 @@ struct JobPlan {
   std::string container_text;  // About the containers, for that line; often empty.
   std::string device_text;     // About accelerators and cores, for that line; often empty.
   std::vector<Diagnostic> warnings;
+  std::vector<std::string> spares;  // Hosts without workers that may replace others, for that line.
   MpiChoice mpi;
   bool same_local_size = true;  // Every host has the same number of workers.
 

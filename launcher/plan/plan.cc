@@ -206,6 +206,9 @@ Offer place_workers(PlanContext& context) {
   Offer offer = offer_of(context, host_count);
   if (options.num_proc && !offer.bounded) spread_blocks(*options.num_proc, offer);
   if (options.num_proc && offer.bounded) take_first(context, *options.num_proc, offer);
+  for (std::size_t i = 0; i < offer.slots.size(); ++i)
+    if (context.answers[i].is_present && context.answers[i].workers)
+      offer.slots[i] = *context.answers[i].workers;
   return offer;
 }
 

@@ -176,6 +176,11 @@ std::string command_lines(const Options& options, const JobPlan& plan,
   return "worker: " + RemoteText(quoted_arguments(plan.arguments)).line() + "\n";
 }
 
+std::string spares_text(const JobPlan& plan) {
+  if (plan.spares.empty()) return "";
+  return ", " + counted(plan.spares.size(), "spare") + ": " + fold_host_names(plan.spares);
+}
+
 }  // namespace
 
 std::string plan_line(const JobPlan& plan) {
@@ -186,7 +191,7 @@ std::string plan_line(const JobPlan& plan) {
     line += ", ";
   }
   return line + counted(static_cast<std::size_t>(plan.world_size), "rank") + " (" + plan.rule +
-         ")" + transports_text(plan) +
+         ")" + transports_text(plan) + spares_text(plan) +
          (plan.container_text.empty() ? "" : ", " + plan.container_text) +
          (plan.device_text.empty() ? "" : ", " + plan.device_text);
 }
@@ -216,6 +221,10 @@ std::string plan_table(const Options& options, const JobPlan& plan,
   if (options.on_failure == OnFailure::kReplace)
     out += "failures: a failed worker is restarted alone, at most " +
            std::to_string(options.max_replacements) + " times in all\n";
+  if (!plan.spares.empty())
+    out += "spares: " + fold_host_names(plan.spares) +
+           (plan.spares.size() == 1 ? " has no workers and takes" : " have no workers and take") +
+           " the ranks of lost hosts\n";
   if (options.min_nodes)
     out += "hosts: continues without lost hosts while " + std::to_string(*options.min_nodes) +
            " are left, and renumbers the ranks\n";

@@ -68,6 +68,7 @@ class RestartPolicy {
   // Call it once for each attempt, in order.
   RestartDecision decide(const AttemptFacts& facts);
   int max_restarts() const { return limits_.max_restarts; }
+  std::chrono::milliseconds first_pause() const { return limits_.first_pause; }
 
  private:
   bool has_progressed(const AttemptFacts& facts);

@@ -75,6 +75,10 @@ std::vector<std::size_t> host_order(PlanContext& context) {
   std::iota(order.begin(), order.end(), 0);
   const MapChoice choice = context.options.map_by;
   if (choice == MapChoice::kHost || order.size() < 2) return order;
+  // The ranks of running nodes keep their order when a spare replaces a host.
+  if (std::any_of(context.answers.begin(), context.answers.end(),
+                  [](const HostAnswer& answer) { return answer.workers.has_value(); }))
+    return order;
   std::vector<std::string> paths;
   std::vector<std::string> unknown;
   for (const HostAnswer& answer : context.answers) {

@@ -103,7 +103,8 @@ bool Output::is_shown(const RankLocation& location, int stream) const {
 
 void Output::begin(std::uint32_t generation, const std::vector<RankLocation>& locations,
                    int max_attempts, Ready ready) {
-  LabelStyle style;
+  style_ = LabelStyle();
+  LabelStyle& style = style_;
   style.choice = options_.label;
   style.job_id = job_id_;
   style.generation = generation;
@@ -128,7 +129,7 @@ void Output::begin(std::uint32_t generation, const std::vector<RankLocation>& lo
   if (progress_) progress_->begin();
   tail_bytes_ = std::clamp(kTailBudget / std::max<std::size_t>(1, locations.size()), kMinTailBytes,
                            kMaxKeptTailBytes);
-  for (const RankLocation& location : locations) add_sources(style, location);
+  for (const RankLocation& location : locations) add_sources(location);
   if (log_) {
     ready = [this, ready = std::move(ready)](const Result<void>& opened) {
       if (!opened.ok() || log_->is_open()) return ready(opened);
@@ -138,7 +139,25 @@ void Output::begin(std::uint32_t generation, const std::vector<RankLocation>& lo
   files_.open({options_, job_id_, generation, std::move(kept), appends_}, std::move(ready));
 }
 
-void Output::add_sources(const LabelStyle& style, const RankLocation& location) {
+std::string Output::label_of(const RankLocation& location, int stream) const {
+  const int fd = stream == 2 ? STDERR_FILENO : STDOUT_FILENO;
+  const Colour colour = decide_colour(options_.color, isatty(fd) != 0, colour_variables());
+  return make_label(
+      style_, {location.rank, location.local_rank, location.host, stream, location.host_index},
+      colour);
+}
+
+void Output::move_rank(const RankLocation& location) {
+  const auto found = ranks_.find(location.rank);
+  if (found == ranks_.end()) return;
+  for (const int stream : {1, 2}) {
+    OutputSource& source = found->second.sources[index_of(stream)];
+    source.host_index = location.host_index;
+    source.label = label_of(location, stream);
+  }
+}
+
+void Output::add_sources(const RankLocation& location) {
   for (const int stream : {1, 2}) {
     RankRecord& record = ranks_[location.rank];
     record.waits_for_failure[index_of(stream)] =
@@ -148,11 +167,7 @@ void Output::add_sources(const LabelStyle& style, const RankLocation& location) 
     source.stream = stream;
     source.host_index = location.host_index;
     source.is_shown = is_shown(location, stream);
-    const int fd = stream == 2 ? STDERR_FILENO : STDOUT_FILENO;
-    const Colour colour = decide_colour(options_.color, isatty(fd) != 0, colour_variables());
-    source.label = make_label(
-        style, {location.rank, location.local_rank, location.host, stream, location.host_index},
-        colour);
+    source.label = label_of(location, stream);
     if (ConsoleStream* console = stream_of(stream)) console->add(source);
   }
 }

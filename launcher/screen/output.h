@@ -66,6 +66,9 @@ class Output final : private ConsoleStreamEvents, private FileEvents {
   std::uint64_t continue_at(int rank, int stream, std::uint64_t bytes);
   // Takes bytes of one stream (1 or 2) of one rank. end: the stream has ended.
   void worker_bytes(int rank, int stream, std::string_view bytes, bool end);
+  // Another host runs this rank from now on: labels name it, and it gets the credit. Files keep
+  // their names.
+  void move_rank(const RankLocation& location);
   // --show-ranks failed: shows the rank's last output, and all of its later output.
   void show_failed(int rank);
   // Prints lines of ivyrun itself ("ivyrun: ...") to standard error, never inside a worker's line.
@@ -128,7 +131,8 @@ class Output final : private ConsoleStreamEvents, private FileEvents {
   }
   ConsoleStream* stream_of(int stream) const;
   bool is_shown(const RankLocation& location, int stream) const;
-  void add_sources(const LabelStyle& style, const RankLocation& location);
+  void add_sources(const RankLocation& location);
+  std::string label_of(const RankLocation& location, int stream) const;
   void grant_credit();
   void writers_progressed();
   void watch_for_stall();
@@ -152,6 +156,7 @@ class Output final : private ConsoleStreamEvents, private FileEvents {
   // For standard output and standard error. The second is null if both are the same file, and both
   // are null once the job has left the terminal.
   std::array<std::unique_ptr<ConsoleStream>, 2> streams_;
+  LabelStyle style_;                 // Of this generation's labels.
   std::map<int, RankRecord> ranks_;  // A map keeps the addresses of the sources.
   std::optional<ProgressMatch> progress_;
   std::size_t tail_bytes_ = 0;  // Bytes of standard error that are kept for each rank.

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/report/verdict.h"
@@ -45,8 +46,10 @@ struct SummaryInputs {
   std::vector<std::string> device_lines;  // device_lines(), printed with the first cause.
   std::vector<FailedAttempt> attempts;    // The attempts before this one.
   std::vector<std::string> losses;        // RankLosses::lines(), in their order.
-  int attempt = 1;                        // Number of this attempt, from 1.
-  int max_attempts = 1;                   // Attempts that the job might have had.
+  // Hosts that were left out, with the reason; only for programs, since `notes` has them for users.
+  std::vector<std::pair<std::string, std::string>> left_out;
+  int attempt = 1;       // Number of this attempt, from 1.
+  int max_attempts = 1;  // Attempts that the job might have had.
 };
 
 // Returns the summary, which ends with a newline, or an empty text if every rank succeeded and

@@ -19,12 +19,13 @@ class Admission {
   Admission(std::vector<std::string> torch_peers, LimitedLog& log)
       : torch_peers_(std::move(torch_peers)), log_(log) {}
 
+  void admit(std::string address) { torch_peers_.push_back(std::move(address)); }
   // Returns the reason for rejecting a connection of torch's dialect, or nothing. An empty text is
   // a rejection that does not need a line in the log.
   std::optional<std::string> reject_torch(int fd, const std::string& host);
 
  private:
-  const std::vector<std::string> torch_peers_;
+  std::vector<std::string> torch_peers_;
   LimitedLog& log_;
   PeerOwners owners_;
   bool has_logged_unknown_owners_ = false;

@@ -156,6 +156,7 @@ class RendezvousProcess final : private SupervisorOrders {
     server_.answer(replies);
   }
 
+  void add_peer(std::string address) override { server_.admit_torch(std::move(address)); }
   void all_joined() override { server_.reject_joins(kComplete); }
 
   void orders_ended() override {

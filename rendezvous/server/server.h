@@ -86,6 +86,8 @@ class Server {
   std::size_t connection_count() const { return sessions_.size(); }
   // Accepts no more clients; existing ones are still served.
   void stop_listening() { listeners_.close(); }
+  // Clients from this numeric address may use the torch socket.
+  void admit_torch(std::string address) { admission_.admit(std::move(address)); }
   // Rejects new clients. Native clients get the reason after they have proved that they know the
   // token.
   void reject_joins(std::string why) { identity_.rejection = std::move(why); }

@@ -73,6 +73,8 @@ bool SupervisorSocket::read() {
 bool SupervisorSocket::execute(std::string_view line) {
   constexpr std::string_view kGeneration = "generation ";
   constexpr std::string_view kPut = "put ";
+  constexpr std::string_view kPeer = "peer ";
+  if (line.starts_with(kPeer)) owner_.add_peer(std::string(line.substr(kPeer.size())));
   if (line == "complete") owner_.all_joined();
   if (line.starts_with(kPut)) {
     const std::string_view words = line.substr(kPut.size());

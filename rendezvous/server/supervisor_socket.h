@@ -32,6 +32,8 @@ class SupervisorOrders {
   virtual void begin_generation(std::uint32_t generation) = 0;
   // The key contains no blanks; the value is the rest of the line.
   virtual void put(std::string key, std::string value) = 0;
+  // A host has joined the job: clients from this numeric address may use torch's dialect.
+  virtual void add_peer(std::string address) = 0;
   virtual void all_joined() = 0;
   // Called for "quit", at the end of the socket, for a line of more than 4 KiB, and for a
   // "generation" without a number. No other order follows.

@@ -443,6 +443,26 @@ TEST(OptionsTest, ParsesTheEndOfASlurmJob) {
   EXPECT_TRUE(contains(error_of({"--stop-before-end", "soon", "x"}).message, "--stop-before-end"));
 }
 
+TEST(OptionsTest, CutsTheHostsToNodesAndSpares) {
+  const auto cut = [](std::initializer_list<std::string> words) {
+    Options options = options_of(Words(words));
+    EXPECT_TRUE(cut_to_nodes(options).ok());
+    return std::pair(options.hosts.size(), options.spares);
+  };
+  using Cut = std::pair<std::size_t, int>;
+  EXPECT_EQ(cut({"-H", "a,b,c,d", "--nnodes", "2", "x"}), Cut(2, 0));
+  EXPECT_EQ(cut({"-H", "a,b,c,d", "--spares", "1", "x"}), Cut(4, 1));
+  EXPECT_EQ(cut({"-H", "a,b,c,d", "--nnodes", "2", "--spares", "1", "x"}), Cut(3, 1));
+  EXPECT_EQ(cut({"-H", "a,b,c,d", "--nnodes", "2:4", "--spares", "2", "x"}), Cut(4, 2));
+  EXPECT_EQ(cut({"-H", "a,b,c,d", "--nnodes", "3", "--pick", "healthiest", "x"}), Cut(4, 1));
+  Options few = options_of({"-H", "a,b", "--spares", "2", "x"});
+  EXPECT_EQ(cut_to_nodes(few).error().message,
+            "--spares 2 needs 3 hosts at least, but only 2 were given");
+  few = options_of({"-H", "a,b,c", "--nnodes", "2:3", "--spares", "2", "x"});
+  EXPECT_EQ(cut_to_nodes(few).error().message,
+            "--nnodes 2:MAX with --spares 2 needs 4 hosts, but only 3 were given");
+}
+
 TEST(OptionsTest, ParsesARangeOfHosts) {
   const Options options = options_of({"-H", "a,b,c", "--nnodes", "2:3", "x"});
   EXPECT_EQ(options.min_nodes, 2);

@@ -196,7 +196,9 @@ void HostWorkers::begin_all() {
   auto start = std::make_shared<Start>();
   for (const WorkerSpec& spec : plan_.workers()) {
     start->indexes.push_back(static_cast<std::uint32_t>(workers_.size()));
-    workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
+    // On a spare that replaces a lost host, the ranks take the places of its processes.
+    if (spec.rejoins() > 0) control_.worker_starts_again(spec.rank(), spec.rejoins());
+    workers_.push_back(std::make_unique<Worker>(*context_, spec.rank(), spec.rejoins()));
     start->launches.push_back(workers_.back()->prepare(group_, spec));
   }
   carry_out(std::move(start));

@@ -74,6 +74,8 @@ class JobStore::Process final : public std::enable_shared_from_this<Process>,
   // Sets a key of the present generation, also in a store process that starts later. Both texts
   // must be short, and the key must not contain a blank.
   void put(const std::string& key, const std::string& value);
+  // Clients from these numeric addresses may use torch's protocol.
+  void add_peers(const std::vector<std::string>& addresses);
   pid_t pid() const { return pid_; }  // 0 until it is started.
   bool is_lost() const { return is_lost_; }
   void ended(int wait_status);
@@ -97,7 +99,7 @@ class JobStore::Process final : public std::enable_shared_from_this<Process>,
   void send_lost(const std::string& why);
 
   SupervisorContext& context_;
-  const OpenStore request_;
+  OpenStore request_;
   std::uint32_t generation_;
   bool awaits_generation_ = false;           // The process has not answered "generation N" yet.
   std::map<std::string, std::string> puts_;  // Also sent to a process that starts later.
@@ -198,6 +200,13 @@ void JobStore::Process::put(const std::string& key, const std::string& value) {
   if (pid_ != 0) send_put(key, value);
 }
 
+void JobStore::Process::add_peers(const std::vector<std::string>& addresses) {
+  for (const std::string& address : addresses) {
+    request_.add_torch_peers(address);
+    if (pid_ != 0) send_line("peer " + address);
+  }
+}
+
 void JobStore::Process::send_put(const std::string& key, const std::string& value) {
   send_line("put " + key + " " + value);
 }
@@ -264,6 +273,10 @@ void JobStore::open(const OpenStore& request, std::uint16_t port, std::uint16_t 
     answer.set_code(static_cast<std::uint32_t>(listening.error().code));
   }
   context_.events.send(event);
+}
+
+void JobStore::add_peers(const std::vector<std::string>& addresses) {
+  if (process_) process_->add_peers(addresses);
 }
 
 void JobStore::begin_generation(std::uint32_t generation) {

@@ -18,6 +18,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "agent/node/supervisor/supervisor_context.h"
 #include "proto/wire/job.pb.h"
@@ -34,6 +36,8 @@ class JobStore {
   // Listens at `port` for the store's own protocol and at `torch_port` for torch's. Sends
   // StoreOpened.
   void open(const OpenStore& request, std::uint16_t port, std::uint16_t torch_port);
+  // Admits clients from these numeric addresses to torch's protocol.
+  void add_peers(const std::vector<std::string>& addresses);
   // Deletes the values and closes the connections of the previous generation, including those not
   // yet accepted, and then sends GenerationBegun.
   void begin_generation(std::uint32_t generation);

@@ -372,6 +372,11 @@ Result<void> Supervisor::on_check_address(const CheckAddress& request) {
 }
 
 Result<void> Supervisor::on_open_store(const OpenStore& request) {
+  // Without addresses to listen on, it is about hosts that have joined.
+  if (store_.is_open() && request.addresses().empty()) {
+    store_.add_peers({request.torch_peers().begin(), request.torch_peers().end()});
+    return {};
+  }
   if (!context_.containment || !context_.ports.master || !context_.ports.store || store_.is_open())
     return out_of_turn("OpenStore before Hello, without ports, or twice");
   store_.open(request, context_.ports.store->port(), context_.ports.master->port());

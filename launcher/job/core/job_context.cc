@@ -56,7 +56,7 @@ JobContext::JobContext(boost::asio::io_context& loop_of_all, JobRequest job_requ
       actions(actions_of_job),
       phase(loop, actions),
       max_restarts(options.max_restarts),
-      hosts(options, options.min_nodes.has_value() && takeover == 0),
+      hosts(options, takeover == 0),
       screen(loop, request),
       events(loop, request),
       opened_at_ns(monotonic_ns()) {}
@@ -113,8 +113,8 @@ bool JobContext::has_all_output() const {
 }
 
 bool JobContext::is_last_attempt() const {
-  return static_cast<int>(generation) + 1 >= max_attempts() && plan.hosts.size() == 1 &&
-         options.fetch.empty();
+  return !hosts.may_grow() && static_cast<int>(generation) + 1 >= max_attempts() &&
+         plan.hosts.size() == 1 && options.fetch.empty();
 }
 
 std::string JobContext::stopping_text() const {

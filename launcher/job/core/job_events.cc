@@ -85,6 +85,7 @@ boost::json::object plan_object(const Options& options, const JobPlan& plan) {
                      {"ranks", std::move(ranks)}});
   }
   object["hosts"] = std::move(hosts);
+  if (!plan.spares.empty()) object["spares"] = json_list(plan.spares);
   return object;
 }
 
@@ -157,6 +158,15 @@ void JobEvents::host_lost(const std::string& host, HostLoss loss, const RemoteTe
                       {"reason", loss == HostLoss::kHost ? "host_lost" : "supervisor_lost"},
                       {"cause", json_text(cause.line())},
                       {"ranks", boost::json::array(ranks.begin(), ranks.end())}});
+}
+
+void JobEvents::spare_used(int node_rank, const std::string& host, const std::string& spare) {
+  write("spare_used",
+        {{"node_rank", node_rank}, {"host", json_text(host)}, {"spare", json_text(spare)}});
+}
+
+void JobEvents::host_joined(const std::string& host) {
+  write("host_joined", {{"host", json_text(host)}});
 }
 
 void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause) {

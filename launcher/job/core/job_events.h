@@ -73,6 +73,10 @@ class JobEvents {
   // ranks: the ranks of the host whose end is unknown.
   void host_lost(const std::string& host, HostLoss loss, const RemoteText& cause,
                  const std::vector<std::uint32_t>& ranks);
+  // A spare has got the node rank of a lost host.
+  void spare_used(int node_rank, const std::string& host, const std::string& spare);
+  // --grow: a host has come up, and joins at the next restart.
+  void host_joined(const std::string& host);
   // An attempt has failed, and another one follows after the pause.
   void restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause);
   // The job has ended.

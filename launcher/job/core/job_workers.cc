@@ -85,6 +85,17 @@ void JobWorkers::lost_with_host(WorkerRecord& worker, std::int64_t at_ns) {
   ended(worker, {at_ns, 0});
 }
 
+void JobWorkers::moves(WorkerRecord& worker, std::size_t host, const std::string& name) {
+  WorkerEnd next;
+  next.rank = worker.end.rank;
+  next.host = name;
+  worker.end = std::move(next);
+  worker.host = host;
+  // The lost host's streams bring no more output.
+  worker.open_streams = 2;
+  ++worker.rejoins;
+}
+
 void JobWorkers::starts_again(WorkerRecord& worker) {
   WorkerEnd next;
   next.rank = worker.end.rank;

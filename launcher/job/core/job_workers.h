@@ -65,6 +65,8 @@ class JobWorkers {
   void start_failed(WorkerRecord& worker, const StartFailed& failed, RelatedTime at);
   // The rank's process has exited, and another one will be started in its place.
   void starts_again(WorkerRecord& worker);
+  // The rank was lost with its host, and a process on this host will take its place.
+  void moves(WorkerRecord& worker, std::size_t host, const std::string& name);
   // The rank is lost with its host, and the job continues: no more events of it will arrive.
   void lost_with_host(WorkerRecord& worker, std::int64_t at_ns);
   // The host has reported: its workers that were never started have no output to wait for.

@@ -4,8 +4,9 @@
 //   awaited -> present -> excluded    lost while the job ran, or its supervisor was
 //      '-> excluded                   did not come up, or not in time
 //
-// An excluded host is never used again: another attempt would have to wait for it, and a host
-// that returns may soon be lost again. Pure; thread: any.
+// An excluded host is not used again: another attempt would have to wait for it, and a host that
+// returns may soon be lost again. With --grow, a host that answers again is present (../growth.h).
+// Pure; thread: any.
 #pragma once
 
 #include <cstddef>
@@ -48,6 +49,7 @@ struct ExcludedHost {
   RemoteText reason = {};
   std::string fix = {};         // Advice for --doctor; may be empty.
   bool is_about_ports = false;  // The host was reached, but cannot connect to the first host.
+  bool may_return = false;      // --grow: its network or its machine was the reason.
 };
 
 // Returns "2 of 4 hosts (--nnodes 2:4), without node03 (connecting: no answer in 5 s), node04

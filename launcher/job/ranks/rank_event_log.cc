@@ -103,6 +103,14 @@ bool RankEventLog::rank_restarted(std::size_t host, std::uint32_t rank, std::uin
   return true;
 }
 
+void RankEventLog::move_ranks(const std::vector<std::uint32_t>& ranks, std::size_t host) {
+  for (const std::uint32_t rank : ranks) {
+    if (rank >= host_of_rank_.size()) continue;
+    cursors_.erase(host_of_rank_[rank]);
+    host_of_rank_[rank] = host;
+  }
+}
+
 bool RankEventLog::rank_lost(std::size_t host, std::uint32_t rank, RankState state) {
   if (!has_rank(host, rank)) return false;
   RankUpdate lost;

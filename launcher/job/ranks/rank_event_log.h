@@ -38,6 +38,8 @@ class RankEventLog {
   // Records that this rank alone was restarted, for the `rejoins`th time.
   bool rank_restarted(std::size_t host, std::uint32_t rank, std::uint32_t rejoins,
                       std::int32_t pid);
+  // Another host runs these ranks from now on; their last one listens no longer.
+  void move_ranks(const std::vector<std::uint32_t>& ranks, std::size_t host);
   // Records that no more events of this rank will arrive; `state` says why.
   bool rank_lost(std::size_t host, std::uint32_t rank, comm_status::RankState state);
 

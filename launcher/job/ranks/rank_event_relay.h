@@ -39,6 +39,10 @@ class RankEventRelay {
   void on_exited(std::size_t host, const Exited& exited);
   void on_restarted(std::size_t host, const Started& started);
   void on_start_failed(std::size_t host, std::uint32_t rank);
+  // A spare replaces the host of these ranks, and reports on them from now on.
+  void ranks_moved(const std::vector<std::uint32_t>& ranks, std::size_t host) {
+    log_.move_ranks(ranks, host);
+  }
   void ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
                   comm_status::RankState state);
 

@@ -162,6 +162,29 @@ bool RankLosses::continues_without(std::size_t host, const std::vector<std::uint
   return true;
 }
 
+bool RankLosses::can_replace(std::size_t host) const {
+  if (job_.options.on_failure != OnFailure::kReplace) return false;
+  const std::int64_t now_ns = monotonic_ns();
+  return std::any_of(job_.workers.begin(), job_.workers.end(), [&](const WorkerRecord& other) {
+    const bool runs = !other.ended && (other.rejoins == 0 || other.end.pid != 0);
+    return runs && other.host != host &&
+           policy_.is_survivor(other.rejoins, age_of(other, job_.started_at_ns, now_ns));
+  });
+}
+
+void RankLosses::replace_host(const std::vector<std::uint32_t>& ranks, std::size_t spare,
+                              const LauncherEnd& end) {
+  const std::string& name = job_.hosts[spare].name();
+  for (const std::uint32_t rank : ranks) {
+    WorkerRecord& worker = job_.workers[rank];
+    notify_store(worker);
+    job_.workers.moves(worker, spare, name);
+    ++replaced_;
+    lines_.push_back("replaced: rank " + std::to_string(rank) + " on " + name + ", because " +
+                     end.diagnostic.what);
+  }
+}
+
 void RankLosses::notify_store(const WorkerRecord& worker) {
   const std::size_t store_host = job_.plan.hosts.front().host_index;
   // The supervisor of the store's host knows the ends of its own ranks.

@@ -26,6 +26,12 @@ class RankLosses {
   // A host is lost. Returns whether the job continues without its ranks.
   bool continues_without(std::size_t host, const std::vector<std::uint32_t>& ranks,
                          const LauncherEnd& end);
+  // --on-failure replace: returns whether other processes have the state that the ranks of a lost
+  // host need.
+  bool can_replace(std::size_t host) const;
+  // The ranks of a lost host will be started on the spare that has got its node rank.
+  void replace_host(const std::vector<std::uint32_t>& ranks, std::size_t spare,
+                    const LauncherEnd& end);
   // Tells the store that a process of this rank has ended, unless the store's own host knows it.
   void notify_store(const WorkerRecord& worker);
   // Lines for the summary: one for each process that was lost.

@@ -33,8 +33,8 @@ agent::v1::JobDescription job_description(const Options& options) {
   agent::v1::JobDescription job;
   job.set_user(own_user());
   job.set_launcher_host(own_host_name());
-  std::size_t count = options.hosts.size();
-  if (options.num_nodes) count = std::min(count, static_cast<std::size_t>(*options.num_nodes));
+  // Already cut to --nnodes and --spares.
+  const std::size_t count = options.hosts.size();
   for (std::size_t i = 0; i < std::min(count, kMaxHostsSent); ++i) {
     job.add_hosts(options.hosts[i].name);
   }
