@@ -327,6 +327,7 @@ void JobEnding::print_summary() {
   inputs.finding = ranks_.evidence().finding();
   inputs.attempts = restarts_.failed();
   inputs.losses = ranks_.losses().lines();
+  inputs.left_out = job_.hosts.left_out();
   inputs.max_attempts = job_.max_attempts();
   inputs.ends = &ends;
   inputs.launcher_end = &job_.launcher_end;

@@ -21,6 +21,12 @@ struct FailedAttempt {
   std::string host = {};  // The failing rank's host; empty if the attempt ended without one.
 };
 
+// A host that took no part any longer at the end.
+struct LeftOutHost {
+  std::string name;
+  std::string reason;  // One line: "--check 'nvidia-smi': exit code 6".
+};
+
 // Everything that the summary reports. The pointers must not be null.
 struct SummaryInputs {
   const std::vector<WorkerEnd>* ends = nullptr;  // How each worker ended, or that it was stopped.
@@ -45,6 +51,7 @@ struct SummaryInputs {
   std::vector<std::string> device_lines;  // device_lines(), printed with the first cause.
   std::vector<FailedAttempt> attempts;    // The attempts before this one.
   std::vector<std::string> losses;        // RankLosses::lines(), in their order.
+  std::vector<LeftOutHost> left_out;      // Hosts without which the job has started or continued.
   int attempt = 1;                        // Number of this attempt, from 1.
   int max_attempts = 1;                   // Attempts that the job might have had.
 };

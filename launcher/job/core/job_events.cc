@@ -159,6 +159,15 @@ void JobEvents::host_lost(const std::string& host, HostLoss loss, const RemoteTe
                       {"ranks", boost::json::array(ranks.begin(), ranks.end())}});
 }
 
+void JobEvents::check_failed(const CheckFailure& failure, int attempt, bool is_left_out) {
+  write("check_failed", {{"host", json_text(failure.name)},
+                         {"check", json_text(failure.check)},
+                         {"id", failure.id},
+                         {"reason", json_text(failure.reason.line())},
+                         {"attempt", attempt},
+                         {"left_out", is_left_out}});
+}
+
 void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause) {
   write("restart", {{"failed_attempt", attempt.number},
                     {"cause", json_text(attempt.cause)},

@@ -20,6 +20,7 @@
 #include "launcher/job/core/job_request.h"
 #include "launcher/job/hosts/host_session.h"
 #include "launcher/plan/job_plan.h"
+#include "launcher/report/check_verdict.h"
 #include "launcher/screen/summary.h"
 #include "proto/os/file_writer.h"
 
@@ -73,6 +74,9 @@ class JobEvents {
   // ranks: the ranks of the host whose end is unknown.
   void host_lost(const std::string& host, HostLoss loss, const RemoteText& cause,
                  const std::vector<std::uint32_t>& ranks);
+  // A host has failed a check of the health gate before this attempt. is_left_out: the job continues
+  // without it.
+  void check_failed(const CheckFailure& failure, int attempt, bool is_left_out);
   // An attempt has failed, and another one follows after the pause.
   void restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause);
   // The job has ended.

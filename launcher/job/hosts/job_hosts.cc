@@ -146,6 +146,15 @@ std::string JobHosts::members_text() const {
   return members_line(static_cast<std::size_t>(present), all.size(), range_text(), excluded);
 }
 
+std::vector<LeftOutHost> JobHosts::left_out() const {
+  std::vector<LeftOutHost> hosts;
+  for (const HostRecord& host : records_)
+    if (host.excluded)
+      hosts.push_back({host.name(), (host.excluded->step.empty() ? "" : host.excluded->step + ": ") +
+                                        host.excluded->reason.line()});
+  return hosts;
+}
+
 bool JobHosts::can_do_without(std::size_t index) const {
   if (!may_shrink_) return false;
   std::vector<Member> all = members();

@@ -14,6 +14,7 @@
 #include "launcher/job/hosts/membership.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/job_plan.h"
+#include "launcher/screen/summary.h"
 #include "proto/contract/limits.h"
 #include "proto/os/heartbeat.h"
 
@@ -107,6 +108,7 @@ class JobHosts {
   // Return "--nnodes 2:4", and "2 of 4 hosts (--nnodes 2:4), without node03 (...)".
   std::string range_text() const;
   std::string members_text() const;
+  std::vector<LeftOutHost> left_out() const;
   // True if the job can continue without this host: enough others take part, or may still come up.
   bool can_do_without(std::size_t index) const;
   // The job continues without this host. Sets the name of `why`.
