@@ -34,9 +34,6 @@ constexpr milliseconds kGateTick{250};
 constexpr milliseconds kFirstProgress{5'000};
 constexpr milliseconds kProgressPeriod{30'000};
 constexpr std::size_t kKeyBytes = 32;
-constexpr std::size_t kMostAwaitedShown = 4;
-// Protects the launcher from a host that reports without end.
-constexpr int kMostReplies = 10'000;
 
 std::string random_key() {
   std::string key(kKeyBytes, '\0');
@@ -49,8 +46,7 @@ CheckWish wish_of(const Options& options) {
 }
 
 std::string when_text(std::uint32_t generation) {
-  return generation == 0 ? "before the start"
-                         : "before attempt " + std::to_string(generation + 1);
+  return generation == 0 ? "before the start" : "before attempt " + std::to_string(generation + 1);
 }
 
 }  // namespace
@@ -63,8 +59,8 @@ std::string HealthGate::dry_run_line() const {
   std::string line;
   for (const std::string& name : check_names(wish_)) line += (line.empty() ? "" : "; ") + name;
   return "checks on each host before the start and each restart, within " +
-         std::to_string(wish_.limit.count() / 1000) + " s (not run by --dry-run; --doctor runs them): " +
-         line;
+         std::to_string(wish_.limit.count() / 1000) +
+         " s (not run by --dry-run; --doctor runs them): " + line;
 }
 
 // ---- The sequence -------------------------------------------------------------------------------
@@ -269,7 +265,7 @@ void HealthGate::take(std::size_t host, const TaskOutput& output) {
   // Output of a process that was told to end has no reader.
   if (HostRun* const run = find(host); run != nullptr && processes_[host] == Process::kRunning) {
     run->replies.feed(output.bytes());
-    for (int count = 0; count < kMostReplies; ++count) {
+    for (;;) {
       const Result<std::optional<std::string>> message = run->replies.next();
       CheckReply reply;
       if (!message.ok() || (*message && !reply.ParseFromString(**message))) {
@@ -333,8 +329,8 @@ void HealthGate::handle(HostRun& run, const CheckReply& reply) {
 void HealthGate::take_stream(HostRun& run, const CheckStreamed& streamed) {
   if (streamed.round() != round_ || !std::exchange(run.is_streaming, false)) return;
   const auto index = static_cast<std::size_t>(&run - runs_.data());
-  const auto place = static_cast<std::size_t>(
-      std::find(ring_.begin(), ring_.end(), index) - ring_.begin());
+  const auto place =
+      static_cast<std::size_t>(std::find(ring_.begin(), ring_.end(), index) - ring_.begin());
   HostRun& from = runs_[ring_[(place + ring_.size() - distance_) % ring_.size()]];
   for (HostRun* const end : {&run, &from})
     end->checked.stream_per_s =
@@ -354,9 +350,8 @@ void HealthGate::check_lost_hosts() {
 }
 
 HealthGate::HostRun* HealthGate::find(std::size_t host) {
-  const auto found = std::find_if(runs_.begin(), runs_.end(), [host](const HostRun& run) {
-    return run.checked.host == host;
-  });
+  const auto found = std::find_if(runs_.begin(), runs_.end(),
+                                  [host](const HostRun& run) { return run.checked.host == host; });
   return found == runs_.end() ? nullptr : &*found;
 }
 
@@ -369,8 +364,8 @@ void HealthGate::count_devices() {
   for (const HostRun& run : runs_) answers[run.checked.host].facts = run.devices;
   for (HostRun& run : runs_) {
     if (!run.checked.devices) continue;
-    run.checked.devices = static_cast<std::uint32_t>(
-        devices_of_host(job_.options, answers, run.checked.host).size());
+    run.checked.devices =
+        static_cast<std::uint32_t>(devices_of_host(job_.options, answers, run.checked.host).size());
     run.checked.device_reason = hiding_reason(run.devices);
   }
 }
@@ -396,16 +391,17 @@ bool HealthGate::decide(std::uint32_t generation) {
     if (is_known) continue;
     can_continue = can_continue && job_.hosts.can_do_without(failure.host);
     if (!can_continue) break;
-    job_.print(failure.name + " failed a check " + when_text(generation) + ": " + failure.check +
-               ": " + failure.reason.line());
-    job_.hosts.exclude(failure.host, {.step = failure.check,
-                                      .reason = failure.reason,
-                                      .fix = failure.fix});
+    job_.hosts.exclude(failure.host,
+                       {.step = failure.check, .reason = failure.reason, .fix = failure.fix});
   }
   for (const CheckFailure& failure : failures)
     job_.events.check_failed(failure, static_cast<int>(generation) + 1, can_continue);
-  if (can_continue) return true;
   std::vector<Diagnostic> diagnostics = check_diagnostics(failures, when_text(generation));
+  if (can_continue) {
+    for (const Diagnostic& diagnostic : diagnostics)
+      job_.print(diagnostic.what + ": " + diagnostic.cause.substr(0, diagnostic.cause.find('\n')));
+    return true;
+  }
   if (job_.hosts.may_shrink())
     diagnostics.back().cause += "\n" + job_.hosts.range_text() + " needs " +
                                 std::to_string(job_.hosts.min_members()) + " healthy hosts";

@@ -44,7 +44,7 @@ class HealthGate {
     HostFacts devices;     // As it has reported them.
     bool is_over = false;  // It has reported everything, or nothing more is expected.
     std::uint32_t port = 0;
-    std::string address;   // To which other hosts send their streams; empty: none.
+    std::string address;  // To which other hosts send their streams; empty: none.
     bool is_streaming = false;
     stage::MessageSplitter replies;
   };
@@ -73,8 +73,8 @@ class HealthGate {
   // For each host: its process may be running, and whether it was told to end.
   enum class Process : std::uint8_t { kNone, kRunning, kEnding };
   std::vector<Process> processes_;
-  std::string key_;         // Of this gate's streams.
-  std::uint32_t round_ = 0;  // Of the streams, from 1.
+  std::string key_;           // Of this gate's streams.
+  std::uint32_t round_ = 0;   // Of the streams, from 1.
   std::size_t distance_ = 0;  // In this round each host sends to the one this many places further.
   std::vector<std::size_t> ring_;  // Indices into runs_ of the hosts that stream.
   std::chrono::steady_clock::time_point begun_, shown_;

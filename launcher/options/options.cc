@@ -819,9 +819,9 @@ Result<void> resolve_checks(const Binder& binder, const Raw& raw, CheckOptions& 
       options.checks.push_back(check);
   }
   if (options.checks.size() > kMaxChecks)
-    return usage_error(binder.spelling("check") + " was given more than " +
-                           std::to_string(kMaxChecks) + " times",
-                       "combine commands in a script");
+    return usage_error(
+        binder.spelling("check") + " was given more than " + std::to_string(kMaxChecks) + " times",
+        "combine commands in a script");
   if (options.check_timeout < kShortestCheck)
     return usage_error(binder.spelling("check-timeout") + " must be 1 s or more");
   if (binder.is_given("check-timeout") && !options.wants_gate())

@@ -121,18 +121,21 @@ class Judge {
       judge_arithmetic();
       judge_streams();
     }
-    std::stable_sort(failures_.begin(), failures_.end(),
-                     [](const CheckFailure& one, const CheckFailure& other) {
-                       return one.host < other.host;
-                     });
+    std::stable_sort(
+        failures_.begin(), failures_.end(),
+        [](const CheckFailure& one, const CheckFailure& other) { return one.host < other.host; });
     return std::move(failures_);
   }
 
  private:
   CheckFailure& fail(const CheckedHost& host, std::string id, std::string check, RemoteText reason,
                      std::string fix) {
-    return failures_.emplace_back(CheckFailure{host.host, host.name, std::move(id),
-                                               std::move(check), std::move(reason), {},
+    return failures_.emplace_back(CheckFailure{host.host,
+                                               host.name,
+                                               std::move(id),
+                                               std::move(check),
+                                               std::move(reason),
+                                               {},
                                                std::move(fix)});
   }
 
@@ -178,10 +181,9 @@ class Judge {
       reason = exit_text(result.exit_code()) + ": " + shortened(lines.back()).bytes();
     else
       reason = result.exit_code() == 0 ? "it reports \"ok\": false" : exit_text(result.exit_code());
-    CheckFailure& failure =
-        fail(host, "IVY-H020", command_name(command), std::move(reason),
-             is_missing ? "install it there, or write the path that it has on all hosts"
-                        : kLeaveOut);
+    CheckFailure& failure = fail(
+        host, "IVY-H020", command_name(command), std::move(reason),
+        is_missing ? "install it there, or write the path that it has on all hosts" : kLeaveOut);
     failure.details = details_of(result, lines);
   }
 
@@ -292,8 +294,8 @@ std::vector<Diagnostic> check_diagnostics(const std::vector<CheckFailure>& failu
                       " failed a check " + when + ": " + failure.check;
     diagnostic.cause = failure.reason.line();
     if (!failure.details.empty())
-      diagnostic.cause += (hosts.size() == 1 ? "\n" : "\non " + hosts.front() + ":\n") +
-                          failure.details.lines();
+      diagnostic.cause +=
+          (hosts.size() == 1 ? "\n" : "\non " + hosts.front() + ":\n") + failure.details.lines();
     diagnostic.fix = fix_for(failure, hosts);
     diagnostic.exit_code = kExitRejected;
   }

@@ -186,8 +186,10 @@ constexpr MessageEntry kMessages[] = {
      "on each host",
      kExitHostsNotUp},
     {"IVY-H020", "a host failed a check (`--check`)",
-     "the command exited with another code than 0, or reported \"ok\": false, or does not exist there",
-     "the message shows the host, the reason and the end of the output; repair the host, leave it out "
+     "the command exited with another code than 0, or reported \"ok\": false, or does not exist "
+     "there",
+     "the message shows the host, the reason and the end of the output; repair the host, leave it "
+     "out "
      "with `--exclude HOST`, or allow fewer hosts with `--nnodes MIN:MAX`",
      kExitRejected},
     {"IVY-H021", "a host does not have the number of accelerators of `--expect-gpus`",

@@ -61,7 +61,7 @@ def test_a_host_that_fails_is_left_out(local):
     warning = re.search(r"ivyrun: warning: starting with 1 of 2 hosts \(--nnodes 1:2\), without (\S+) \(--check '.*': "
                         r"exit code 3: GPU 3 fell off the bus\)", done.err_text)
     assert warning, done
-    assert re.search(r"ivyrun: \S+ failed a check before the start: --check '.*': exit code 3: GPU 3", done.err_text), done
+    assert re.search(r"ivyrun: host \S+ failed a check before the start: --check '.*': exit code 3: GPU 3", done.err_text), done
     failed, = [event for event in events_of(at(local, "events")) if event["event"] == "check_failed"]
     assert failed["host"] == warning[1] and failed["left_out"] is True and failed["attempt"] == 1, failed
     assert failed["reason"] == "exit code 3: GPU 3 fell off the bus" and failed["id"] == "IVY-H020", failed
@@ -148,7 +148,7 @@ def test_a_host_that_fails_before_the_second_attempt_is_left_out(local):
     done = local.run(*ONE_OF_TWO, "--max-restarts", "1", "--events", "events", "--check", check, *FAILS_ONCE, env=QUICKLY)
     assert done.code == 0, done
     assert b"attempt 0 rank 1 of 2" in done.out and b"attempt 1 rank 0 of 1" in done.out, done
-    assert re.search(r"ivyrun: \S+ failed a check before attempt 2: --check '.*': exit code 2: too hot", done.err_text), done
+    assert re.search(r"ivyrun: host \S+ failed a check before attempt 2: --check '.*': exit code 2: too hot", done.err_text), done
     assert re.search(r"ivyrun: continuing with 1 of 2 hosts \(--nnodes 1:2\), without \S+ \(", done.err_text), done
     failed, = [event for event in events_of(at(local, "events")) if event["event"] == "check_failed"]
     assert failed["attempt"] == 2 and failed["left_out"] is True, failed

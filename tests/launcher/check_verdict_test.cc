@@ -50,15 +50,15 @@ Lines failed(const CheckWish& wish, const std::vector<CheckedHost>& hosts) {
 
 TEST(CheckVerdict, PassesHealthyHosts) {
   EXPECT_EQ(failed(wish(), {host(0), with_output(1, 0, "fine\n")}), Lines{});
-  EXPECT_EQ(failed(wish(), {with_output(0, 0, "{\"ok\": true, \"reason\": \"8 GPUs\"}\n")}), Lines{});
+  EXPECT_EQ(failed(wish(), {with_output(0, 0, "{\"ok\": true, \"reason\": \"8 GPUs\"}\n")}),
+            Lines{});
 }
 
 TEST(CheckVerdict, TakesTheReasonFromTheLastLine) {
   EXPECT_EQ(failed(wish(), {with_output(1, 3, "GPU 0: ok\nGPU 3: fell off the bus\n\n")}),
             Lines{"node02 IVY-H020 exit code 3: GPU 3: fell off the bus"});
   EXPECT_EQ(failed(wish(), {with_output(1, 3, "")}), Lines{"node02 IVY-H020 exit code 3"});
-  EXPECT_EQ(failed(wish(), {with_output(1, 137, "")}),
-            Lines{"node02 IVY-H020 killed by signal 9"});
+  EXPECT_EQ(failed(wish(), {with_output(1, 137, "")}), Lines{"node02 IVY-H020 killed by signal 9"});
 }
 
 TEST(CheckVerdict, TakesTheReasonFromALineOfJson) {
@@ -93,9 +93,10 @@ TEST(CheckVerdict, SaysHowMuchOutputWasDropped) {
 TEST(CheckVerdict, NamesACommandThatWasKilledAtTheLimit) {
   CheckedHost checked = with_output(1, 137, "waiting for the driver\n");
   checked.commands.front().set_was_late(true);
-  EXPECT_EQ(failed(wish(), {checked}),
-            Lines{"node02 IVY-H023 it did not finish within --check-timeout 60 s; it was killed with "
-                  "all its children"});
+  EXPECT_EQ(
+      failed(wish(), {checked}),
+      Lines{"node02 IVY-H023 it did not finish within --check-timeout 60 s; it was killed with "
+            "all its children"});
 }
 
 TEST(CheckVerdict, NamesTheStepAtWhichAHostHangs) {
@@ -104,11 +105,12 @@ TEST(CheckVerdict, NamesTheStepAtWhichAHostHangs) {
   stuck.doing = "the file system of /data";
   CheckedHost silent = host(1);
   silent.is_late = true;
-  EXPECT_EQ(failed(wish(), {stuck, silent}),
-            (Lines{"node01 IVY-H023 they did not finish within --check-timeout 60 s; it still waits "
-                   "for the file system of /data",
-                   "node02 IVY-H023 they did not finish within --check-timeout 60 s; the host has "
-                   "not begun"}));
+  EXPECT_EQ(
+      failed(wish(), {stuck, silent}),
+      (Lines{"node01 IVY-H023 they did not finish within --check-timeout 60 s; it still waits "
+             "for the file system of /data",
+             "node02 IVY-H023 they did not finish within --check-timeout 60 s; the host has "
+             "not begun"}));
   CheckedHost broken = host(0);
   broken.breakdown = "ivy-node check was killed by signal 9 (Killed)";
   EXPECT_EQ(failed(wish(), {broken}),
@@ -139,10 +141,11 @@ TEST(CheckVerdict, ComparesTheNumberOfDevices) {
   lacking.device_reason = "GPU 3 (0000:4e:00.0): cannot be opened";
   CheckedHost many = host(2);
   many.devices = 9;
-  EXPECT_EQ(failed(eight, {all, lacking, many}),
-            (Lines{"node02 IVY-H021 7 usable accelerators instead of 8: GPU 3 (0000:4e:00.0): cannot "
-                   "be opened",
-                   "node03 IVY-H021 9 usable accelerators instead of 8"}));
+  EXPECT_EQ(
+      failed(eight, {all, lacking, many}),
+      (Lines{"node02 IVY-H021 7 usable accelerators instead of 8: GPU 3 (0000:4e:00.0): cannot "
+             "be opened",
+             "node03 IVY-H021 9 usable accelerators instead of 8"}));
 }
 
 // Returns the hosts that fail if these are their speeds; 0: not measured.
@@ -181,16 +184,16 @@ TEST(CheckVerdict, NamesHostsWithoutAStream) {
   cut.stream_error = "10.0.0.1:4000: Connection refused";
   CheckedHost well = host(0);
   well.stream_per_s = 1e9;
-  EXPECT_EQ(failed(load, {well, cut}),
-            Lines{"node02 IVY-H022 no stream to or from this host arrived: 10.0.0.1:4000: Connection "
-                  "refused"});
+  EXPECT_EQ(
+      failed(load, {well, cut}),
+      Lines{"node02 IVY-H022 no stream to or from this host arrived: 10.0.0.1:4000: Connection "
+            "refused"});
 }
 
 TEST(CheckVerdict, PutsHostsWithTheSameReasonIntoOneMessage) {
-  const std::vector<CheckFailure> failures =
-      judge_checks(wish(), {with_output(0, 127, "sh: 1: dcgmi: not found\n"), host(1),
-                            with_output(2, 127, "sh: 1: dcgmi: not found\n"),
-                            with_output(3, 1, "GPU 3\n")});
+  const std::vector<CheckFailure> failures = judge_checks(
+      wish(), {with_output(0, 127, "sh: 1: dcgmi: not found\n"), host(1),
+               with_output(2, 127, "sh: 1: dcgmi: not found\n"), with_output(3, 1, "GPU 3\n")});
   const std::vector<Diagnostic> messages = check_diagnostics(failures, "before the start");
   ASSERT_EQ(messages.size(), 2u);
   EXPECT_EQ(messages[0].what,

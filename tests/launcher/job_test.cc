@@ -833,9 +833,10 @@ TEST_F(GateTest, StartsWithoutAHostThatFails) {
   second_check_.exit_code = 3;
   second_check_.output = "GPU 3: fell off the bus\n";
   expect_start_without_second();
-  EXPECT_NE(text_.find("node2 failed a check before the start: --check 'probe': exit code 3: GPU 3: "
-                       "fell off the bus"),
-            std::string::npos)
+  EXPECT_NE(
+      text_.find("node2 failed a check before the start: --check 'probe': exit code 3: GPU 3: "
+                 "fell off the bus"),
+      std::string::npos)
       << text_;
   EXPECT_NE(text_.find("without node2 (--check 'probe': exit code 3"), std::string::npos) << text_;
   EXPECT_EQ(first_check_.last.hello().working_directory(), "/");

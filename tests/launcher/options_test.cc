@@ -418,9 +418,9 @@ TEST(OptionsTest, UsesTheRestartsForReplacementsWithOnFailure) {
 
 TEST(OptionsTest, ParsesTheChecksOfHosts) {
   EXPECT_FALSE(options_of({"x"}).wants_gate());
-  const Options options = options_of({"--check", "nvidia-smi -L", "--check=unix:/run/nvhcd.sock",
-                                      "--check-timeout", "2m", "--expect-gpus", "8", "--check-load",
-                                      "x"});
+  const Options options =
+      options_of({"--check", "nvidia-smi -L", "--check=unix:/run/nvhcd.sock", "--check-timeout",
+                  "2m", "--expect-gpus", "8", "--check-load", "x"});
   EXPECT_TRUE(options.wants_gate());
   EXPECT_EQ(options.checks, (Words{"nvidia-smi -L", "unix:/run/nvhcd.sock"}));
   EXPECT_EQ(options.check_timeout, std::chrono::minutes(2));
@@ -436,7 +436,8 @@ TEST(OptionsTest, RejectsChecksThatCannotBeRun) {
   EXPECT_TRUE(contains(error_of({"--check", " ", "x"}).message, "needs a command"));
   EXPECT_TRUE(contains(error_of({"--check", "unix:x.sock", "x"}).message, "must be absolute"));
   EXPECT_TRUE(contains(error_of({"--check-timeout", "5s", "x"}).message, "needs a check"));
-  EXPECT_TRUE(contains(error_of({"--check", "a", "--check-timeout", "0", "x"}).message, "1 s or more"));
+  EXPECT_TRUE(
+      contains(error_of({"--check", "a", "--check-timeout", "0", "x"}).message, "1 s or more"));
   EXPECT_TRUE(contains(error_of({"--check-load", "--check-timeout", "5s", "x"}).message, "10 s"));
   error_of({"--expect-gpus", "-1", "x"});
   Words many;

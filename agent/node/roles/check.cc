@@ -41,6 +41,8 @@ using std::chrono::steady_clock;
 
 // Output of a command that is kept, from its end.
 constexpr std::size_t kKeptOutput = 64u << 10;
+// The launcher needs only the last lines of a command that has passed, from thousands of hosts.
+constexpr std::size_t kSentIfPassed = 4u << 10;
 // Processes that SIGKILL does not end, because the kernel does not let them, are left behind after
 // this time.
 constexpr milliseconds kKillLimit{3'000};
@@ -67,7 +69,9 @@ class KeptOutput {
     }
   }
   void move_to(CheckedCommand& result) {
-    if (text_.size() > kKeptOutput) text_.erase(0, text_.size() - kKeptOutput);
+    const bool has_passed = result.exit_code() == 0 && !result.was_late();
+    const std::size_t kept = has_passed ? kSentIfPassed : kKeptOutput;
+    if (text_.size() > kept) text_.erase(0, text_.size() - kept);
     result.set_dropped_bytes(total_ - text_.size());
     result.set_output(std::move(text_));
   }
@@ -318,9 +322,9 @@ void HostCheck::measure_load() {
 
 void HostCheck::listen() {
   if (begin_.listen_address().empty()) return;
-  Result<StreamMeter> meter = StreamMeter::open(
-      begin_.listen_address(), static_cast<std::uint16_t>(begin_.port_low()),
-      static_cast<std::uint16_t>(begin_.port_high()), begin_.key());
+  Result<StreamMeter> meter =
+      StreamMeter::open(begin_.listen_address(), static_cast<std::uint16_t>(begin_.port_low()),
+                        static_cast<std::uint16_t>(begin_.port_high()), begin_.key());
   if (!meter.ok()) return ready_.set_listen_error(meter.error().message);
   meter_.emplace(std::move(meter).value());
   ready_.set_port(meter_->port());

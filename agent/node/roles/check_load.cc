@@ -155,10 +155,12 @@ CheckStreamed StreamMeter::measure(const CheckStream& order) const {
 double StreamMeter::receive(const std::string& opening, milliseconds duration) const {
   const steady_clock::time_point end = steady_now() + duration + kStreamSlack;
   while (wait_for(listener_.get(), POLLIN, {end, nullptr})) {
-    const Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    const Descriptor socket(
+        accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) continue;
     std::string received;
-    if (!receive_all(socket.get(), received, opening.size(), {steady_now() + kOpeningLimit, nullptr}))
+    if (!receive_all(socket.get(), received, opening.size(),
+                     {steady_now() + kOpeningLimit, nullptr}))
       continue;
     if (received == opening) return read_stream(socket.get(), end);
   }

@@ -61,6 +61,6 @@ if not reason and failures:
     reason = f"{failures} failed: {' '.join(output.split())[:400]}"
 code = response.get(2, 0)
 if not reason and code:
-    reason = f"its script exited with code {code}: {' '.join(output.split())[:400]}"
-print(json.dumps({"ok": bool(response.get(1, 0)) and not failures and not code,
-                  "reason": reason or "the service reports success" if response.get(1, 0) else reason or "no success"}))
+    reason = f"its script exited with code {code} {' '.join(output.split())[:400]}".rstrip()
+is_well = bool(response.get(1, 0)) and not failures and not code
+print(json.dumps({"ok": is_well, "reason": reason or f"the service reports {'' if is_well else 'no '}success"}))

@@ -523,8 +523,7 @@ void Generation::finish() {
   if (context_.directory_lock)
     remove_job_directory({start.directory.path, context_.directory_lock.get()});
   // If a job has started, the peers need not wait while the kernel frees this process's memory.
-  if (containment != nullptr && is_empty && !is_checking &&
-      send_exit_notice(start.exit_notice_fd))
+  if (containment != nullptr && is_empty && !is_checking && send_exit_notice(start.exit_notice_fd))
     channel_.hang_up();
   else
     remove_job_directory(start.directory);

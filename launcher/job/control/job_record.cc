@@ -183,7 +183,8 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
   copy_words(recorded.checks(), options.checks);
   options.default_checks = recorded.default_checks();
   options.check_timeout = milliseconds(recorded.check_timeout_ms());
-  if (recorded.expect_gpus() > 0) options.expect_gpus = static_cast<int>(recorded.expect_gpus()) - 1;
+  if (recorded.expect_gpus() > 0)
+    options.expect_gpus = static_cast<int>(recorded.expect_gpus()) - 1;
   options.check_load = recorded.check_load();
   if (!recorded.progress_match().empty()) {
     Result<Pattern> pattern = Pattern::compile(recorded.progress_match());
