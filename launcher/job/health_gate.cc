@@ -11,8 +11,8 @@
 
 #include "launcher/plan/device_plan.h"
 #include "launcher/plan/interpreter.h"
+#include "launcher/plan/master_address.h"
 #include "proto/contract/host_ranges.h"
-#include "proto/contract/log.h"
 #include "proto/os/clock.h"
 #include "proto/os/socket_address.h"
 
@@ -191,6 +191,7 @@ void HealthGate::begin(HostRun& run, std::uint32_t generation) {
   if (host.environment)
     hello.set_search_path(host.environment->directory + "/bin:" + path_without_environment(caller));
   add_device_request(options, caller, hello);
+  hello.set_read_cores(false);
   begin.set_limit_ms(static_cast<std::uint32_t>(wish_.limit.count()));
   for (const std::string& command : wish_.commands) begin.add_commands(command);
   if (host.facts) begin.set_interpreter(host.facts->interpreter());
@@ -232,13 +233,16 @@ std::string HealthGate::stream_address(std::size_t index) const {
       if (own.empty() && owners[address.address()] == 1) own = address.address();
     }
   }
-  if (host.up && !host.up->peer_address.empty() && !is_loopback(host.up->peer_address))
-    return host.up->peer_address;
+  // Behind a translation of addresses, the host does not have the one to which ivyrun connects.
+  const auto is_usable = [&](const std::string& address) {
+    return !address.empty() && !is_loopback(address) &&
+           (!host.facts || owns_address(*host.facts, address));
+  };
+  if (host.up && is_usable(host.up->peer_address)) return host.up->peer_address;
   // Another host's connection shows by which address it would reach this one.
   if (host.on_this_host)
     for (const HostRecord& other : job_.hosts)
-      if (other.up && !other.up->local_address.empty() && !is_loopback(other.up->local_address))
-        return other.up->local_address;
+      if (other.up && is_usable(other.up->local_address)) return other.up->local_address;
   return own.empty() ? "127.0.0.1" : own;
 }
 
@@ -366,7 +370,10 @@ void HealthGate::count_devices() {
     if (!run.checked.devices) continue;
     run.checked.devices =
         static_cast<std::uint32_t>(devices_of_host(job_.options, answers, run.checked.host).size());
-    run.checked.device_reason = hiding_reason(run.devices);
+    std::string reason = hiding_reason(run.devices);
+    for (std::size_t at = 0; (at = reason.find('\n')) != std::string::npos;)
+      reason.replace(at, 1, "; ");
+    run.checked.device_reason = std::move(reason);
   }
 }
 
