@@ -88,12 +88,16 @@ RemoteText shortened(std::string_view text) {
   return std::string(text.substr(0, kMaxReason)) + (text.size() > kMaxReason ? "..." : "");
 }
 
+std::string output_size(std::uint64_t bytes) {
+  return bytes < 10u << 20 ? std::to_string(bytes >> 10) + " KiB" : size_text(bytes);
+}
+
 // Returns the end of the output without its last line, which is the reason.
 RemoteText details_of(const CheckedCommand& result, const std::vector<std::string_view>& lines) {
   std::string text;
   if (result.dropped_bytes() > 0)
-    text = "it printed " + size_text(result.dropped_bytes() + result.output().size()) +
-           ", of which the last " + size_text(result.output().size()) + " were kept";
+    text = "it printed " + output_size(result.dropped_bytes() + result.output().size()) +
+           ", of which the last " + output_size(result.output().size()) + " were kept";
   const std::size_t end = lines.empty() ? 0 : lines.size() - 1;
   for (std::size_t i = end > kShownLines ? end - kShownLines : 0; i < end; ++i)
     text += (text.empty() ? "" : "\n") + shortened(lines[i]).bytes();

@@ -115,7 +115,7 @@ def test_processes_that_a_check_leaves_behind_are_killed(local):
 def test_megabytes_of_output_are_bounded(local):
     done = local.run("-n", "1", "--check", "yes spam | head -c 20000000; echo the last line; exit 1", *SHOW)
     assert done.code == REJECTED and "exit code 1: the last line" in done.err_text, done
-    assert re.search(r"it printed 19(\.\d+)? MiB, of which the last 64(\.0)? KiB were kept", done.err_text), done
+    assert re.search(r"it printed 19 MiB, of which the last 64 KiB were kept", done.err_text), done
     assert len(done.err) < 4000, done
 
 
