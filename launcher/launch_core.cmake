@@ -21,7 +21,7 @@ set(IVY_LAUNCH_CORE_SOURCES
   plan/master_address.cc plan/mpi_plan.cc plan/placement.cc plan/plan.cc plan/plan_checks.cc
   plan/plan_context.cc plan/plan_text.cc plan/restart_policy.cc plan/topology_order.cc plan/worker_environment.cc
   plan/worker_ports.cc
-  report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc
+  report/check_verdict.cc report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc
   report/message_table.cc report/missing_module.cc report/placeholders.cc report/verdict.cc
   stage/python_environment.cc stage/relocation.cc
   stage/stage_files.cc stage/stage_patterns.cc

@@ -17,6 +17,7 @@
 #include "agent/node/container/container_enter.h"
 #include "agent/node/container/container_role.h"
 #include "agent/node/roles/app_run.h"
+#include "agent/node/roles/check.h"
 #include "agent/node/roles/dial.h"
 #include "agent/node/roles/fetch.h"
 #include "agent/node/roles/mpi_exec.h"
@@ -125,6 +126,7 @@ int run(int argc, char** argv) {
   if (role == "warden") return run_warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();
   if (role == "dial" && argc == 2) return run_dial();
+  if (role == "check" && argc == 2) return run_check();
   if (role == "fetch" && argc == 2) return run_fetch();
   if (role == "stage" && argc == 2) return run_stage();
   if (role == "--version" && argc == 2) return print_version();

@@ -59,12 +59,13 @@ LinkStep progress_of(const HostRecord& host) {
 }  // namespace
 
 BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
-                 StdinFeed& stdin_feed)
+                 StdinFeed& stdin_feed, HealthGate& gate)
     : job_(job),
       planner_(planner),
       store_(store),
       ranks_(ranks),
       stdin_feed_(stdin_feed),
+      gate_(gate),
       staging_(job, *this),
       steps_(job.loop) {}
 
@@ -80,6 +81,7 @@ void BringUp::start(const std::shared_ptr<TransportContext>& transports) {
 
 void BringUp::cancel() {
   steps_.stop();
+  gate_.cancel();
   job_.screen.status_line("");
 }
 
@@ -92,6 +94,10 @@ Awaitable<void> BringUp::run() {
   const bool are_greeted = co_await greet_hosts();
   if (!are_greeted) co_return;
   job_.phase.apply(JobEvent::kAllGreeted);
+  job_.screen.status_line("");
+  const bool are_healthy = co_await gate_.pass(steps_, job_.generation);
+  if (!are_healthy) co_return;
+  limit_at_ = steady_now() + job_.options.start_timeout;
   do {
     const bool is_planned = co_await check_addresses();
     if (!is_planned) co_return;
@@ -583,7 +589,8 @@ void BringUp::address_unreachable(std::size_t index, const RemoteText& error) {
 // ---- The first Start ----------------------------------------------------------------------------
 
 void BringUp::print_dry_run() {
-  if (const std::string line = staging_.dry_run_line(); !line.empty()) job_.print(line);
+  for (const std::string& line : {staging_.dry_run_line(), gate_.dry_run_line()})
+    if (!line.empty()) job_.print(line);
   const Result<std::string> text = planner_.dry_run();
   if (!text.ok()) return job_.reject_input(text.error());
   if (std::fputs(escape_control(*text).c_str(), stdout) < 0 || std::fflush(stdout) != 0)

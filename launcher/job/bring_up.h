@@ -4,6 +4,8 @@
 //
 //   greet_hosts()      every host has its files (with --stage: staging.h), and has answered Hello
 //                      with its facts, or is left out
+//   gate_.pass()       with --check and similar flags: every host passes its checks (health_gate.h), or
+//                      is left out
 //   check_addresses()  makes the plan, opens the store, and lets every host test the connection to
 //                      the first one; again if a host was left out meanwhile
 //   start_workers()    opens the files of the output, then sends every host its part of the plan
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "launcher/job/core/job_context.h"
+#include "launcher/job/health_gate.h"
 #include "launcher/job/job_planner.h"
 #include "launcher/job/ranks/rank_events.h"
 #include "launcher/job/ranks/stdin_feed.h"
@@ -34,7 +37,7 @@ namespace ivy {
 class BringUp final : private StagingEvents {
  public:
   BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
-          StdinFeed& stdin_feed);
+          StdinFeed& stdin_feed, HealthGate& gate);
 
   // Returns a session with a host, to be opened.
   std::unique_ptr<HostSession> make_session(std::size_t index,
@@ -111,6 +114,7 @@ class BringUp final : private StagingEvents {
   StoreController& store_;
   RankEvents& ranks_;
   StdinFeed& stdin_feed_;
+  HealthGate& gate_;
   bool looks_up_master_ = false;  // The address is being looked up; the plan has to wait for it.
   // Set when a host that the job needs has failed: until then the others may fail, too, so that one
   // message names all of them.

@@ -43,12 +43,13 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       preemption_(job_),
       ranks_(job_, preemption_),
       stdin_feed_(job_),
-      bring_up_(job_, planner_, store_, ranks_, stdin_feed_),
+      gate_(job_),
+      bring_up_(job_, planner_, store_, ranks_, stdin_feed_, gate_),
       growth_(job_, planner_, bring_up_, store_),
       losses_(job_, planner_, bring_up_, ranks_, growth_),
       service_(job_, ranks_),
       record_(job_, service_),
-      restarts_(job_, planner_, store_, bring_up_, ranks_, losses_, growth_, service_, record_),
+      restarts_(job_, planner_, store_, bring_up_, gate_, ranks_, losses_, growth_, service_, record_),
       ending_(job_, bring_up_, stdin_feed_, preemption_, ranks_, losses_, restarts_, service_,
               record_),
       takeover_(job_, store_, ranks_, losses_, service_, record_, restarts_, *this),
@@ -244,6 +245,7 @@ void Job::on_host_notice(std::size_t index, const HostNotice& notice) {
 
 void Job::host_task_output(std::size_t index, const TaskOutput& output) {
   if (output.task() == TASK_FETCH) return ending_.fetch().take(index, output);
+  if (output.task() == TASK_CHECK) return gate_.take(index, output);
   bring_up_.task_output(index, output);
 }
 

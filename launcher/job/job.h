@@ -13,6 +13,7 @@
 // The parts apply events to JobPhase. The table in core/job_state.cc determines the action, and
 // act() calls the part that performs it:
 //  how a job comes up                           bring_up.h
+//  checks of the hosts before each attempt      health_gate.h
 //  how a generation runs                        ranks/rank_events.h
 //  hosts that are lost                          host_losses.h
 //  hosts that join later                        growth.h
@@ -41,6 +42,7 @@
 #include "launcher/job/control/record_keeper.h"
 #include "launcher/job/core/job_context.h"
 #include "launcher/job/growth.h"
+#include "launcher/job/health_gate.h"
 #include "launcher/job/host_losses.h"
 #include "launcher/job/job_ending.h"
 #include "launcher/job/job_planner.h"
@@ -142,6 +144,7 @@ class Job final : public AllocationEvents,
   Preemption preemption_;
   RankEvents ranks_;
   StdinFeed stdin_feed_;
+  HealthGate gate_;
   BringUp bring_up_;
   Growth growth_;
   HostLosses losses_;

@@ -332,6 +332,7 @@ void JobEnding::print_summary() {
   inputs.finding = ranks_.evidence().finding();
   inputs.attempts = restarts_.failed();
   inputs.losses = ranks_.losses().lines();
+  inputs.left_out = job_.hosts.left_out();
   inputs.max_attempts = job_.max_attempts();
   inputs.ends = &ends;
   inputs.launcher_end = &job_.launcher_end;
@@ -352,8 +353,6 @@ void JobEnding::print_summary() {
   inputs.output_errors = output.output_errors();
   inputs.unclean = job_.unclean;
   if (job_.leftovers.count > 0) inputs.notes.push_back(leftovers_text(job_.leftovers));
-  for (const HostRecord& host : job_.hosts)
-    if (host.excluded) inputs.left_out.emplace_back(host.name(), host.excluded->reason.line());
   if (job_.was_started() && job_.hosts.may_lose_hosts() && !inputs.left_out.empty())
     inputs.notes.push_back("the job ended with " + job_.hosts.members_text());
   for (std::string& error : job_.events.write_errors())

@@ -185,6 +185,7 @@ Examination JobPlanner::examination() const {
   Examination examined;
   examined.module = job_.options.check_module;
   examined.rejections = rejections_;
+  examined.checks = job_.check_findings;
   for (const HostRecord& record : job_.hosts) {
     ExaminedHost& host = examined.hosts.emplace_back();
     host.name = record.name();

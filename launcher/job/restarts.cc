@@ -38,12 +38,14 @@ HostPlan without_input(HostPlan plan) {
 }  // namespace
 
 Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store, BringUp& bring_up,
-                   RankEvents& ranks, HostLosses& losses, Growth& growth, CtlService& service,
+                   HealthGate& gate, RankEvents& ranks, HostLosses& losses, Growth& growth,
+                   CtlService& service,
                    JobRecordWriter& record)
     : job_(job),
       planner_(planner),
       store_(store),
       bring_up_(bring_up),
+      gate_(gate),
       ranks_(ranks),
       losses_(losses),
       growth_(growth),
@@ -205,6 +207,7 @@ void Restarts::keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEn
   inputs.attempt = static_cast<int>(job_.generation) + 1;
   inputs.max_attempts = job_.max_attempts();
   inputs.attempts = failed_;
+  inputs.left_out = job_.hosts.left_out();
   job_.events.write_attempt_file(folder, verdict_object(inputs));
 }
 
@@ -257,12 +260,19 @@ void Restarts::notify() {
 
 void Restarts::cancel() {
   if (steps_) steps_->stop();
+  gate_.cancel();
   host_list_.cancel();
 }
 
 Awaitable<void> Restarts::run() {
   const bool has_list = co_await read_host_list();
-  if (!has_list || !plan()) co_return;
+  if (!has_list) co_return;
+  const bool are_healthy = co_await gate_.pass(*steps_, job_.generation + 1);
+  if (!are_healthy) co_return;
+  // The checks have a limit of their own.
+  limit_at_ = std::max(limit_at_, steady_now() + job_.options.start_timeout);
+  report_at_ = std::max(report_at_, steady_now() + kReportAfter);
+  if (!plan()) co_return;
   co_await steps_->sleep(due_at_ - steady_now());
   const bool are_ready = co_await wait_until(&Restarts::is_ready);
   if (!are_ready) co_return;

@@ -4,6 +4,8 @@
 // follows, prepare() starts the coroutine run(), which has the steps of a restart in their order:
 //
 //   read_host_list()  with --hosts-from
+//   gate_.pass()      with --check and similar flags: the hosts of the next attempt pass their checks
+//                     (health_gate.h), or are left out
 //   plan()            plans for the hosts that are left; the store begins the next generation
 //   the rest of the pause, which has started with the first step
 //   wait_until()      the store has begun the generation, and every host can connect to it
@@ -39,7 +41,8 @@ namespace ivy {
 class Restarts {
  public:
   Restarts(JobContext& job, JobPlanner& planner, StoreController& store, BringUp& bring_up,
-           RankEvents& ranks, HostLosses& losses, Growth& growth, CtlService& service,
+           HealthGate& gate, RankEvents& ranks, HostLosses& losses, Growth& growth,
+           CtlService& service,
            JobRecordWriter& record);
 
   // Call when an attempt is over and nothing of it is left. Returns whether another one follows.
@@ -101,6 +104,7 @@ class Restarts {
   JobPlanner& planner_;
   StoreController& store_;
   BringUp& bring_up_;
+  HealthGate& gate_;
   RankEvents& ranks_;
   HostLosses& losses_;
   Growth& growth_;

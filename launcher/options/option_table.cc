@@ -245,6 +245,15 @@ constexpr OptionEntry kTable[] = {
      kTorchrun,
      "time from the first signal to SIGKILL (default: 5s after a failure, 30s if you stop the job). Ctrl-C sends "
      "SIGINT and SIGTERM one second later; any other stop sends SIGTERM immediately"},
+    {"check", "", "COMMAND", kLifecycle, kHonoured, kIvyrun,
+     "before the start and each restart, run this shell command on every host, which fails unless it exits with 0; "
+     "unix:PATH: query a gRPC health service; default: only disk and /dev/shm; may be repeated (docs/check-hosts.md)"},
+    {"check-timeout", "", "TIME", kLifecycle, kHonoured, kIvyrun,
+     "a host fails whose checks take longer than TIME together (default 60s)"},
+    {"expect-gpus", "", "N", kLifecycle, kHonoured, kIvyrun,
+     "before the start and each restart: a host fails that does not have exactly N usable GPUs"},
+    {"check-load", "", "", kLifecycle, kHonoured, kIvyrun,
+     "before the start and each restart, measure arithmetic and network: a host fails below 0.7 x the median of all"},
     {"lease", "", "TIME", kLifecycle, kHonoured, kIvyrun,
      "stop the workers if they hear nothing from ivyrun for TIME (default: 10s, 60s in batch); if the connection "
      "was closed, they wait 60s for another one"},

@@ -35,6 +35,11 @@ namespace {
 
 // How long --doctor waits for hosts.
 constexpr std::chrono::seconds kDoctorTimeout{20};
+// Limits of --check and its time. The commands of all hosts travel in one message each.
+constexpr std::size_t kMaxChecks = 32;
+constexpr std::size_t kMaxCheckBytes = 8u << 10;
+constexpr std::chrono::seconds kShortestCheck{1}, kShortestLoad{10};
+constexpr int kMaxExpectedDevices = 4'096;
 
 // Values that depend on several flags.
 struct Raw {
@@ -44,6 +49,7 @@ struct Raw {
   std::vector<std::string> roles;
   std::vector<std::string> limits;
   std::vector<std::string> fetch;
+  std::vector<std::string> checks;
   std::string hostfile;
   std::string transport;
   std::vector<std::string> exec;
@@ -304,6 +310,13 @@ void bind_fetch(Binder& binder, FetchOptions& options, Raw& raw) {
   binder.parsed("fetch-timeout", options.fetch_timeout, parse_duration);
 }
 
+void bind_checks(Binder& binder, CheckOptions& options, Raw& raw) {
+  binder.list("check", raw.checks);
+  binder.parsed("check-timeout", options.check_timeout, parse_duration);
+  binder.parsed("expect-gpus", options.expect_gpus, number_between(0, kMaxExpectedDevices));
+  binder.on("check-load", options.check_load);
+}
+
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
   binder.parsed("start-timeout", options.start_timeout, parse_duration);
   // 0 means no limit, as for timeout(1) and Slurm.
@@ -465,6 +478,7 @@ void bind_all(Binder& binder, const Scanned& scanned, Options& options, Raw& raw
   bind_stage(binder, options);
   bind_output(binder, options, raw);
   bind_fetch(binder, options, raw);
+  bind_checks(binder, options, raw);
   bind_lifecycle(binder, options);
   bind_network(binder, options);
   bind_container(binder, options, raw);
@@ -790,6 +804,38 @@ Result<void> resolve_fetch(const Binder& binder, const Raw& raw, FetchOptions& o
   if (!options.fetch.empty()) return {};
   for (const std::string_view flag : {"fetch-limit", "fetch-timeout"})
     if (binder.is_given(flag)) return usage_error(binder.spelling(flag) + " needs --fetch PATTERN");
+  return {};
+}
+
+Result<void> resolve_checks(const Binder& binder, const Raw& raw, CheckOptions& options) {
+  for (const std::string& check : raw.checks) {
+    if (check.find_first_not_of(" \t") == std::string::npos)
+      return usage_error(binder.spelling("check") + " needs a command, not an empty text");
+    if (check.size() > kMaxCheckBytes)
+      return usage_error(binder.spelling("check") + ": the command has more than " +
+                             std::to_string(kMaxCheckBytes) + " bytes",
+                         "put it into a script that all hosts have");
+    if (check.starts_with("unix:") && !check.starts_with("unix:/"))
+      return usage_error(binder.spelling("check") + " " + check +
+                         ": the path of the socket must be absolute, such as unix:/run/nvhcd.sock");
+    if (check == "default")
+      options.default_checks = true;
+    else
+      options.checks.push_back(check);
+  }
+  if (options.checks.size() > kMaxChecks)
+    return usage_error(
+        binder.spelling("check") + " was given more than " + std::to_string(kMaxChecks) + " times",
+        "combine commands in a script");
+  if (options.check_timeout < kShortestCheck)
+    return usage_error(binder.spelling("check-timeout") + " must be 1 s or more");
+  if (binder.is_given("check-timeout") && !options.wants_gate())
+    return usage_error(
+        binder.spelling("check-timeout") +
+        " needs a check: --check COMMAND, --check default, --expect-gpus N or --check-load");
+  if (options.check_load && options.check_timeout < kShortestLoad)
+    return usage_error(binder.spelling("check-load") + " measures for 2 s and more: " +
+                       binder.spelling("check-timeout") + " must be 10 s or more");
   return {};
 }
 
@@ -1196,6 +1242,7 @@ Result<void> settle(const Binder& binder, Raw& raw, const HostfileReader& read, 
   IVY_CHECK(resolve_failure_flags(binder, options));
   IVY_CHECK(resolve_output(binder, options));
   IVY_CHECK(resolve_fetch(binder, raw, options));
+  IVY_CHECK(resolve_checks(binder, raw, options));
   IVY_CHECK(resolve_devices(binder, options));
   IVY_CHECK(resolve_doctor(binder, options));
   options.dry_run = options.dry_run || options.explain_env || options.doctor;

@@ -145,6 +145,19 @@ struct FetchOptions {
   std::chrono::milliseconds fetch_timeout{3'600'000};
 };
 
+// The health gate: checks of all hosts before each start (launcher/job/health_gate.h).
+struct CheckOptions {
+  std::vector<std::string> checks;  // --check: commands, and "unix:PATH"; not "default".
+  bool default_checks = false;      // --check default
+  std::chrono::milliseconds check_timeout{60'000};
+  std::optional<int> expect_gpus;
+  bool check_load = false;
+
+  bool wants_gate() const {
+    return !checks.empty() || default_checks || expect_gpus.has_value() || check_load;
+  }
+};
+
 // When the job ends, is abandoned or restarts.
 struct LifecycleOptions {
   std::chrono::milliseconds start_timeout{120'000};
@@ -244,6 +257,7 @@ struct Options : HostOptions,
                  StageOptions,
                  OutputOptions,
                  FetchOptions,
+                 CheckOptions,
                  LifecycleOptions,
                  NetworkOptions,
                  JoinOptions,

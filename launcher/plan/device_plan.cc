@@ -307,12 +307,20 @@ void note_uneven_hosts(PlanContext& context) {
   const PerHost& per_host = context.options.per_host;
   if (per_host.written && per_host.kind == PerHost::Kind::kNumber) return;
   std::map<std::size_t, std::vector<std::string>, std::greater<>> hosts;
-  for (const PlannedHost& host : context.plan.hosts)
+  std::map<std::size_t, std::size_t> present;
+  for (const PlannedHost& host : context.plan.hosts) {
     hosts[host.devices.size()].push_back(host.name);
+    const DeviceView& view = context.facts(host).device_view();
+    if (is_fake(context.options, host.host_index)) continue;
+    std::size_t& all = present[host.devices.size()];
+    all = std::max<std::size_t>(all, view.present() + view.unusable());
+  }
   if (hosts.size() < 2) return;
   std::string text;
   for (const auto& [count, names] : hosts)
-    text += (text.empty() ? "" : ", ") + std::to_string(count) + " on " + fold_host_names(names);
+    text += (text.empty() ? "" : ", ") + std::to_string(count) +
+            (present[count] > count ? " of " + std::to_string(present[count]) : "") + " on " +
+            fold_host_names(names);
   add_note(context, "accelerators differ: " + text);
 }
 

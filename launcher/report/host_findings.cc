@@ -297,7 +297,19 @@ std::vector<Finding> find_problems(const Examination& examined) {
     check_property(property, examined.hosts, findings);
   for (const Diagnostic& rejection : examined.rejections)
     add_rejection(rejection, examined, findings);
+  for (const Finding& check : examined.checks) findings.add(check.hosts, check);
   return findings.take();
+}
+
+std::vector<Finding> space_failures(const CheckSpace& space) {
+  ExaminedHost host;
+  *host.facts.mutable_health() = space.health();
+  host.facts.set_working_directory_error(space.directory_error());
+  Findings findings;
+  check_space(host, findings);
+  std::vector<Finding> failures = findings.take();
+  std::erase_if(failures, [](const Finding& finding) { return !finding.has_failed; });
+  return failures;
 }
 
 std::string findings_text(const Examination& examined, const std::vector<Finding>& findings) {

@@ -9,6 +9,7 @@
 
 #include "launcher/report/diagnostic.h"
 #include "proto/contract/remote_text.h"
+#include "proto/wire/check.pb.h"
 #include "proto/wire/job.pb.h"
 
 namespace ivy {
@@ -44,10 +45,14 @@ struct Examination {
   std::string module;  // --check-module; empty if not given.
   std::vector<ExaminedHost> hosts;
   std::vector<Diagnostic> rejections;  // Errors that would keep the job from starting.
+  std::vector<Finding> checks = {};    // --check, --expect-gpus, --check-load
 };
 
 // Returns the findings, failures before warnings. Hosts with the same problem share a finding.
 std::vector<Finding> find_problems(const Examination& examined);
+// Returns only the failures that concern space in the working directory and in /dev/shm; they name
+// no hosts.
+std::vector<Finding> space_failures(const CheckSpace& space);
 // Returns a table of the hosts, followed by the findings.
 std::string findings_text(const Examination& examined, const std::vector<Finding>& findings);
 boost::json::object findings_object(const Examination& examined,

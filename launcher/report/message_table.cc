@@ -185,6 +185,26 @@ constexpr MessageEntry kMessages[] = {
      "the message names the host, the file and the fix; `--stage-venv=uv` creates the environment "
      "on each host",
      kExitHostsNotUp},
+    {"IVY-H020", "a host failed a check (`--check`)",
+     "the command exited with another code than 0, or reported \"ok\": false, or does not exist "
+     "there",
+     "the message shows the host, the reason and the end of the output; repair the host, leave it "
+     "out "
+     "with `--exclude HOST`, or allow fewer hosts with `--nnodes MIN:MAX`",
+     kExitRejected},
+    {"IVY-H021", "a host does not have the number of accelerators of `--expect-gpus`",
+     "a device has failed, its driver is missing, or a mask hides it",
+     "the message shows the reason, if the host knows it; `ivyrun --doctor` lists all devices",
+     kExitRejected},
+    {"IVY-H022", "a host is slower than the others (`--check-load`)",
+     "another program uses it, its clock is throttled, or its network link has errors",
+     "the message has the figures; see what else runs there", kExitRejected},
+    {"IVY-H023", "the checks of a host did not finish in time",
+     "a command hangs, or a file system does not respond there",
+     "the message names the check; allow more time with `--check-timeout TIME`", kExitRejected},
+    {"IVY-H024", "a host lacks something that the job needs, or could not be checked",
+     "its disk is full, the working directory or /dev/shm is missing, or the checks broke off",
+     "the message shows the reason and the fix", kExitRejected},
     {"IVY-J001",
      "torchrun mode: a node was started with a different build, program or number of workers",
      "command lines or installations differ",

@@ -96,8 +96,8 @@ boost::json::object verdict_object(const SummaryInputs& inputs) {
   object["failed_attempts"] = std::move(attempts);
   object["losses"] = json_list(inputs.losses);
   boost::json::array left_out;
-  for (const auto& [host, reason] : inputs.left_out)
-    left_out.push_back({{"host", json_text(host)}, {"reason", json_text(reason)}});
+  for (const LeftOutHost& host : inputs.left_out)
+    left_out.push_back({{"host", json_text(host.name)}, {"reason", json_text(host.reason)}});
   object["left_out"] = std::move(left_out);
   object["warnings"] = json_list(inputs.output_errors);
   object["left_over"] = json_list(inputs.unclean);

@@ -22,6 +22,12 @@ struct FailedAttempt {
   std::string host = {};  // The failing rank's host; empty if the attempt ended without one.
 };
 
+// A host that took no part any longer at the end.
+struct LeftOutHost {
+  std::string name;
+  std::string reason;  // One line: "--check 'nvidia-smi': exit code 6".
+};
+
 // Everything that the summary reports. The pointers must not be null.
 struct SummaryInputs {
   const std::vector<WorkerEnd>* ends = nullptr;  // How each worker ended, or that it was stopped.
@@ -46,10 +52,9 @@ struct SummaryInputs {
   std::vector<std::string> device_lines;  // device_lines(), printed with the first cause.
   std::vector<FailedAttempt> attempts;    // The attempts before this one.
   std::vector<std::string> losses;        // RankLosses::lines(), in their order.
-  // Hosts that were left out, with the reason; only for programs, since `notes` has them for users.
-  std::vector<std::pair<std::string, std::string>> left_out;
-  int attempt = 1;       // Number of this attempt, from 1.
-  int max_attempts = 1;  // Attempts that the job might have had.
+  std::vector<LeftOutHost> left_out;      // For programs; `notes` has them for users.
+  int attempt = 1;                        // Number of this attempt, from 1.
+  int max_attempts = 1;                   // Attempts that the job might have had.
 };
 
 // Returns the summary, which ends with a newline, or an empty text if every rank succeeded and

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <csignal>
 
+#include "proto/wire/check.pb.h"
+#include "proto/wire/stage_codec.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_launcher.h"
 #include "tests/support/leak_guard.h"
@@ -89,6 +91,68 @@ TEST_F(SupervisorRestartTest, RunsTheSameWorkersAgain) {
     EXPECT_EQ(launcher.output(1), "rank 1 generation " + number + "\n");
     EXPECT_TRUE(launcher.output_ended(1, 2));
   }
+  finish(launcher);
+}
+
+// Sends an order to `ivy-node check`, or the end of its input.
+void order_check(FakeLauncher& launcher, const std::string& check_command) {
+  CheckOrder order;
+  order.mutable_begin()->mutable_hello()->set_working_directory("/tmp");
+  order.mutable_begin()->set_limit_ms(60'000);
+  order.mutable_begin()->add_commands(check_command);
+  Command command;
+  command.mutable_task_input()->set_task(TASK_CHECK);
+  command.mutable_task_input()->set_bytes(stage::framed(order.SerializeAsString()));
+  launcher.send(command);
+}
+
+void end_check(FakeLauncher& launcher) {
+  Command command;
+  command.mutable_task_input()->set_task(TASK_CHECK);
+  command.mutable_task_input()->set_end(true);
+  launcher.send(command);
+}
+
+// Returns what all check processes have sent, and how many of them have exited.
+std::pair<std::string, int> output_of_checks(const FakeLauncher& launcher) {
+  std::pair<std::string, int> all;
+  for (const Event& event : launcher.events()) {
+    if (!event.has_task_output() || event.task_output().task() != TASK_CHECK) continue;
+    all.first += event.task_output().bytes();
+    all.second += event.task_output().ended() ? 1 : 0;
+  }
+  return all;
+}
+
+TEST_F(SupervisorRestartTest, ChecksTheHostBeforeEachGeneration) {
+  FakeLauncher launcher;
+  for (int run = 1; run <= 2; ++run) {
+    const std::string word = "checked" + std::to_string(run);
+    // A process in the background is killed with the check.
+    order_check(launcher, "setsid sleep 600 & echo " + word);
+    ASSERT_TRUE(launcher.wait([&] {
+      const std::string sent = output_of_checks(launcher).first;
+      return sent.find(word + "\n") != std::string::npos;
+    }));
+    end_check(launcher);
+    ASSERT_TRUE(launcher.wait([&] { return output_of_checks(launcher).second == run; }));
+    if (run == 1) {
+      start(launcher, launcher.shell_plan(1, "echo up; exit ${IVY_GENERATION:-7}"));
+      ASSERT_TRUE(wait_for_report(launcher, 0));
+    }
+  }
+  start_again(launcher, 1);
+  ASSERT_TRUE(wait_for_report(launcher, 1));
+  EXPECT_TRUE(report_of(launcher, 1)->clean());
+  finish(launcher);
+}
+
+TEST_F(SupervisorRestartTest, LeavesNothingOfACheckIfTheJobEndsMeanwhile) {
+  FakeLauncher launcher;
+  launcher.send_hello();
+  order_check(launcher, "(setsid sh -c 'trap \"\" TERM; sleep 600; sleep 600' &); exec sleep 600");
+  ASSERT_TRUE(launcher.wait(
+      [&] { return output_of_checks(launcher).first.find("setsid sh") != std::string::npos; }));
   finish(launcher);
 }
 

@@ -106,6 +106,10 @@ TEST(DevicePlanTest, NamesTheHostsThatHaveFewerAccelerators) {
   input.answers[1].facts.mutable_device_view()->set_present(7);
   EXPECT_NE(words().find("accelerators differ: 8 on n[0,2], 7 on n1"), std::string::npos)
       << words();
+  // One of its devices cannot be used.
+  input.answers[1].facts.mutable_device_view()->set_unusable(1);
+  EXPECT_NE(words().find("accelerators differ: 8 on n[0,2], 7 of 8 on n1"), std::string::npos)
+      << words();
 }
 
 TEST(DevicePlanTest, DividesDevicesBetweenFakeHosts) {

@@ -31,6 +31,8 @@
 #include "launcher/job/control/job_record.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/log.h"
+#include "proto/wire/check.pb.h"
+#include "proto/wire/stage_codec.h"
 #include "tests/launcher/fake_host.h"
 
 namespace {
@@ -745,6 +747,178 @@ TEST_F(FewerHostsTest, EndsTheJobIfTheRemainingHostsAreLate) {
       << reported;
 }
 
+// The part of `ivy-node check` on a host: answers each order with the result of a command.
+class FakeCheck {
+ public:
+  explicit FakeCheck(Node& node) : node_(node) {
+    node.on_command = [this](const Command& command) {
+      if (!command.has_task_input()) return false;
+      take(command.task_input());
+      return true;
+    };
+  }
+
+  void take(const TaskInput& input) {
+    if (input.end()) return end("ivy-node check exited with code 0");
+    orders_.feed(input.bytes());
+    const Result<std::optional<std::string>> message = orders_.next();
+    ASSERT_TRUE(message.ok() && *message);
+    CheckOrder order;
+    ASSERT_TRUE(order.ParseFromString(**message));
+    ++runs;
+    last = order.begin();
+    if (on_begin && on_begin()) return;
+    CheckReply reply;
+    reply.set_started("--check 'probe'");
+    send(reply);
+    if (hangs) return;
+    for (int index = 0; index < order.begin().commands_size(); ++index) {
+      reply.mutable_command()->set_index(static_cast<std::uint32_t>(index));
+      reply.mutable_command()->set_exit_code(exit_code);
+      reply.mutable_command()->set_output(output);
+      send(reply);
+    }
+    if (order.begin().count_devices()) {
+      reply.mutable_devices()->set_accelerators(accelerators);
+      send(reply);
+    }
+    reply.mutable_ready();
+    send(reply);
+  }
+  void send(const CheckReply& reply) {
+    Event event;
+    event.mutable_task_output()->set_task(TASK_CHECK);
+    event.mutable_task_output()->set_bytes(stage::framed(reply.SerializeAsString()));
+    node_.host.send(event);
+  }
+  void end(const std::string& why) {
+    Event event;
+    event.mutable_task_output()->set_task(TASK_CHECK);
+    event.mutable_task_output()->set_ended(true);
+    event.mutable_task_output()->set_why(why);
+    node_.host.send(event);
+  }
+
+  int exit_code = 0;
+  std::string output;
+  bool hangs = false;
+  std::uint32_t accelerators = 0;
+  std::function<bool()> on_begin;  // Returns true if it has handled the order.
+  int runs = 0;
+  CheckBegin last;
+
+ private:
+  Node& node_;
+  stage::MessageSplitter orders_;
+};
+
+class GateTest : public FewerHostsTest {
+ protected:
+  void SetUp() override {
+    FewerHostsTest::SetUp();
+    options_.checks = {"probe"};
+    options_.check_timeout = milliseconds(20'000);
+  }
+  void need_all_hosts() {
+    options_.min_nodes.reset();
+    options_.num_nodes.reset();
+  }
+
+  FakeCheck first_check_{first_};
+  FakeCheck second_check_{second_};
+  FakeCheck third_check_{third_};
+};
+
+TEST_F(GateTest, StartsWithoutAHostThatFails) {
+  second_check_.exit_code = 3;
+  second_check_.output = "GPU 3: fell off the bus\n";
+  expect_start_without_second();
+  EXPECT_NE(
+      text_.find("node2 failed a check before the start: --check 'probe': exit code 3: GPU 3: "
+                 "fell off the bus"),
+      std::string::npos)
+      << text_;
+  EXPECT_NE(text_.find("without node2 (--check 'probe': exit code 3"), std::string::npos) << text_;
+  EXPECT_EQ(first_check_.last.hello().working_directory(), "/");
+  EXPECT_EQ(first_check_.runs, 1);
+}
+
+TEST_F(GateTest, RejectsAJobThatNeedsEveryHost) {
+  need_all_hosts();
+  second_check_.exit_code = third_check_.exit_code = 127;
+  second_check_.output = third_check_.output = "sh: 1: probe: not found\n";
+  const std::string text = event_text();
+  EXPECT_EQ(exit_code_, kExitRejected) << text;
+  EXPECT_NE(text.find("error[IVY-H020]: hosts node[2-3] failed a check before the start"),
+            std::string::npos)
+      << text;
+  EXPECT_TRUE(first_.ranks.empty());
+}
+
+TEST_F(GateTest, RejectsAJobWithTooFewHealthyHosts) {
+  second_check_.exit_code = third_check_.exit_code = 1;
+  const std::string text = event_text();
+  EXPECT_EQ(exit_code_, kExitRejected) << text;
+  EXPECT_NE(text.find("--nnodes 2:3 needs 2 healthy hosts"), std::string::npos) << text;
+}
+
+TEST_F(GateTest, StartsWithoutAHostThatHangs) {
+  options_.check_timeout = milliseconds(1'000);
+  second_check_.hangs = true;
+  expect_start_without_second();
+  EXPECT_NE(text_.find("did not finish within --check-timeout 1 s; it still waits for --check"),
+            std::string::npos)
+      << text_;
+}
+
+TEST_F(GateTest, StartsWithoutAHostWhoseCheckProcessDies) {
+  second_check_.on_begin = [&] {
+    second_check_.end("ivy-node check was killed by signal 9 (Killed)");
+    return true;
+  };
+  expect_start_without_second();
+  EXPECT_NE(text_.find("ivy-node check was killed by signal 9"), std::string::npos) << text_;
+}
+
+TEST_F(GateTest, StartsWithoutAHostThatIsLostWhileItIsChecked) {
+  second_check_.on_begin = [&] {
+    second_.host.answer = FakeHost::Answer::kNoSuchJob;
+    second_.host.cut();
+    return true;
+  };
+  expect_start_without_second();
+}
+
+TEST_F(GateTest, StartsWithoutAHostThatHasFewerDevices) {
+  options_.expect_gpus = 8;
+  first_check_.accelerators = third_check_.accelerators = 8;
+  second_check_.accelerators = 7;
+  expect_start_without_second();
+  EXPECT_NE(text_.find("--expect-gpus 8: 7 usable accelerators instead of 8"), std::string::npos)
+      << text_;
+}
+
+TEST_F(GateTest, ChecksNothingUnlessRequested) {
+  options_.checks.clear();
+  for (Node* const each : {&first_, &second_, &third_})
+    each->on_started = [each] {
+      for (const std::uint32_t rank : std::set<std::uint32_t>(each->running)) each->end(rank, 0);
+    };
+  event_text();
+  EXPECT_EQ(exit_code_, 0);
+  EXPECT_EQ(first_check_.runs, 0);
+}
+
+TEST_F(GateTest, EndsInTimeIfInterrupted) {
+  second_check_.hangs = true;
+  start();
+  ASSERT_TRUE(run_until([&] { return second_check_.runs == 1; })) << text_;
+  job_->interrupt(SIGTERM);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_TRUE(first_.ranks.empty());
+}
+
 // The connection works but is slow, so advice on how to test it would not help.
 TEST_F(JobTest, AllowsMoreTimeForAnUpload) {
   Node& host = node("node1");
@@ -830,6 +1004,34 @@ TEST_F(RestartTest, ReportsWhatALateAttemptWaitsFor) {
       },
       milliseconds(20'000)))
       << text_;
+  leave();
+}
+
+// The second host fails the check before the second attempt, which starts without it.
+TEST_F(RestartTest, ChecksTheHostsAgainBeforeTheNextAttempt) {
+  options_.min_nodes = 1;
+  options_.num_nodes = 2;
+  options_.checks = {"probe"};
+  Node& first = node("node1");
+  Node& second = node("node2");
+  FakeCheck first_check(first);
+  FakeCheck second_check(second);
+  bool started_again = false;
+  first.on_command = [&, checks = first.on_command](const Command& command) {
+    started_again |= command.has_start_again();
+    return checks(command);
+  };
+  second_check.on_begin = [&] {
+    if (second_check.runs == 2) second_check.exit_code = 1;
+    return false;
+  };
+  fail_rank(first, 0);
+  ASSERT_TRUE(run_until([&] {
+    return text_.find("node2 failed a check before attempt 2: --check 'probe'") !=
+           std::string::npos;
+  })) << text_;
+  EXPECT_EQ(first_check.runs, 2);
+  EXPECT_EQ(second_check.runs, 2);
   leave();
 }
 

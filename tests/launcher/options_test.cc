@@ -416,6 +416,37 @@ TEST(OptionsTest, UsesTheRestartsForReplacementsWithOnFailure) {
   EXPECT_TRUE(contains(error_of({"--min-workers", "2", "x"}).message, "--on-failure shrink"));
 }
 
+TEST(OptionsTest, ParsesTheChecksOfHosts) {
+  EXPECT_FALSE(options_of({"x"}).wants_gate());
+  const Options options =
+      options_of({"--check", "nvidia-smi -L", "--check=unix:/run/nvhcd.sock", "--check-timeout",
+                  "2m", "--expect-gpus", "8", "--check-load", "x"});
+  EXPECT_TRUE(options.wants_gate());
+  EXPECT_EQ(options.checks, (Words{"nvidia-smi -L", "unix:/run/nvhcd.sock"}));
+  EXPECT_EQ(options.check_timeout, std::chrono::minutes(2));
+  EXPECT_EQ(options.expect_gpus, 8);
+  EXPECT_TRUE(options.check_load);
+  const Options by_default = options_of({"--check", "default", "x"});
+  EXPECT_TRUE(by_default.wants_gate());
+  EXPECT_TRUE(by_default.checks.empty());
+  EXPECT_TRUE(options_of({"--expect-gpus", "0", "x"}).wants_gate());
+}
+
+TEST(OptionsTest, RejectsChecksThatCannotBeRun) {
+  EXPECT_TRUE(contains(error_of({"--check", " ", "x"}).message, "needs a command"));
+  EXPECT_TRUE(contains(error_of({"--check", "unix:x.sock", "x"}).message, "must be absolute"));
+  EXPECT_TRUE(contains(error_of({"--check-timeout", "5s", "x"}).message, "needs a check"));
+  EXPECT_TRUE(
+      contains(error_of({"--check", "a", "--check-timeout", "0", "x"}).message, "1 s or more"));
+  EXPECT_TRUE(contains(error_of({"--check-load", "--check-timeout", "5s", "x"}).message, "10 s"));
+  error_of({"--expect-gpus", "-1", "x"});
+  Words many;
+  for (int i = 0; i < 33; ++i) many.insert(many.end(), {"--check", "a"});
+  many.push_back("x");
+  EXPECT_TRUE(contains(error_of(many).message, "more than 32 times"));
+  EXPECT_TRUE(contains(error_of({"--check", std::string(9000, 'a'), "x"}).message, "8192 bytes"));
+}
+
 TEST(OptionsTest, ParsesRestartsAndStalls) {
   EXPECT_EQ(options_of({"x"}).max_restarts, 0);
   EXPECT_EQ(options_of({"--max_restarts=3", "x"}).max_restarts, 3);

@@ -516,12 +516,14 @@ void Generation::finish() {
   Containment* const containment = context_.containment.get();
   const bool is_empty = containment == nullptr || containment->empty();
   if (containment != nullptr && is_empty) containment->remove();
+  // Its commands are outside the containment: the warden kills them unless it gets the notice.
+  const bool is_checking = tasks_.check.is_running();
   const SupervisorStart& start = context_.start;
   // The warden would not remove a directory that it has not created.
   if (context_.directory_lock)
     remove_job_directory({start.directory.path, context_.directory_lock.get()});
   // If a job has started, the peers need not wait while the kernel frees this process's memory.
-  if (containment != nullptr && is_empty && send_exit_notice(start.exit_notice_fd))
+  if (containment != nullptr && is_empty && !is_checking && send_exit_notice(start.exit_notice_fd))
     channel_.hang_up();
   else
     remove_job_directory(start.directory);

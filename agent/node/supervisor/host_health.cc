@@ -45,19 +45,6 @@ std::uint64_t limit_of(int resource) {
                                          : limit.rlim_max;
 }
 
-// Adds the free space of the working directory's file system and of /dev/shm.
-void add_space(const std::string& directory, HostCheckup& health) {
-  struct statvfs disk {};
-  if (statvfs(directory.c_str(), &disk) == 0)
-    health.set_disk_free(disk.f_bavail * disk.f_frsize);
-  else
-    health.set_disk_error(errno_error(Code::kNotFound, directory, errno).message);
-  struct statvfs shared {};
-  if (statvfs("/dev/shm", &shared) != 0) return;
-  health.set_shared_free(shared.f_bavail * shared.f_frsize);
-  health.set_shared_size(shared.f_blocks * shared.f_frsize);
-}
-
 void add_memory(HostCheckup& health) {
   const std::string text = read_file("/proc/meminfo", kMaxMemoryFileBytes).value_or("");
   const std::size_t at = text.find("MemAvailable:");
@@ -95,6 +82,18 @@ void ask_python(const std::string& module, HostFacts& facts, HostCheckup& health
 }
 
 }  // namespace
+
+void add_space(const std::string& directory, HostCheckup& health) {
+  struct statvfs disk {};
+  if (statvfs(directory.c_str(), &disk) == 0)
+    health.set_disk_free(disk.f_bavail * disk.f_frsize);
+  else
+    health.set_disk_error(errno_error(Code::kNotFound, directory, errno).message);
+  struct statvfs shared {};
+  if (statvfs("/dev/shm", &shared) != 0) return;
+  health.set_shared_free(shared.f_bavail * shared.f_frsize);
+  health.set_shared_size(shared.f_blocks * shared.f_frsize);
+}
 
 std::string c_library_version(const std::string& file) {
   constexpr std::string_view kMark = "release version ";

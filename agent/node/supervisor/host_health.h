@@ -13,6 +13,9 @@ namespace ivy {
 // Pure.
 std::string c_library_version(const std::string& file);
 
+// Adds the free space of the directory's file system and of /dev/shm. May block.
+void add_space(const std::string& directory, HostCheckup& health);
+
 // Fills in `health`, and the version that the interpreter reports. `facts` contains the interpreter
 // and the state of the working directory.
 void examine_host(const Hello& hello, HostFacts& facts);

@@ -30,6 +30,8 @@ const char* task_role(HostTask task) {
       return "stage";
     case TASK_FETCH:
       return "fetch";
+    case TASK_CHECK:
+      return "check";
     default:
       return "unknown";
   }
@@ -45,7 +47,8 @@ HostTaskProcess::HostTaskProcess(SupervisorContext& context, CommandChannel& cha
       read_timer_(context.loop) {}
 
 Result<void> HostTaskProcess::take(const TaskInput& input) {
-  if (pid_ == 0 && !input_ends_ && !pipe_.is_open()) start();
+  const bool is_new_run = std::exchange(has_run_ended_, input.end());
+  if (is_new_run && pid_ == 0 && !input.bytes().empty()) start();
   if (!pipe_.is_open()) return {};  // It has exited, and the launcher will read that.
   if (input_bytes_ + input.bytes().size() > kMaxTaskInput)
     return Error{Code::kResourceExhausted, "too much input for a task"};
@@ -57,6 +60,9 @@ Result<void> HostTaskProcess::take(const TaskInput& input) {
 }
 
 void HostTaskProcess::start() {
+  input_ends_ = is_waiting_writable_ = false;
+  input_.clear();
+  input_begin_ = input_bytes_ = 0;
   DescriptorPair ends = make_stream_pair();
   pid_t child = -1;
   if (ends) {
@@ -172,6 +178,8 @@ Result<void> HostTasks::take(const TaskInput& input) {
       return stage.take(input);
     case TASK_FETCH:
       return fetch.take(input);
+    case TASK_CHECK:
+      return check.take(input);
     default:
       return Error{Code::kDataLoss, "input for an unknown task"};
   }
@@ -180,11 +188,13 @@ Result<void> HostTasks::take(const TaskInput& input) {
 void HostTasks::reaped(pid_t pid, int wait_status) {
   stage.reaped(pid, wait_status);
   fetch.reaped(pid, wait_status);
+  check.reaped(pid, wait_status);
 }
 
 void HostTasks::spare_again() const {
   stage.spare_again();
   fetch.spare_again();
+  check.spare_again();
 }
 
 }  // namespace ivy

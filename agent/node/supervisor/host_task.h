@@ -2,7 +2,8 @@
 // A task of this host that works on files of the user: a role of ivy-node as a child of the
 // supervisor, which only copies bytes between it and the launcher (TaskInput, TaskOutput in
 // job.proto). Its process is started by the first bytes, and runs until it exits or the supervisor
-// does. It is outside the workers' containment, like the store.
+// does. After the last input of one run, the next bytes start another one. It is outside the
+// workers' containment, like the store.
 //
 // Thread: the supervisor's loop, which never waits for it. Lifetime: the arguments must outlive it;
 // the process dies with the supervisor.
@@ -35,6 +36,7 @@ class HostTaskProcess {
   void reaped(pid_t pid, int wait_status);
   // Excludes the process from a containment that was newly created.
   void spare_again() const;
+  bool is_running() const { return pid_ != 0; }
 
  private:
   void start();
@@ -54,6 +56,7 @@ class HostTaskProcess {
   std::size_t input_bytes_ = 0;
   bool is_waiting_writable_ = false;
   bool input_ends_ = false;
+  bool has_run_ended_ = true;  // The launcher has sent the last input of the run, or none of it.
   Descriptor exec_error_;
   pid_t pid_ = 0;
 };
@@ -61,7 +64,9 @@ class HostTaskProcess {
 // The tasks of a host.
 struct HostTasks {
   HostTasks(SupervisorContext& context, CommandChannel& channel)
-      : stage(context, channel, TASK_STAGE), fetch(context, channel, TASK_FETCH) {}
+      : stage(context, channel, TASK_STAGE),
+        fetch(context, channel, TASK_FETCH),
+        check(context, channel, TASK_CHECK) {}
 
   Result<void> take(const TaskInput& input);
   void reaped(pid_t pid, int wait_status);
@@ -69,6 +74,7 @@ struct HostTasks {
 
   HostTaskProcess stage;
   HostTaskProcess fetch;
+  HostTaskProcess check;
 };
 
 }  // namespace ivy

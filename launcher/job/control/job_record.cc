@@ -134,6 +134,12 @@ void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   recorded.set_max_replacements(static_cast<std::uint32_t>(options.max_replacements));
   recorded.set_restart_on(cause_list_text(options.restart_on));
   recorded.set_never_restart(cause_list_text(options.never_restart));
+  for (const std::string& check : options.checks) recorded.add_checks(check);
+  recorded.set_default_checks(options.default_checks);
+  recorded.set_check_timeout_ms(static_cast<std::uint64_t>(options.check_timeout.count()));
+  if (options.expect_gpus)
+    recorded.set_expect_gpus(static_cast<std::uint32_t>(*options.expect_gpus) + 1);
+  recorded.set_check_load(options.check_load);
   if (options.progress_match) recorded.set_progress_match(options.progress_match->text());
 }
 
@@ -174,6 +180,12 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
   options.max_replacements = static_cast<int>(recorded.max_replacements());
   options.restart_on = recorded_causes(recorded.restart_on());
   options.never_restart = recorded_causes(recorded.never_restart());
+  copy_words(recorded.checks(), options.checks);
+  options.default_checks = recorded.default_checks();
+  options.check_timeout = milliseconds(recorded.check_timeout_ms());
+  if (recorded.expect_gpus() > 0)
+    options.expect_gpus = static_cast<int>(recorded.expect_gpus()) - 1;
+  options.check_load = recorded.check_load();
   if (!recorded.progress_match().empty()) {
     Result<Pattern> pattern = Pattern::compile(recorded.progress_match());
     if (pattern.ok()) options.progress_match = std::move(pattern).value();

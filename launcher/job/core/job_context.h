@@ -19,6 +19,7 @@
 #include "launcher/job/core/metrics_text.h"
 #include "launcher/job/hosts/job_hosts.h"
 #include "launcher/report/device_lines.h"
+#include "launcher/report/host_findings.h"
 
 namespace ivy {
 
@@ -129,6 +130,7 @@ struct JobContext {
   std::int64_t started_at_ns = 0, job_started_at_ns = 0;
   LauncherEnd launcher_end;              // The launcher's own reason to end the job, if any.
   std::vector<DeviceNote> device_notes;  // Faults of devices in this generation.
+  std::vector<Finding> check_findings;   // --doctor: failures of the health gate.
   std::vector<std::string> unclean;  // Lines about processes that may still run, for the summary.
   LeftoverProcesses leftovers;       // Over all hosts and generations.
   // Bytes of standard input that ranks have read; nothing while unknown.

@@ -169,6 +169,15 @@ void JobEvents::host_joined(const std::string& host) {
   write("host_joined", {{"host", json_text(host)}});
 }
 
+void JobEvents::check_failed(const CheckFailure& failure, int attempt, bool is_left_out) {
+  write("check_failed", {{"host", json_text(failure.name)},
+                         {"check", json_text(failure.check)},
+                         {"id", failure.id},
+                         {"reason", json_text(failure.reason.line())},
+                         {"attempt", attempt},
+                         {"left_out", is_left_out}});
+}
+
 void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause) {
   write("restart", {{"failed_attempt", attempt.number},
                     {"cause", json_text(attempt.cause)},

@@ -20,6 +20,7 @@
 #include "launcher/job/core/job_request.h"
 #include "launcher/job/hosts/host_session.h"
 #include "launcher/plan/job_plan.h"
+#include "launcher/report/check_verdict.h"
 #include "launcher/screen/summary.h"
 #include "proto/os/file_writer.h"
 
@@ -77,6 +78,9 @@ class JobEvents {
   void spare_used(int node_rank, const std::string& host, const std::string& spare);
   // --grow: a host has come up, and joins at the next restart.
   void host_joined(const std::string& host);
+  // A host has failed a check of the health gate before this attempt. is_left_out: the job continues
+  // without it.
+  void check_failed(const CheckFailure& failure, int attempt, bool is_left_out);
   // An attempt has failed, and another one follows after the pause.
   void restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause);
   // The job has ended.

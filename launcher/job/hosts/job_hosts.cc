@@ -251,6 +251,15 @@ std::string JobHosts::too_few_text() const {
   return "no spare is left: " + members_text();
 }
 
+std::vector<LeftOutHost> JobHosts::left_out() const {
+  std::vector<LeftOutHost> hosts;
+  for (const HostRecord& host : records_)
+    if (host.excluded)
+      hosts.push_back({host.name(), (host.excluded->step.empty() ? "" : host.excluded->step + ": ") +
+                                        host.excluded->reason.line()});
+  return hosts;
+}
+
 bool JobHosts::can_do_without(std::size_t index) const {
   if (!may_lose_hosts()) return false;
   std::vector<Member> all = members();

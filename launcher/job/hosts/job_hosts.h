@@ -16,6 +16,7 @@
 #include "launcher/job/hosts/node_ranks.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/job_plan.h"
+#include "launcher/screen/summary.h"
 #include "proto/contract/limits.h"
 #include "proto/os/heartbeat.h"
 
@@ -140,6 +141,7 @@ class JobHosts {
   std::string members_text() const;
   // Returns why the job cannot continue without another host.
   std::string too_few_text() const;
+  std::vector<LeftOutHost> left_out() const;
   // True if the job can continue without this host: enough others take part, or may still come up.
   bool can_do_without(std::size_t index) const;
   // The job continues without this host. Sets the name of `why`.
