@@ -20,6 +20,7 @@
 #include "agent/node/roles/dial.h"
 #include "agent/node/roles/fetch.h"
 #include "agent/node/roles/mpi_exec.h"
+#include "agent/node/roles/progress.h"
 #include "agent/node/roles/relay.h"
 #include "agent/node/roles/stage.h"
 #include "agent/node/roles/warden_role.h"
@@ -126,6 +127,7 @@ int run(int argc, char** argv) {
   if (role == "relay" && argc == 2) return run_relay();
   if (role == "dial" && argc == 2) return run_dial();
   if (role == "fetch" && argc == 2) return run_fetch();
+  if (role == "progress" && argc == 2) return run_progress();
   if (role == "stage" && argc == 2) return run_stage();
   if (role == "--version" && argc == 2) return print_version();
   return print_usage();

@@ -61,7 +61,9 @@ class HostTaskProcess {
 // The tasks of a host.
 struct HostTasks {
   HostTasks(SupervisorContext& context, CommandChannel& channel)
-      : stage(context, channel, TASK_STAGE), fetch(context, channel, TASK_FETCH) {}
+      : stage(context, channel, TASK_STAGE),
+        fetch(context, channel, TASK_FETCH),
+        progress(context, channel, TASK_PROGRESS) {}
 
   Result<void> take(const TaskInput& input);
   void reaped(pid_t pid, int wait_status);
@@ -69,6 +71,7 @@ struct HostTasks {
 
   HostTaskProcess stage;
   HostTaskProcess fetch;
+  HostTaskProcess progress;
 };
 
 }  // namespace ivy
