@@ -6,6 +6,7 @@
 //                      with its facts, or is left out
 //   check_addresses()  makes the plan, opens the store, and lets every host test the connection to
 //                      the first one; again if a host was left out meanwhile
+//   read_start()       with --progress-file: the files as the job finds them (progress_reader.h)
 //   start_workers()    opens the files of the output, then sends every host its part of the plan
 //
 // A step that returns false has rejected the job: it cannot do without a host that did not come up,
@@ -23,6 +24,7 @@
 
 #include "launcher/job/core/job_context.h"
 #include "launcher/job/job_planner.h"
+#include "launcher/job/progress_reader.h"
 #include "launcher/job/ranks/rank_events.h"
 #include "launcher/job/ranks/stdin_feed.h"
 #include "launcher/job/staging.h"
@@ -33,8 +35,8 @@ namespace ivy {
 
 class BringUp final : private StagingEvents {
  public:
-  BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
-          StdinFeed& stdin_feed);
+  BringUp(JobContext& job, JobPlanner& planner, StoreController& store, ProgressReader& progress,
+          RankEvents& ranks, StdinFeed& stdin_feed);
 
   // Opens the sessions of all hosts.
   void dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events);
@@ -100,6 +102,7 @@ class BringUp final : private StagingEvents {
   JobContext& job_;
   JobPlanner& planner_;
   StoreController& store_;
+  ProgressReader& progress_;
   RankEvents& ranks_;
   StdinFeed& stdin_feed_;
   bool looks_up_master_ = false;  // The address is being looked up; the plan has to wait for it.

@@ -40,14 +40,15 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
     : job_(loop, std::move(request), *this),
       planner_(job_),
       store_(job_),
+      progress_(job_),
       preemption_(job_),
       ranks_(job_, preemption_),
       stdin_feed_(job_),
-      bring_up_(job_, planner_, store_, ranks_, stdin_feed_),
+      bring_up_(job_, planner_, store_, progress_, ranks_, stdin_feed_),
       losses_(job_, ranks_),
       service_(job_, ranks_),
       record_(job_, service_),
-      restarts_(job_, planner_, store_, bring_up_, ranks_, losses_, service_, record_),
+      restarts_(job_, planner_, store_, progress_, bring_up_, ranks_, losses_, service_, record_),
       ending_(job_, bring_up_, stdin_feed_, preemption_, ranks_, losses_, restarts_, service_,
               record_),
       takeover_(job_, store_, ranks_, losses_, service_, record_, restarts_, *this),
@@ -239,6 +240,7 @@ void Job::on_host_notice(std::size_t index, const HostNotice& notice) {
 
 void Job::host_task_output(std::size_t index, const TaskOutput& output) {
   if (output.task() == TASK_FETCH) return ending_.fetch().take(index, output);
+  if (output.task() == TASK_PROGRESS) return progress_.take(index, output);
   bring_up_.task_output(index, output);
 }
 

@@ -73,7 +73,7 @@ struct RestartDecision {
   std::string why_not;
   // That reason is that attempts make no progress, so that the job should not be submitted again.
   bool is_futile = false;
-  std::string note;  // For the user; empty: none.
+  std::string note = {};  // For the user; empty: none.
 };
 
 class RestartPolicy {

@@ -10,6 +10,8 @@
 #include "launcher/plan/worker_environment.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "launcher/options/exports.h"
