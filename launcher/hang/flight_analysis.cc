@@ -264,10 +264,9 @@ std::vector<std::string> waits_for_exited(std::vector<RankFlight> flights,
     std::copy_if(stuck->absent.begin(), stuck->absent.end(), std::back_inserter(awaited),
                  [&exited](std::uint32_t rank) { return exited.contains(rank); });
     if (awaited.empty()) continue;
-    lines.push_back(named_ranks(stuck->waiting) +
-                    (stuck->waiting.size() == 1 ? " waits for " : " wait for ") +
-                    named_ranks(awaited) + " in " + named(*stuck->entry) + " of " +
-                    quoted(*stuck->entry));
+    lines.push_back(
+        named_ranks(stuck->waiting) + (stuck->waiting.size() == 1 ? " waits for " : " wait for ") +
+        named_ranks(awaited) + " in " + named(*stuck->entry) + " of " + quoted(*stuck->entry));
   }
   return lines;
 }

@@ -63,7 +63,7 @@ class JobEvidence {
     std::vector<HostStacks> hosts;  // Without the bytes of flight records.
     std::vector<std::string> silent;
     std::vector<RankFlight> flights;
-    std::vector<std::string> notes;  // Records and answers that could not be obtained or parsed.
+    std::vector<std::string> notes;   // Records and answers that could not be obtained or parsed.
     std::vector<std::string> places;  // flight_lines(), or else NCCL's.
     std::vector<std::string> lines;   // For the terminal: places and the notes.
     // Ranks are missing because too many other queries were pending, here or on a host.

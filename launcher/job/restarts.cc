@@ -71,9 +71,10 @@ void Restarts::learn_max_restarts(int max_restarts) {
 
 bool Restarts::awaits_progress(bool is_preempted) {
   const bool may_restart = counted_ < job_.max_restarts || !losses_.members().empty();
-  const bool has_failed = !losses_.members().empty() || job_.workers.attempt_end() ||
-                          std::any_of(job_.workers.begin(), job_.workers.end(),
-                                      [](const WorkerRecord& worker) { return worker.has_failed(); });
+  const bool has_failed =
+      !losses_.members().empty() || job_.workers.attempt_end() ||
+      std::any_of(job_.workers.begin(), job_.workers.end(),
+                  [](const WorkerRecord& worker) { return worker.has_failed(); });
   return progress_.is_wanted() && may_restart && has_failed && !job_.has_reason() &&
          !is_preempted && !progress_.has_read();
 }
@@ -180,7 +181,7 @@ void Restarts::end_without_progress(const std::string& why, const WorkerEnd* fir
   Diagnostic futile;
   futile.id = "IVY-R023";
   futile.what = why;
-  futile.where = !progress_.is_wanted()             ? "--progress-match"
+  futile.where = !progress_.is_wanted()        ? "--progress-match"
                  : job_.options.progress_match ? "--progress-match, --progress-file"
                                                : "--progress-file";
   const std::size_t shown = std::min(failed_.size(), kMaxFailuresShown);

@@ -59,8 +59,8 @@ struct AttemptCause {
 // Parses a LIST. InvalidArgument names the CAUSE that is wrong, and the known ones.
 Result<std::vector<Cause>> parse_cause_list(std::string_view text);
 
-// The same for --condemn-on, which needs a rank that failed first: rejects host-lost, store-lost and
-// stall as well.
+// The same for --condemn-on, which needs a rank that failed first: rejects host-lost, store-lost
+// and stall as well.
 Result<std::vector<Cause>> parse_condemning_causes(std::string_view text);
 
 // Returns the text of a list, as typed.

@@ -129,7 +129,8 @@ struct OutputOptions {
   std::optional<bool> dedup;  // --dedup: show equal lines only once; if not given, on a terminal.
   std::string metrics_file;   // --metrics-file: an absolute path; empty if none.
   std::optional<Pattern> progress_match;  // Its first group is a step that ranks print.
-  std::string progress_file;  // --progress-file: a pattern of files on rank 0's host; empty if none.
+  std::string
+      progress_file;  // --progress-file: a pattern of files on rank 0's host; empty if none.
 };
 
 // Files that are copied from the hosts when the job ends.

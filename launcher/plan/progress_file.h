@@ -12,8 +12,8 @@ namespace ivy {
 
 // The files at one moment.
 struct ProgressSample {
-  bool is_known = false;         // False: they could not be read.
-  std::string path = {};         // The newest file that matches; empty: none does.
+  bool is_known = false;  // False: they could not be read.
+  std::string path = {};  // The newest file that matches; empty: none does.
   std::int64_t mtime_ns = 0;
   std::optional<double> number = {};  // The file's content, if that is only a number.
 };

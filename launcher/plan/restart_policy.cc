@@ -73,10 +73,9 @@ std::string RestartPolicy::note_on_place(const AttemptFacts& facts) {
   }
   // Timers and messages of frameworks make the numbers of equal runs differ a little.
   const std::uint64_t most = std::max(facts.operations, place_.operations);
-  const bool is_same =
-      in_one_place_ > 0 && facts.first_rank == place_.first_rank &&
-      *facts.cause.status == *place_.cause.status &&
-      most - std::min(facts.operations, place_.operations) <= most / 100;
+  const bool is_same = in_one_place_ > 0 && facts.first_rank == place_.first_rank &&
+                       *facts.cause.status == *place_.cause.status &&
+                       most - std::min(facts.operations, place_.operations) <= most / 100;
   in_one_place_ = is_same ? in_one_place_ + 1 : 1;
   if (!is_same) {
     place_ = facts;

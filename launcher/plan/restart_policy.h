@@ -61,7 +61,7 @@ struct AttemptFacts {
   std::optional<double> step;  // --progress-match: the largest step of the attempt, if any.
   ProgressMove file = ProgressMove::kUnknown;  // --progress-file
   std::string file_state;                      // ProgressFile::text()
-  int first_rank = -1;           // The rank that failed first; -1: none.
+  int first_rank = -1;                         // The rank that failed first; -1: none.
   std::uint64_t operations = 0;  // Operations of ivycomm that it had finished; 0: unknown.
 };
 

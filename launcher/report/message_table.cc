@@ -279,8 +279,7 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-R022", "the next attempt could not start within `--start-timeout`",
      "the job's store or a host did not respond; the message says which",
      "see that host's kernel log, or use a longer `--start-timeout`", kExitHostsNotUp},
-    {"IVY-R023",
-     "the attempts of a job make no progress (`--progress-match`, `--progress-file`)",
+    {"IVY-R023", "the attempts of a job make no progress (`--progress-match`, `--progress-file`)",
      "several attempts in a row failed before they reached a step, or wrote a checkpoint, that "
      "earlier ones had not; the message shows how each ended",
      "look at the cause of the last attempt; if a host is the cause, leave it out with "

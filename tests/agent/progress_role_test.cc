@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The newest file of --progress-file, in a directory of the test.
-#include "agent/node/roles/progress.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "agent/node/roles/progress.h"
 
 namespace ivy {
 namespace {
