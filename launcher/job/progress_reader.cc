@@ -101,6 +101,8 @@ void ProgressReader::conclude(const ProgressSample& sample, const std::string& w
 }
 
 void ProgressReader::finish() {
+  timer_.cancel();
+  done_ = nullptr;
   if (!host_) return;
   Command command;
   command.mutable_task_input()->set_task(TASK_PROGRESS);

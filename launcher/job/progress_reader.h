@@ -31,7 +31,7 @@ class ProgressReader {
   bool has_read();
   // Output of `ivy-node progress` on this host.
   void take(std::size_t host, const TaskOutput& output);
-  // No question follows: the host's task ends.
+  // No question follows: drops an open one, and the host's task ends.
   void finish();
 
   // The result for the present attempt, after has_read().
