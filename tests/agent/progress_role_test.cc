@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The newest file of --progress-file, in a directory of the test.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
