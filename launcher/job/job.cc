@@ -386,6 +386,11 @@ void Job::interrupt(int signal) {
                               .what = "interrupted by " + called,
                               .exit_code = 128 + signal},
                    signal);
+  const bool is_ending = before == JobState::kStopping || before == JobState::kConfirming;
+  if (is_ending && progress_.is_reading()) {
+    job_.print(called + ": the job ends without another attempt");
+    return job_.phase.check_end();
+  }
   if (ending_.awaits_only_output()) {
     job_.print(called + ": discarding the rest of the output");
     return ending_.give_up_output();

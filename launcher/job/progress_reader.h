@@ -29,6 +29,7 @@ class ProgressReader {
   // Call when nothing of the present attempt is left. Returns whether its files have been read;
   // otherwise reads them, and calls JobPhase::check_end() then.
   bool has_read();
+  bool is_reading() const { return done_ != nullptr; }
   // Output of `ivy-node progress` on this host.
   void take(std::size_t host, const TaskOutput& output);
   // No question follows: drops an open one, and the host's task ends.

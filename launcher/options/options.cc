@@ -291,11 +291,7 @@ void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
   binder.on("dedup", raw.dedup);
   binder.parsed("metrics-file", options.metrics_file, parse_log_location);
   binder.parsed("progress-match", options.progress_match, parse_progress_pattern);
-  binder.parsed("progress-file", options.progress_file,
-                [](const std::string& text) -> Result<std::string> {
-                  if (!text.empty()) return text;
-                  return usage_error("the pattern is empty", "ckpt/latest.txt, or 'ckpt/*.pt'");
-                });
+  binder.text("progress-file", options.progress_file);
 }
 
 void bind_fetch(Binder& binder, FetchOptions& options, Raw& raw) {

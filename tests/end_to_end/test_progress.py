@@ -63,13 +63,14 @@ def test_ctrl_c_ends_a_job_that_waits_for_its_progress_file(local):
         wait_until(lambda: not [process for process in local.processes() if process.name == b"sh"], 10, "the rank exits")
         run.signal(signal.SIGINT)
         done = run.finish(limit=8)
-    assert done.code == -signal.SIGINT and not attempts_said(done), done
+    assert done.code == 9 and not attempts_said(done), done
+    assert "ivyrun: SIGINT: the job ends without another attempt\n" in done.err_text, done
 
 
 @pytest.mark.parametrize("words, message", [
     (("--progress-file", "latest.txt"), "--progress-file needs --max-restarts N"),
     (("--condemn-on", "9"), "--condemn-on needs --max-restarts N"),
-    (("--max-restarts", "1", "--progress-file", ""), "the pattern is empty"),
+    (("--max-restarts", "1", "--progress-file", ""), "--progress-file has an empty value"),
     (("--max-restarts", "1", "--condemn-on", "9,stall"), "stall is not the failure of a rank"),
     (("--max-restarts", "1", "--condemn-on", "/(/"), "missing"),
     (("--linger", "soon"), "soon"),
@@ -91,7 +92,7 @@ def test_the_host_that_failed_first_is_left_out(local, host):
     assert re.search(rf"attempt 1 of 5 failed: rank {host} .*; attempt 2 starts in \S+ s, without fake{host} "
                      r"\(--condemn-on 8-9\)\n", done.err_text), done
     others = sorted({0, 1, 2} - {host})
-    assert [f"[{rank} fake{other} #2/5] {rank} of 2" for rank, other in enumerate(others)] == sorted(done.out_lines), done
+    assert [f"[ {rank} fake{other} #2/5] {rank} of 2" for rank, other in enumerate(others)] == sorted(done.out_lines), done
     verdict, = [json.loads(line) for line in done.err_text.splitlines() if line.startswith("{")]
     assert verdict["failed_attempts"][0]["condemned"] == f"fake{host} (--condemn-on 8-9)", verdict
 
@@ -105,15 +106,21 @@ def test_the_summary_names_hosts_that_were_left_out(local):
                      r"\(--condemn-on 9\)\n", done.err_text), done
 
 
-@pytest.mark.parametrize("nodes, why", [((), "the number of hosts is fixed (--nnodes MIN:MAX allows fewer)"),
-                                        (("--nnodes", "2:2"), "--nnodes 2:2 needs it")])
-def test_a_host_that_the_job_needs_is_named_and_used_again(local, nodes, why):
+def test_a_host_of_a_fixed_number_is_named_and_used_again(local):
     script = "[ $IVY_GENERATION$RANK = 01 ] && exit 9; [ $IVY_GENERATION = 0 ] && sleep 600; echo $RANK of $WORLD_SIZE"
-    done = local.run("--fake-hosts", "2", *nodes, "--nproc_per_node", "1", "--max-restarts", "3", "--condemn-on", "9",
-                     "sh", "-c", script, env=HURRY)
+    done = local.run("--fake-hosts", "2", "--nproc_per_node", "1", "--max-restarts", "3", "--condemn-on", "9", "sh", "-c",
+                     script, env=HURRY)
     assert done.code == 0 and len(done.out_lines) == 2, done
-    assert (f"ivyrun: warning: fake1 cannot be left out (--condemn-on 9): {why}; the next attempt runs there again\n"
-            in done.err_text), done
+    assert ("ivyrun: warning: fake1 cannot be left out (--condemn-on 9): the number of hosts is fixed (--nnodes MIN:MAX "
+            "allows fewer); the next attempt runs there again\n" in done.err_text), done
+
+
+def test_the_last_host_that_the_job_needs_is_named_and_used_again(local):
+    script = "[ $IVY_GENERATION = 2 ] && exit 0; [ $((IVY_GENERATION + RANK)) = 1 ] && exit 9; sleep 600"
+    done = local.run("--fake-hosts", "2", "--nnodes", "1:2", "--nproc_per_node", "1", "--max-restarts", "3",
+                     "--condemn-on", "9", "sh", "-c", script, env=HURRY)
+    assert done.code == 0 and "without fake1 (--condemn-on 9)" in done.err_text, done
+    assert "warning: fake0 cannot be left out (--condemn-on 9): --nnodes 1:2 needs it; the next" in done.err_text, done
 
 
 def test_a_cause_that_is_not_listed_condemns_no_host(local):
