@@ -21,6 +21,7 @@
 #include "agent/node/roles/dial.h"
 #include "agent/node/roles/fetch.h"
 #include "agent/node/roles/mpi_exec.h"
+#include "agent/node/roles/progress.h"
 #include "agent/node/roles/relay.h"
 #include "agent/node/roles/stage.h"
 #include "agent/node/roles/warden_role.h"
@@ -128,6 +129,7 @@ int run(int argc, char** argv) {
   if (role == "dial" && argc == 2) return run_dial();
   if (role == "check" && argc == 2) return run_check();
   if (role == "fetch" && argc == 2) return run_fetch();
+  if (role == "progress" && argc == 2) return run_progress();
   if (role == "stage" && argc == 2) return run_stage();
   if (role == "--version" && argc == 2) return print_version();
   return print_usage();

@@ -6,6 +6,7 @@
 #include "launcher/hang/flight_analysis.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -246,6 +247,26 @@ std::vector<std::string> absent_lines(const std::vector<RankFlight>& flights,
     const std::optional<StuckCollective> stuck = find_stuck_collective(group);
     if (stuck && !stuck->absent.empty() && lines.size() < kMaxLines)
       lines.push_back(stuck_line(group, *stuck, {.now_ns = now_unix_ns}));
+  }
+  return lines;
+}
+
+std::vector<std::string> waits_for_exited(std::vector<RankFlight> flights,
+                                          const std::set<std::uint32_t>& exited) {
+  std::set<std::uint32_t> missing = exited;
+  for (const RankFlight& flight : flights) missing.erase(flight.rank);
+  for (const std::uint32_t rank : missing) flights.push_back({rank, {}});
+  std::vector<std::string> lines;
+  for (const auto& [name, group] : groups_of(flights)) {
+    const std::optional<StuckCollective> stuck = find_stuck_collective(group);
+    if (!stuck || stuck->waiting.empty() || lines.size() >= kMaxLines) continue;
+    std::vector<std::uint32_t> awaited;
+    std::copy_if(stuck->absent.begin(), stuck->absent.end(), std::back_inserter(awaited),
+                 [&exited](std::uint32_t rank) { return exited.contains(rank); });
+    if (awaited.empty()) continue;
+    lines.push_back(
+        named_ranks(stuck->waiting) + (stuck->waiting.size() == 1 ? " waits for " : " wait for ") +
+        named_ranks(awaited) + " in " + named(*stuck->entry) + " of " + quoted(*stuck->entry));
   }
   return lines;
 }

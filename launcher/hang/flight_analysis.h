@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,5 +37,10 @@ std::vector<std::string> flight_lines(const std::vector<RankFlight>& flights, st
 // collective.
 std::vector<std::string> absent_lines(const std::vector<RankFlight>& flights,
                                       std::int64_t now_unix_ns);
+
+// Returns 'ranks 1-2 wait for rank 0 in all_reduce #812 of "world"' for each group in which ranks
+// wait for some of `exited`, which have exited and need not have a record.
+std::vector<std::string> waits_for_exited(std::vector<RankFlight> flights,
+                                          const std::set<std::uint32_t>& exited);
 
 }  // namespace ivy

@@ -163,6 +163,7 @@ void JobEvidence::query(const Question& question, Done done) {
     collect.set_number(open->number);
     collect.set_native(question.native);
     collect.set_light(question.light);
+    collect.set_records_only(question.records_only);
     collect.set_patience_ms(static_cast<std::uint32_t>(timeout.count()));
     if (question.flight_records)
       collect.set_max_flight_bytes(std::min(kFlightBytesOfHost, kFlightBytesOfJob / hosts.size()));
@@ -258,6 +259,7 @@ void JobEvidence::answer(const std::shared_ptr<Open>& open) {
   open->answer.lines = flight_lines(open->answer.flights, open->world, wall_ns());
   // NCCL's lines are not needed for collectives that torch has recorded.
   if (open->answer.lines.empty()) open->answer.lines = nccl_lines(open->nccl_places);
+  open->answer.places = open->answer.lines;
   // Without records, the stacks at least show which ranks are inside a collective.
   if (open->answer.lines.empty())
     if (std::string line = collective_line(open->answer.hosts); !line.empty())

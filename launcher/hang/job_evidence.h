@@ -56,14 +56,16 @@ class JobEvidence {
     bool native = false;
     bool light = false;
     bool flight_records = true;
+    bool records_only = false;  // No stacks, so no rank gets a signal.
     std::chrono::milliseconds timeout{5'000};
   };
   struct Answer {
     std::vector<HostStacks> hosts;  // Without the bytes of flight records.
     std::vector<std::string> silent;
     std::vector<RankFlight> flights;
-    std::vector<std::string> notes;  // Records and answers that could not be obtained or parsed.
-    std::vector<std::string> lines;  // For the terminal: flight_lines() and the notes.
+    std::vector<std::string> notes;   // Records and answers that could not be obtained or parsed.
+    std::vector<std::string> places;  // flight_lines(), or else NCCL's.
+    std::vector<std::string> lines;   // For the terminal: places and the notes.
     // Ranks are missing because too many other queries were pending, here or on a host.
     bool is_incomplete = false;
   };

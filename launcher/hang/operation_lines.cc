@@ -28,6 +28,7 @@ using comm_status::Reduction;
 // The name of the communicator of all ranks.
 constexpr const char* kWorld = "world";
 constexpr std::int64_t kMilli = 1'000'000;
+constexpr std::size_t kMaxWaits = 16;  // Limit of the lines about waits for exited ranks.
 
 // Ranks in the same state.
 struct OperationGroup {
@@ -106,12 +107,14 @@ FlightEntry entry_of(const OperationState& state, bool is_over, std::int64_t now
 
 // Converts a rank's operations to the form of torch's flight record, so that one analysis
 // determines absent ranks.
-std::vector<RankFlight> flights_of(const std::vector<HostOperations>& hosts, std::int64_t now_ns) {
+// with_left: also ranks that have left, which others must not wait for any longer.
+std::vector<RankFlight> flights_of(const std::vector<HostOperations>& hosts, std::int64_t now_ns,
+                                   bool with_left) {
   std::vector<RankFlight> flights;
   std::set<std::uint32_t> world;
   for (const HostOperations& host : hosts)
     for (const RankOperations& rank : host.operations.ranks()) {
-      if (static_cast<RankState>(rank.state()) == RankState::kLeft) continue;
+      if (!with_left && static_cast<RankState>(rank.state()) == RankState::kLeft) continue;
       world.insert(rank.rank());
       FlightRecord record;
       if (rank.has_last() && !is_message(rank.last()))
@@ -206,13 +209,29 @@ std::string name_of_operation(const OperationState& state) {
   return text;
 }
 
+std::vector<std::string> operation_waits(const std::vector<HostOperations>& hosts,
+                                         const std::set<std::uint32_t>& exited) {
+  std::vector<std::string> lines = waits_for_exited(flights_of(hosts, wall_ns(), true), exited);
+  for (const HostOperations& host : hosts)
+    for (const RankOperations& rank : host.operations.ranks())
+      for (const OperationState& state : rank.running()) {
+        if (!is_message(state) || exited.contains(rank.rank()) || state.peer() < 0 ||
+            !exited.contains(static_cast<std::uint32_t>(state.peer())) ||
+            state.communicator() != kWorld || lines.size() >= kMaxWaits)
+          continue;
+        lines.push_back("rank " + std::to_string(rank.rank()) + " waits for rank " +
+                        std::to_string(state.peer()) + " in " + name_of_operation(state));
+      }
+  return lines;
+}
+
 std::string operation_lines(const std::vector<HostOperations>& hosts,
                             const std::vector<std::string>& silent) {
   Groups groups;
   for (const HostOperations& host : hosts)
     for (const RankOperations& rank : host.operations.ranks()) groups.add(host.host, rank);
   const std::int64_t now_ns = wall_ns();
-  std::string text = joined(absent_lines(flights_of(hosts, now_ns), now_ns), "\n");
+  std::string text = joined(absent_lines(flights_of(hosts, now_ns, false), now_ns), "\n");
   const std::string lines = groups.text();
   text += (text.empty() || lines.empty() ? "" : "\n") + lines;
   for (const std::string& host : silent)

@@ -3,6 +3,8 @@
 // state. Pure. Thread: any.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,10 @@ struct HostOperations {
 // listen but did not answer, which are named.
 std::string operation_lines(const std::vector<HostOperations>& hosts,
                             const std::vector<std::string>& silent);
+
+// waits_for_exited() of flight_analysis.h, and receives from and sends to ranks that have exited.
+std::vector<std::string> operation_waits(const std::vector<HostOperations>& hosts,
+                                         const std::set<std::uint32_t>& exited);
 
 // Returns the operation as a text such as: all_reduce #812 of "world".
 std::string name_of_operation(const OperationState& state);

@@ -58,11 +58,13 @@ LinkStep progress_of(const HostRecord& host) {
 
 }  // namespace
 
-BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
-                 StdinFeed& stdin_feed, HealthGate& gate)
+BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreController& store,
+                 ProgressReader& progress, RankEvents& ranks, StdinFeed& stdin_feed,
+                 HealthGate& gate)
     : job_(job),
       planner_(planner),
       store_(store),
+      progress_(progress),
       ranks_(ranks),
       stdin_feed_(stdin_feed),
       gate_(gate),
@@ -101,6 +103,7 @@ Awaitable<void> BringUp::run() {
   do {
     const bool is_planned = co_await check_addresses();
     if (!is_planned) co_return;
+    co_await progress_.read_start(steps_);
   } while (job_.hosts.plan_is_outdated());
   job_.phase.apply(JobEvent::kAllChecked);
   co_await start_workers();

@@ -8,6 +8,7 @@
 //                      is left out
 //   check_addresses()  makes the plan, opens the store, and lets every host test the connection to
 //                      the first one; again if a host was left out meanwhile
+//   read_start()       with --progress-file: the files as the job finds them (progress_reader.h)
 //   start_workers()    opens the files of the output, then sends every host its part of the plan
 //
 // A step that returns false has rejected the job: it cannot do without a host that did not come up,
@@ -26,6 +27,7 @@
 #include "launcher/job/core/job_context.h"
 #include "launcher/job/health_gate.h"
 #include "launcher/job/job_planner.h"
+#include "launcher/job/progress_reader.h"
 #include "launcher/job/ranks/rank_events.h"
 #include "launcher/job/ranks/stdin_feed.h"
 #include "launcher/job/staging.h"
@@ -36,8 +38,8 @@ namespace ivy {
 
 class BringUp final : private StagingEvents {
  public:
-  BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
-          StdinFeed& stdin_feed, HealthGate& gate);
+  BringUp(JobContext& job, JobPlanner& planner, StoreController& store, ProgressReader& progress,
+          RankEvents& ranks, StdinFeed& stdin_feed, HealthGate& gate);
 
   // Returns a session with a host, to be opened.
   std::unique_ptr<HostSession> make_session(std::size_t index,
@@ -112,6 +114,7 @@ class BringUp final : private StagingEvents {
   JobContext& job_;
   JobPlanner& planner_;
   StoreController& store_;
+  ProgressReader& progress_;
   RankEvents& ranks_;
   StdinFeed& stdin_feed_;
   HealthGate& gate_;

@@ -89,8 +89,9 @@ std::vector<std::size_t> HealthGate::hosts_of_attempt() const {
   std::vector<std::size_t> hosts;
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     const HostRecord& host = job_.hosts[index];
-    // Before the first start there is no plan yet.
-    const bool takes_part = is_before_start(job_.phase.state()) || host.is_planned();
+    // Before the first start there is no plan yet. Later, spares may get the ranks of others.
+    const bool takes_part =
+        is_before_start(job_.phase.state()) || host.is_planned() || host.is_spare;
     if (takes_part && !host.excluded && !host.lost && host.session && host.session->is_open())
       hosts.push_back(index);
   }

@@ -40,16 +40,18 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
     : job_(loop, std::move(request), *this),
       planner_(job_),
       store_(job_),
+      progress_(job_),
       preemption_(job_),
       ranks_(job_, preemption_),
       stdin_feed_(job_),
       gate_(job_),
-      bring_up_(job_, planner_, store_, ranks_, stdin_feed_, gate_),
+      bring_up_(job_, planner_, store_, progress_, ranks_, stdin_feed_, gate_),
       growth_(job_, planner_, bring_up_, store_),
       losses_(job_, planner_, bring_up_, ranks_, growth_),
       service_(job_, ranks_),
       record_(job_, service_),
-      restarts_(job_, planner_, store_, bring_up_, gate_, ranks_, losses_, growth_, service_, record_),
+      restarts_(job_, planner_, store_, progress_, bring_up_, gate_, ranks_, losses_, growth_,
+                service_, record_),
       ending_(job_, bring_up_, stdin_feed_, preemption_, ranks_, losses_, restarts_, service_,
               record_),
       takeover_(job_, store_, ranks_, losses_, service_, record_, restarts_, *this),
@@ -246,6 +248,7 @@ void Job::on_host_notice(std::size_t index, const HostNotice& notice) {
 void Job::host_task_output(std::size_t index, const TaskOutput& output) {
   if (output.task() == TASK_FETCH) return ending_.fetch().take(index, output);
   if (output.task() == TASK_CHECK) return gate_.take(index, output);
+  if (output.task() == TASK_PROGRESS) return progress_.take(index, output);
   bring_up_.task_output(index, output);
 }
 
@@ -393,6 +396,11 @@ void Job::interrupt(int signal) {
                               .what = "interrupted by " + called,
                               .exit_code = 128 + signal},
                    signal);
+  const bool is_ending = before == JobState::kStopping || before == JobState::kConfirming;
+  if (is_ending && progress_.is_reading()) {
+    job_.print(called + ": the job ends without another attempt");
+    return job_.phase.check_end();
+  }
   if (ending_.awaits_only_output()) {
     job_.print(called + ": discarding the rest of the output");
     return ending_.give_up_output();

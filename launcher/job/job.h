@@ -141,6 +141,7 @@ class Job final : public AllocationEvents,
   std::shared_ptr<TransportContext> transports_;
   JobPlanner planner_;
   StoreController store_;
+  ProgressReader progress_;
   Preemption preemption_;
   RankEvents ranks_;
   StdinFeed stdin_feed_;

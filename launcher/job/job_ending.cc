@@ -33,19 +33,6 @@ constexpr milliseconds kContainerLimit{30'000};
 // Hosts that have not reported this long after the grace are named.
 constexpr milliseconds kReportTimeout{4'000};
 
-// Returns "stopped 3 processes that ranks left behind on node1: sleep (2), wandb-core".
-std::string leftovers_text(const LeftoverProcesses& left) {
-  std::string text = "stopped " + std::to_string(left.count) +
-                     (left.count == 1 ? " process" : " processes") + " that ranks left behind on " +
-                     fold_host_names(left.hosts);
-  const char* separator = ": ";
-  for (const auto& [name, count] : left.names) {
-    text += separator + name + (count > 1 ? " (" + std::to_string(count) + ")" : "");
-    separator = ", ";
-  }
-  return text;
-}
-
 }  // namespace
 
 void write_at_once(const std::string& text) {
@@ -163,7 +150,7 @@ void JobEnding::take_report(std::size_t index, const Report& report) {
   job_.workers.host_reported(index);
   if (report.left_behind_count() > 0) {
     job_.leftovers.count += report.left_behind_count();
-    job_.leftovers.hosts.push_back(host.name());
+    job_.leftovers.hosts.insert(host.name());
     for (const std::string& name : report.left_behind())
       ++job_.leftovers.names[RemoteText(name).line()];
   }
@@ -189,6 +176,7 @@ void JobEnding::check_end() {
     return;
   }
   const bool is_over = state == JobState::kStopping || state == JobState::kConfirming;
+  if (is_over && restarts_.awaits_progress(preemption_.has_notice())) return;
   if (!is_over || !restarts_.decide(preemption_.has_notice()))
     return job_.phase.apply(JobEvent::kAllReported);
   cancel_stop();

@@ -51,7 +51,7 @@ class JobEnding {
   // TERM to every worker, KILL after the grace (immediately if it is 0).
   void stop(std::chrono::milliseconds grace);
   // Waits for the hosts' reports, and names hosts that are late.
-  void confirm() { await_reports(std::chrono::milliseconds(0)); }
+  void confirm() { await_reports(job_.options.linger); }
   // A host has stopped everything.
   void take_report(std::size_t index, const Report& report);
   // Applies kAllReported or kGroupExited if nothing is awaited any longer. Call when a host has

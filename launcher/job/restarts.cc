@@ -37,13 +37,14 @@ HostPlan without_input(HostPlan plan) {
 
 }  // namespace
 
-Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store, BringUp& bring_up,
-                   HealthGate& gate, RankEvents& ranks, HostLosses& losses, Growth& growth,
-                   CtlService& service,
+Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store,
+                   ProgressReader& progress, BringUp& bring_up, HealthGate& gate,
+                   RankEvents& ranks, HostLosses& losses, Growth& growth, CtlService& service,
                    JobRecordWriter& record)
     : job_(job),
       planner_(planner),
       store_(store),
+      progress_(progress),
       bring_up_(bring_up),
       gate_(gate),
       ranks_(ranks),
@@ -59,7 +60,8 @@ RestartLimits Restarts::limits() const {
   limits.max_restarts = job_.max_restarts;
   limits.restart_on = job_.options.restart_on;
   limits.never_restart = job_.options.never_restart;
-  limits.measures_progress = job_.options.progress_match.has_value();
+  limits.measures_steps = job_.options.progress_match.has_value();
+  limits.measures_files = progress_.is_wanted();
   // For tests: may only make the first pause shorter.
   if (const std::string* pause = find_variable(job_.request.caller, "IVY_TEST_RESTART_PAUSE")) {
     const Result<milliseconds> shorter = parse_duration(*pause);
@@ -75,6 +77,16 @@ void Restarts::learn_max_restarts(int max_restarts) {
 }
 
 // ---- The decision -------------------------------------------------------------------------------
+
+bool Restarts::awaits_progress(bool is_preempted) {
+  const bool may_restart = counted_ < job_.max_restarts || !losses_.members().empty();
+  const bool has_failed =
+      !losses_.members().empty() || job_.workers.attempt_end() ||
+      std::any_of(job_.workers.begin(), job_.workers.end(),
+                  [](const WorkerRecord& worker) { return worker.has_failed(); });
+  return progress_.is_wanted() && may_restart && has_failed && !job_.has_reason() &&
+         !is_preempted && !progress_.has_read();
+}
 
 bool Restarts::decide(bool is_preempted) {
   const bool has_lost = !losses_.members().empty();
@@ -98,6 +110,10 @@ bool Restarts::decide(bool is_preempted) {
   facts.job_is_ending = job_.has_reason() || is_preempted;
   facts.cause = cause_of(first);
   facts.step = job_.screen.output().step();
+  facts.file = progress_.move();
+  facts.file_state = progress_.state();
+  if (first != nullptr) facts.first_rank = first->rank;
+  if (first != nullptr) facts.operations = first->operations;
   const RestartDecision decision = policy_.decide(facts);
   if (!decision.why_not.empty() && !decision.is_futile)
     job_.print("no restart: " + decision.why_not);
@@ -114,12 +130,19 @@ bool Restarts::decide(bool is_preempted) {
   if (!facts.host_lost) ++counted_;
   pause_ = losses_.pause_for(decision.pause);
   keep_attempt(ends, reason, outcome);
-  print_failed(first != nullptr ? first->host : "",
-               first != nullptr  ? cause_with_device(*first, job_)
-               : facts.host_lost ? lost_text(losses_.members())
-               : job_.workers.has_stalled()
-                   ? "its ranks made no progress (--on-stall stop)"
-                   : attempt_end->diagnostic.what + ": " + attempt_end->diagnostic.cause);
+  FailedAttempt attempt;
+  attempt.number = static_cast<int>(job_.generation) + 1;
+  attempt.host = first != nullptr ? first->host : "";
+  attempt.cause = first != nullptr  ? cause_with_device(*first, job_)
+                  : facts.host_lost ? lost_text(losses_.members())
+                  : job_.workers.has_stalled()
+                      ? "its ranks made no progress (--on-stall stop)"
+                      : attempt_end->diagnostic.what + ": " + attempt_end->diagnostic.cause;
+  attempt.condemned = condemn(first, facts.cause);
+  print_failed(std::move(attempt));
+  if (!decision.note.empty()) job_.print("note: " + decision.note);
+  if (job_.leftovers.count > std::exchange(reported_leftovers_, job_.leftovers.count))
+    job_.screen.note(leftovers_text(job_.leftovers));
   return true;
 }
 
@@ -127,8 +150,33 @@ bool Restarts::decide(bool is_preempted) {
 bool Restarts::decide_growth(bool is_preempted) {
   if (job_.has_reason() || is_preempted || !job_.unclean.empty()) return false;
   pause_ = policy_.first_pause();
-  print_failed("", growth_.reason(), " was ");
+  print_failed({.number = static_cast<int>(job_.generation) + 1, .cause = growth_.reason()},
+               " was ");
   return true;
+}
+
+std::string Restarts::condemn(const WorkerEnd* first, const AttemptCause& cause) {
+  const Cause* const match =
+      first == nullptr ? nullptr : find_cause(job_.options.condemn_on, cause);
+  if (match == nullptr) return "";
+  const std::size_t index = job_.plan.host_of_rank(first->rank).host_index;
+  const std::string why = "--condemn-on " + match->text;
+  if (!job_.hosts.can_do_without(index)) {
+    job_.print("warning: " + first->host + " cannot be left out (" + why + "): " +
+               (job_.hosts.may_shrink()
+                    ? job_.hosts.range_text() + " needs it"
+                : job_.hosts.has_spares()
+                    ? "no spare is left"
+                    : "the number of hosts is fixed (see --spares, --nnodes MIN:MAX)") +
+               "; the next attempt runs there again");
+    return "";
+  }
+  // Its supervisor has nothing to wait for.
+  Command finish;
+  finish.mutable_finish();
+  job_.hosts.send(index, finish);
+  job_.hosts.exclude(index, {.reason = why});
+  return first->host + " (" + why + ")";
 }
 
 // first: the rank that failed first; null if the attempt ended for another reason.
@@ -154,7 +202,9 @@ void Restarts::end_without_progress(const std::string& why, const WorkerEnd* fir
   Diagnostic futile;
   futile.id = "IVY-R023";
   futile.what = why;
-  futile.where = "--progress-match";
+  futile.where = !progress_.is_wanted()        ? "--progress-match"
+                 : job_.options.progress_match ? "--progress-match, --progress-file"
+                                               : "--progress-file";
   const std::size_t shown = std::min(failed_.size(), kMaxFailuresShown);
   for (std::size_t i = failed_.size() - shown; i < failed_.size(); ++i)
     futile.cause += "attempt " + std::to_string(failed_[i].number) + ": " + failed_[i].cause + "\n";
@@ -211,15 +261,16 @@ void Restarts::keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEn
   job_.events.write_attempt_file(folder, verdict_object(inputs));
 }
 
-void Restarts::print_failed(const std::string& host, const std::string& cause,
-                            const std::string& how) {
-  const int number = static_cast<int>(job_.generation) + 1;
-  failed_.push_back({number, cause, host});
-  job_.events.restarts(failed_.back(), pause_);
+void Restarts::print_failed(FailedAttempt attempt, const std::string& how) {
+  failed_.push_back(std::move(attempt));
+  const FailedAttempt& failed = failed_.back();
+  job_.events.restarts(failed, pause_);
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(pause_.count()) / 1e3);
-  job_.print("attempt " + std::to_string(number) + " of " + std::to_string(job_.max_attempts()) +
-             how + cause + "; attempt " + std::to_string(number + 1) + " starts in " + seconds + " s");
+  job_.print("attempt " + std::to_string(failed.number) + " of " +
+             std::to_string(job_.max_attempts()) + how + failed.cause + "; attempt " +
+             std::to_string(failed.number + 1) + " starts in " + seconds + " s" +
+             (failed.condemned.empty() ? "" : ", without " + failed.condemned));
 }
 
 // Returns why the remaining hosts cannot run the group again; empty: they can.
@@ -262,6 +313,7 @@ void Restarts::cancel() {
   if (steps_) steps_->stop();
   gate_.cancel();
   host_list_.cancel();
+  progress_.finish();
 }
 
 Awaitable<void> Restarts::run() {

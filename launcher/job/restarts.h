@@ -40,11 +40,14 @@ namespace ivy {
 
 class Restarts {
  public:
-  Restarts(JobContext& job, JobPlanner& planner, StoreController& store, BringUp& bring_up,
-           HealthGate& gate, RankEvents& ranks, HostLosses& losses, Growth& growth,
-           CtlService& service,
+  Restarts(JobContext& job, JobPlanner& planner, StoreController& store, ProgressReader& progress,
+           BringUp& bring_up, HealthGate& gate, RankEvents& ranks, HostLosses& losses,
+           Growth& growth, CtlService& service,
            JobRecordWriter& record);
 
+  // Call before decide(). Returns true while the files of --progress-file are read, on which the
+  // decision depends; then calls JobPhase::check_end().
+  bool awaits_progress(bool is_preempted);
   // Call when an attempt is over and nothing of it is left. Returns whether another one follows.
   // is_preempted: the ranks have been given notice that the allocation ends.
   bool decide(bool is_preempted);
@@ -74,11 +77,12 @@ class Restarts {
   // No attempt follows: makes the reason for the end of this attempt that of the job.
   void give_up(bool host_lost);
   AttemptCause cause_of(const WorkerEnd* first) const;
+  // --condemn-on: leaves out the host of the rank that failed first, if the job can do without it.
+  // Returns its name then, with the cause of the list; else an empty text.
+  std::string condemn(const WorkerEnd* first, const AttemptCause& cause);
   void end_without_progress(const std::string& why, const WorkerEnd* first);
   std::string common_host(const WorkerEnd* first) const;
-  // host: the host of the rank that failed first; empty if the attempt ended for another reason.
-  void print_failed(const std::string& host, const std::string& cause,
-                    const std::string& how = " failed: ");
+  void print_failed(FailedAttempt attempt, const std::string& how = " failed: ");
   // The attempt was stopped so that other hosts can join. Returns whether another one follows.
   bool decide_growth(bool is_preempted);
   void keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
@@ -103,6 +107,7 @@ class Restarts {
   JobContext& job_;
   JobPlanner& planner_;
   StoreController& store_;
+  ProgressReader& progress_;
   BringUp& bring_up_;
   HealthGate& gate_;
   RankEvents& ranks_;
@@ -113,6 +118,7 @@ class Restarts {
   HostListRefresh host_list_;
   RestartPolicy policy_;
   std::vector<FailedAttempt> failed_;
+  std::size_t reported_leftovers_ = 0;  // Of JobContext::leftovers, at earlier restarts.
   int counted_ = 0;  // Restarts that count for --max-restarts. Restarts after a lost host do not.
   std::chrono::milliseconds pause_{0};
   // The end of the pause, when to report what is still awaited, and when to give up.

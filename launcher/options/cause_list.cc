@@ -123,6 +123,18 @@ Result<std::vector<Cause>> parse_cause_list(std::string_view text) {
   return list;
 }
 
+Result<std::vector<Cause>> parse_condemning_causes(std::string_view text) {
+  std::vector<Cause> list = IVY_TRY(parse_cause_list(text));
+  for (const Cause& cause : list) {
+    if (cause.kind != CauseKind::kHostLost && cause.kind != CauseKind::kStoreLost &&
+        cause.kind != CauseKind::kStall)
+      continue;
+    return usage_error(cause.text + " is not the failure of a rank, so no host can be left out",
+                       "use exit codes, signals, oom, xid or /REGEX/");
+  }
+  return list;
+}
+
 std::string cause_list_text(const std::vector<Cause>& list) {
   std::string text;
   for (const Cause& cause : list) text += (text.empty() ? "" : ",") + cause.text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lists of --restart-on and --never-restart: causes for the end of an attempt. Pure; thread:
-// any.
+// The lists of --restart-on, --never-restart and --condemn-on: causes for the end of an attempt.
+// Pure; thread: any.
 //
 //   LIST   CAUSE[,CAUSE...]
 //   CAUSE  7 | 1-127     exit code of the rank that failed first (128 + N for signal N)
@@ -58,6 +58,10 @@ struct AttemptCause {
 
 // Parses a LIST. InvalidArgument names the CAUSE that is wrong, and the known ones.
 Result<std::vector<Cause>> parse_cause_list(std::string_view text);
+
+// The same for --condemn-on, which needs a rank that failed first: rejects host-lost, store-lost
+// and stall as well.
+Result<std::vector<Cause>> parse_condemning_causes(std::string_view text);
 
 // Returns the text of a list, as typed.
 std::string cause_list_text(const std::vector<Cause>& list);

@@ -265,9 +265,15 @@ constexpr OptionEntry kTable[] = {
      "xid:79, host-lost, store-lost, stall, /REGEX/ (in the failing rank's last standard error)"},
     {"never-restart", "", "LIST", kLifecycle, kHonoured, kIvyrun,
      "never restart after these causes, even if --restart-on has them"},
+    {"condemn-on", "", "LIST", kLifecycle, kHonoured, kIvyrun,
+     "after these causes (as for --restart-on), restart without the host of the rank that failed first, if --nnodes "
+     "MIN:MAX allows that; else a warning names it"},
     {"progress-match", "", "REGEX", kLifecycle, kHonoured, kIvyrun,
      "measure progress by the step that ranks print, the first group of REGEX ('step (\\d+)'): three attempts in a row "
      "that do not exceed the step of earlier ones end the job with exit code 93"},
+    {"progress-file", "", "PATTERN", kLifecycle, kHonoured, kIvyrun,
+     "measure progress by a file on rank 0's host, such as 'ckpt/*.pt': the newest file that matches, or the number in "
+     "it, must be newer or larger than before; else as --progress-match"},
     {"on-failure", "", "restart|shrink|replace", kLifecycle, kHonoured, kIvyrun,
      "if a worker fails: stop all workers and restart them as --max-restarts allows (restart, the default), "
      "continue without it (shrink), or restart only it (replace); with shrink and replace the program repairs "
@@ -292,6 +298,9 @@ constexpr OptionEntry kTable[] = {
     {"exit-timeout", "", "TIME", kLifecycle, kHonoured, kIvyrun,
      "stop the job (exit code 123) if a rank has exited with 0 and the ranks that are left make no progress for TIME: no "
      "output, and every one of them stays in the same place"},
+    {"linger", "", "TIME", kLifecycle, kHonoured, kIvyrun,
+     "if the job succeeds, wait up to TIME for processes that ranks leave behind, such as an uploader (default 0: stop "
+     "them)"},
     {"no-python-hook", "", "", kLifecycle, kHonoured, kIvyrun,
      "do not put ivyrun's sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb and has no "
      "flight record of torch, a script that sets MASTER_PORT itself needs --no-store, and JAX needs -B jax"},

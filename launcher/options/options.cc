@@ -302,6 +302,7 @@ void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
   binder.on("dedup", raw.dedup);
   binder.parsed("metrics-file", options.metrics_file, parse_log_location);
   binder.parsed("progress-match", options.progress_match, parse_progress_pattern);
+  binder.text("progress-file", options.progress_file);
 }
 
 void bind_fetch(Binder& binder, FetchOptions& options, Raw& raw) {
@@ -364,6 +365,8 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
   binder.parsed("max-restarts", options.max_restarts, number_between(0, kMaxRestarts));
   binder.parsed("restart-on", options.restart_on, parse_cause_list);
   binder.parsed("never-restart", options.never_restart, parse_cause_list);
+  binder.parsed("condemn-on", options.condemn_on, parse_condemning_causes);
+  binder.parsed("linger", options.linger, parse_duration);
 }
 
 void bind_network(Binder& binder, NetworkOptions& options) {
@@ -1072,7 +1075,8 @@ Result<void> resolve_growth(const Binder& binder, const Options& options) {
 
 // Rejects flags that choose among restarts if the group is never restarted.
 Result<void> require_restarts(const Binder& binder, const Options& options) {
-  for (const char* flag : {"restart-on", "never-restart", "progress-match"}) {
+  for (const char* flag :
+       {"restart-on", "never-restart", "condemn-on", "progress-match", "progress-file"}) {
     if (!binder.is_given(flag)) continue;
     if (options.on_failure != OnFailure::kRestart)
       return usage_error(

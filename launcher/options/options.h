@@ -136,6 +136,8 @@ struct OutputOptions {
   std::optional<bool> dedup;  // --dedup: show equal lines only once; if not given, on a terminal.
   std::string metrics_file;   // --metrics-file: an absolute path; empty if none.
   std::optional<Pattern> progress_match;  // Its first group is a step that ranks print.
+  std::string
+      progress_file;  // --progress-file: a pattern of files on rank 0's host; empty if none.
 };
 
 // Files that are copied from the hosts when the job ends.
@@ -174,6 +176,10 @@ struct LifecycleOptions {
   // Causes after which a failed group is restarted; empty: after any of them.
   std::vector<Cause> restart_on;
   std::vector<Cause> never_restart;  // These causes end the job.
+  // --condemn-on: after these causes, the host of the first failure is left out.
+  std::vector<Cause> condemn_on;
+  // --linger: how long processes that ranks leave behind may run after a success.
+  std::chrono::milliseconds linger{0};
   OnFailure on_failure = OnFailure::kRestart;
   int max_replacements = 0;  // --max-restarts with --on-failure replace; max_restarts is 0 then.
   int min_workers = 1;       // --on-failure shrink ends the job with fewer workers.

@@ -38,26 +38,55 @@ RestartDecision RestartPolicy::decide(const AttemptFacts& facts) {
   if (facts.has_leftovers) return no_restart("some processes of this attempt could not be killed");
   if (std::string excluded_by = excluded(facts.cause); !excluded_by.empty())
     return no_restart(std::move(excluded_by));
-  if (has_progressed(facts)) {
-    failures_ = 0;
-  } else if (!facts.host_lost) {
-    ++failures_;
-  }
-  const int most =
-      limits_.measures_progress ? limits_.max_without_progress : limits_.max_quick_failures;
-  if (failures_ >= most) return too_many_failures(left);
+  const Progress progress = progress_of(facts);
+  if (progress == Progress::kMade) failures_ = 0;
+  if (progress == Progress::kNone && !facts.host_lost) ++failures_;
+  const int most = measures() ? limits_.max_without_progress : limits_.max_quick_failures;
+  if (failures_ >= most) return too_many_failures(left, facts);
   milliseconds pause = limits_.first_pause;
   for (int failure = 1; failure < failures_; ++failure)
     pause = std::min(pause * 2, limits_.longest_pause);
-  return {.restarts = true, .pause = std::min(pause, limits_.longest_pause), .why_not = {}};
+  return {.restarts = true,
+          .pause = std::min(pause, limits_.longest_pause),
+          .why_not = {},
+          .note = note_on_place(facts)};
 }
 
 // Also remembers the step that later attempts must exceed.
-bool RestartPolicy::has_progressed(const AttemptFacts& facts) {
-  if (!limits_.measures_progress) return facts.run_time >= limits_.quick;
-  if (!facts.step || (best_step_ && *facts.step <= *best_step_)) return false;
-  best_step_ = facts.step;
-  return true;
+RestartPolicy::Progress RestartPolicy::progress_of(const AttemptFacts& facts) {
+  if (!measures()) return facts.run_time >= limits_.quick ? Progress::kMade : Progress::kNone;
+  const bool has_stepped =
+      limits_.measures_steps && facts.step && (!best_step_ || *facts.step > *best_step_);
+  if (has_stepped) best_step_ = facts.step;
+  if (has_stepped || (limits_.measures_files && facts.file == ProgressMove::kForward))
+    return Progress::kMade;
+  return limits_.measures_files && facts.file == ProgressMove::kUnknown ? Progress::kUnknown
+                                                                        : Progress::kNone;
+}
+
+// Returns a note if attempts in a row failed in the same place: the same rank, in the same way,
+// after the same number of operations.
+std::string RestartPolicy::note_on_place(const AttemptFacts& facts) {
+  if (measures() || facts.operations == 0 || !facts.cause.status) {
+    in_one_place_ = 0;
+    return "";
+  }
+  // Timers and messages of frameworks make the numbers of equal runs differ a little.
+  const std::uint64_t most = std::max(facts.operations, place_.operations);
+  const bool is_same = in_one_place_ > 0 && facts.first_rank == place_.first_rank &&
+                       *facts.cause.status == *place_.cause.status &&
+                       most - std::min(facts.operations, place_.operations) <= most / 100;
+  in_one_place_ = is_same ? in_one_place_ + 1 : 1;
+  if (!is_same) {
+    place_ = facts;
+    place_.cause.stderr_tail = {};
+  }
+  if (in_one_place_ != limits_.noted_in_one_place) return "";
+  return std::to_string(in_one_place_) + " attempts in a row failed in the same place: rank " +
+         std::to_string(facts.first_rank) + " with " + cause_text(facts.cause) + " after " +
+         std::to_string(facts.operations) +
+         " operations of ivycomm; with --progress-file or --progress-match, attempts without "
+         "progress end the job";
 }
 
 // Returns why the flags exclude a restart after this cause; empty: they do not.
@@ -68,18 +97,22 @@ std::string RestartPolicy::excluded(const AttemptCause& cause) const {
   return cause_text(cause) + " is not a cause of --restart-on";
 }
 
-RestartDecision RestartPolicy::too_many_failures(int left) const {
+RestartDecision RestartPolicy::too_many_failures(int left, const AttemptFacts& facts) const {
   const std::string unused = "; " + std::to_string(left) + " of " +
                              std::to_string(limits_.max_restarts) + " restarts are not used";
-  if (!limits_.measures_progress)
+  if (!measures())
     return no_restart(std::to_string(failures_) + " attempts in a row failed within " +
                       std::to_string(limits_.quick / std::chrono::seconds(1)) +
                       " s of their start" + unused);
-  return no_restart(std::to_string(failures_) + " attempts in a row made no progress (" +
-                        (best_step_ ? "none exceeded step " + step_text(*best_step_)
-                                    : "none printed a step that matches --progress-match") +
-                        ")" + unused,
-                    /*is_futile=*/true);
+  std::string why;
+  if (limits_.measures_steps)
+    why = best_step_ ? "none exceeded step " + step_text(*best_step_)
+                     : "none printed a step that matches --progress-match";
+  if (limits_.measures_files)
+    why += (why.empty() ? "--progress-file: " : "; --progress-file: ") + facts.file_state;
+  return no_restart(
+      std::to_string(failures_) + " attempts in a row made no progress (" + why + ")" + unused,
+      /*is_futile=*/true);
 }
 
 }  // namespace ivy

@@ -8,8 +8,13 @@
 // restart is used; with more, a script that cannot work does not occupy its hosts for hours.
 //
 // With --progress-match, an attempt has made progress if its ranks printed a larger step than those
-// of all earlier attempts, however long it ran; three attempts in a row without progress end the
-// job. --restart-on and --never-restart choose by the cause of the attempt's end.
+// of all earlier attempts, and with --progress-file if its newest checkpoint is newer, however long
+// it ran; with both flags, either suffices. Three attempts in a row without progress end the job.
+// Attempts whose progress is unknown neither count nor end such a row. --restart-on and
+// --never-restart choose by the cause of the attempt's end.
+//
+// Without these flags, attempts that fail after the same number of operations cause a note only:
+// see "Operations are no measure of progress" in launcher/job/README.md.
 //
 // The loss of a host with --nnodes MIN:MAX uses up no restart, since the number of hosts limits it,
 // and does not count as a quick failure; after a long attempt it resets the count.
@@ -22,6 +27,7 @@
 #include <vector>
 
 #include "launcher/options/cause_list.h"
+#include "launcher/plan/progress_file.h"
 
 namespace ivy {
 
@@ -33,8 +39,12 @@ struct RestartLimits {
   int max_quick_failures = 5;
   std::vector<Cause> restart_on = {};  // Empty: all causes.
   std::vector<Cause> never_restart = {};
-  bool measures_progress = false;  // --progress-match: by steps instead of run time.
+  // --progress-match, --progress-file: progress is measured by these instead of run time.
+  bool measures_steps = false;
+  bool measures_files = false;
   int max_without_progress = 3;
+  // Attempts in a row that fail in the same place before that is noted.
+  int noted_in_one_place = 3;
 };
 
 // Facts about an attempt, after all of its processes have exited.
@@ -49,6 +59,10 @@ struct AttemptFacts {
   bool job_is_ending = false;    // Ctrl-C, --timeout, a lost host: ended for another reason.
   AttemptCause cause;
   std::optional<double> step;  // --progress-match: the largest step of the attempt, if any.
+  ProgressMove file = ProgressMove::kUnknown;  // --progress-file
+  std::string file_state;                      // ProgressFile::text()
+  int first_rank = -1;                         // The rank that failed first; -1: none.
+  std::uint64_t operations = 0;  // Operations of ivycomm that it had finished; 0: unknown.
 };
 
 struct RestartDecision {
@@ -59,6 +73,7 @@ struct RestartDecision {
   std::string why_not;
   // That reason is that attempts make no progress, so that the job should not be submitted again.
   bool is_futile = false;
+  std::string note = {};  // For the user; empty: none.
 };
 
 class RestartPolicy {
@@ -71,13 +86,18 @@ class RestartPolicy {
   std::chrono::milliseconds first_pause() const { return limits_.first_pause; }
 
  private:
-  bool has_progressed(const AttemptFacts& facts);
+  enum class Progress { kMade, kNone, kUnknown };
+  Progress progress_of(const AttemptFacts& facts);
+  bool measures() const { return limits_.measures_steps || limits_.measures_files; }
+  std::string note_on_place(const AttemptFacts& facts);
   std::string excluded(const AttemptCause& cause) const;
-  RestartDecision too_many_failures(int left) const;
+  RestartDecision too_many_failures(int left, const AttemptFacts& facts) const;
 
   RestartLimits limits_;
   int failures_ = 0;  // Failures in a row without progress.
   std::optional<double> best_step_;
+  int in_one_place_ = 0;  // Attempts in a row that failed in the place of place_.
+  AttemptFacts place_;    // The first of them; the text of its cause has expired.
 };
 
 }  // namespace ivy

@@ -10,6 +10,8 @@
 #include "launcher/plan/worker_environment.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "launcher/options/exports.h"
@@ -559,6 +561,8 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
     share.set_ranks(static_cast<std::uint32_t>(other.workers.size()));
   }
   plan.set_stall_seconds(static_cast<std::uint32_t>(options.stall_timeout.count()));
+  plan.set_linger_ms(static_cast<std::uint32_t>(
+      std::min<std::int64_t>(options.linger.count(), std::numeric_limits<std::uint32_t>::max())));
   add_mpi(*inputs.plan, plan);
   add_jax_service(inputs, host, plan);
   add_framework_files(inputs, plan);

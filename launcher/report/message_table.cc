@@ -298,11 +298,12 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-R022", "the next attempt could not start within `--start-timeout`",
      "the job's store or a host did not respond; the message says which",
      "see that host's kernel log, or use a longer `--start-timeout`", kExitHostsNotUp},
-    {"IVY-R023", "the attempts of a job make no progress (`--progress-match`)",
-     "several attempts in a row failed before they reached a step that earlier ones had not "
-     "reached; the message "
-     "shows how each ended",
-     "look at the cause of the last attempt; if a host is the cause, leave it out with `--exclude`",
+    {"IVY-R023", "the attempts of a job make no progress (`--progress-match`, `--progress-file`)",
+     "several attempts in a row failed before they reached a step, or wrote a checkpoint, that "
+     "earlier ones had not; the message shows how each ended",
+     "look at the cause of the last attempt; if a host is the cause, leave it out with "
+     "`--exclude`, or let `--condemn-on` do so ([decide what is "
+     "restarted](decide-what-is-restarted.md))",
      kExitNoProgress},
     {"IVY-R030", "a rank could not enter its container, or start its program there",
      "the container was removed while the job started, or the program is missing in the image",

@@ -32,6 +32,7 @@ struct WorkerEnd {
   std::string error_file;           // Content of TORCHELASTIC_ERROR_FILE.
   std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
   bool was_just_printed = false;  // The end of stderr_tail is among the last lines on the console.
+  std::uint64_t operations = 0;   // Operations of ivycomm that it had finished; 0: unknown.
   std::string cause;  // "by MPI_Abort(7)": the cause, if the exit status does not show it.
   // "exec: No such file or directory: /x" if it never ran; `status` then has ivyrun's exit code.
   std::string exec_failure;
@@ -50,7 +51,7 @@ enum class LauncherReason {
   kStoreLost,
   kOutputClosed,
   kPreempted,   // The time of the Slurm allocation has expired.
-  kNoProgress,  // Attempts in a row have failed without progress (--progress-match).
+  kNoProgress,  // Attempts in a row have failed without progress.
   kHostsNotUp,
   kRejected,
   kInternal

@@ -91,8 +91,11 @@ boost::json::object verdict_object(const SummaryInputs& inputs) {
   object["succeeded"] = ranks_of(inputs, outcome.succeeded);
   object["lost"] = ranks_of(inputs, outcome.lost);
   boost::json::array attempts;
-  for (const FailedAttempt& attempt : inputs.attempts)
-    attempts.push_back({{"attempt", attempt.number}, {"cause", json_text(attempt.cause)}});
+  for (const FailedAttempt& attempt : inputs.attempts) {
+    boost::json::object failed{{"attempt", attempt.number}, {"cause", json_text(attempt.cause)}};
+    if (!attempt.condemned.empty()) failed["condemned"] = json_text(attempt.condemned);
+    attempts.emplace_back(std::move(failed));
+  }
   object["failed_attempts"] = std::move(attempts);
   object["losses"] = json_list(inputs.losses);
   boost::json::array left_out;

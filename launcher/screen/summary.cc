@@ -321,7 +321,11 @@ std::string attempts_block(const SummaryInputs& inputs) {
     if (left_out > 0 && i == 1) text += "  ... " + counted(left_out, "attempt") + " omitted\n";
     if (i >= 1 && i < 1 + left_out) continue;
     text += "  " + attempt_of(inputs.attempts[i].number, inputs) + ": " +
-            clean_line(inputs.attempts[i].cause) + "\n";
+            clean_line(inputs.attempts[i].cause) +
+            (inputs.attempts[i].condemned.empty()
+                 ? ""
+                 : "; later attempts without " + inputs.attempts[i].condemned) +
+            "\n";
   }
   return text;
 }

@@ -20,6 +20,8 @@ struct FailedAttempt {
   int number = 1;
   std::string cause;      // As attempt_cause() words it for a rank.
   std::string host = {};  // The failing rank's host; empty if the attempt ended without one.
+  // "node03 (--condemn-on xid:79)": the host that later attempts do without; usually empty.
+  std::string condemned = {};
 };
 
 // A host that took no part any longer at the end.

@@ -146,6 +146,31 @@ TEST_F(EndingTest, LeavesProcessesAMomentToExitAfterTheWorkers) {
   EXPECT_EQ(step(kGone, kBegin + Ending::kLeaveNs + Ending::kLeavePollNs), kReportClean);
 }
 
+TEST_F(EndingTest, LingersForProcessesOfWorkersThatSucceeded) {
+  constexpr EndingFacts kSucceeded{.workers_ended = true, .have_succeeded = true};
+  ending_.workers_started(60 * kSecond);
+  EXPECT_EQ(step(kSucceeded, kBegin), kNothing);
+  EXPECT_FALSE(ending_.linger());
+  EXPECT_EQ(step(kSucceeded, kBegin + kSecond), kNothing);
+  EXPECT_EQ(last_.again_ns, Ending::kLingerPollNs);
+  ASSERT_TRUE(ending_.linger());
+  EXPECT_EQ(ending_.linger()->since_ns, kBegin);
+  EXPECT_EQ(ending_.linger()->until_ns, kBegin + 60 * kSecond);
+  EXPECT_EQ(step(kSucceeded, kBegin + 60 * kSecond), kTerminateLeftovers);
+  EXPECT_FALSE(ending_.linger());
+}
+
+TEST_F(EndingTest, DoesNotLingerAfterAFailureOrAStop) {
+  ending_.workers_started(60 * kSecond);
+  EXPECT_EQ(step(kLeftovers, kBegin), kNothing);
+  EXPECT_EQ(step(kLeftovers, kBegin + Ending::kLeaveNs), kTerminateLeftovers);
+  Ending stopped;
+  stopped.workers_started(60 * kSecond);
+  stopped.order_stop(5 * kSecond, kBegin);
+  EXPECT_EQ(stopped.advance({.workers_ended = true, .have_succeeded = true}, kBegin).action,
+            kTerminate);
+}
+
 TEST_F(EndingTest, AStopOrderDoesNotWaitForProcessesToExit) {
   ending_.workers_started();
   EXPECT_EQ(step(kLeftovers, kBegin), kNothing);

@@ -267,6 +267,15 @@ def test_flight_records_name_missing_ranks(local):
         end(job)
 
 
+def test_flight_records_name_an_exited_rank_that_others_wait_for(local):
+    with local.start("-n", "3", PYTHON, local.script("hangs.py"), "leave", DUMPS,
+                     env={"IVY_TEST_REMAINING_PATIENCE": "1s"}) as job:
+        job.wait_for(rb"note: rank 2 exited with code 0, ranks 0-1 still run, and no rank has exited for 1 s: ranks 0-1 wait "
+                     rb"for rank 2 in all_reduce #4 of \"default_pg\" \(torch\)\. What each rank waits for:\n"
+                     rb"(  .*\n)*  no flight record of rank 2\n", limit=20)
+        end(job)
+
+
 def test_warnings_of_nccl_are_reported(local):
     with local.start("-n", "3", PYTHON, local.script("hangs.py"), "nccl") as job:
         job_id = job_of(job)

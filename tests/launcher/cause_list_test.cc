@@ -56,6 +56,15 @@ TEST(CauseListTest, FindsOtherCauses) {
   EXPECT_EQ(found("exit,signal,1-255", {.host_lost = true}), "-");
 }
 
+TEST(CauseListTest, RejectsCausesWithoutARankThatFailedIfAHostIsToBeCondemned) {
+  EXPECT_TRUE(parse_condemning_causes("xid:79,oom,SIGSEGV,7,/NCCL.*remote/").ok());
+  for (const char* text : {"host-lost", "7,stall", "store-lost"}) {
+    const Result<std::vector<Cause>> list = parse_condemning_causes(text);
+    ASSERT_FALSE(list.ok()) << text;
+    EXPECT_NE(list.error().message.find("is not the failure of a rank"), std::string::npos);
+  }
+}
+
 TEST(CauseListTest, FindsAPatternInTheRanksLastOutput) {
   AttemptCause attempt = exited(1);
   attempt.stderr_tail = "Traceback...\nRuntimeError: NCCL error, remote process\n";

@@ -98,6 +98,16 @@ TEST(FlightLines, NamesTheRankThatDidNotEnter) {
                 "30 s ago); ranks 0-1 wait in it ([[1000]] Float) for 30 s"});
 }
 
+TEST(WaitsForExited, NamesTheExitedRankThatOthersWaitFor) {
+  std::vector<RankFlight> flights = served("absent", "gloo");
+  const std::string wait = "ranks 0-1 wait for rank 2 in all_reduce #4 of \"default_pg\"";
+  EXPECT_EQ(waits_for_exited(flights, {2}), std::vector<std::string>{wait});
+  EXPECT_TRUE(waits_for_exited(flights, {}).empty()) << "rank 2 may still come";
+  flights.pop_back();
+  EXPECT_EQ(waits_for_exited(flights, {2}), std::vector<std::string>{wait})
+      << "the record is lost with the process";
+}
+
 TEST(FlightLines, NamesBothSidesOfAMismatch) {
   const std::vector<RankFlight> flights = served("differ", "gloo");
   EXPECT_EQ(flight_lines(flights, 3, last_created(flights)),

@@ -101,6 +101,20 @@ TEST(OperationLines, InferMembersOfOtherCommunicatorsFromTheirUsers) {
                                            "in it (1024 f32, sum) for 2 s\n"));
 }
 
+TEST(OperationWaits, NameExitedRanksThatOthersWaitFor) {
+  HostOperations a{"a", {}};
+  fill(*add(a, 0, RankState::kLeft).mutable_last(), 811, 31'000);
+  for (const std::uint32_t rank : {1u, 3u}) fill(*add(a, rank).add_running(), 812, 30'500);
+  OperationState& receive = *add(a, 2).add_running();
+  fill(receive, 4, 1'000);
+  receive.set_operation(static_cast<std::uint32_t>(Operation::kReceive));
+  receive.set_peer(0);
+  EXPECT_EQ(operation_waits({a}, {0}),
+            (std::vector<std::string>{"ranks 1,3 wait for rank 0 in all_reduce #812 of \"world\"",
+                                      "rank 2 waits for rank 0 in recv #4 of \"world\""}));
+  EXPECT_TRUE(operation_waits({a}, {}).empty());
+}
+
 TEST(OperationLines, PrintsNothingIfNoRankHasAttached) { EXPECT_EQ(operation_lines({}, {}), ""); }
 
 }  // namespace

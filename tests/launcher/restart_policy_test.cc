@@ -138,7 +138,7 @@ AttemptFacts at_step(std::optional<double> step, int code = 1) {
 }
 
 TEST(RestartPolicyTest, MeasuresProgressByStepsHoweverLongAttemptsRun) {
-  RestartPolicy steps({.max_restarts = 100, .measures_progress = true});
+  RestartPolicy steps({.max_restarts = 100, .measures_steps = true});
   EXPECT_TRUE(steps.decide(at_step(10)).restarts);
   EXPECT_TRUE(steps.decide(at_step(std::nullopt)).restarts);
   EXPECT_TRUE(steps.decide(at_step(10)).restarts);
@@ -154,12 +154,80 @@ TEST(RestartPolicyTest, MeasuresProgressByStepsHoweverLongAttemptsRun) {
 }
 
 TEST(RestartPolicyTest, ReportsThatNoStepWasPrinted) {
-  RestartPolicy steps({.max_restarts = 5, .measures_progress = true});
+  RestartPolicy steps({.max_restarts = 5, .measures_steps = true});
   steps.decide(at_step(std::nullopt));
   steps.decide(at_step(std::nullopt));
   EXPECT_NE(steps.decide(at_step(std::nullopt))
                 .why_not.find("(none printed a step that matches --progress-match)"),
             std::string::npos);
+}
+
+AttemptFacts at_file(ProgressMove move, std::optional<double> step = std::nullopt) {
+  AttemptFacts facts = at_step(step);
+  facts.file = move;
+  facts.file_state = "latest.txt still has 1000";
+  return facts;
+}
+
+TEST(RestartPolicyTest, MeasuresProgressByFiles) {
+  RestartPolicy files({.max_restarts = 100, .measures_files = true});
+  EXPECT_TRUE(files.decide(at_file(ProgressMove::kNone)).restarts);
+  EXPECT_TRUE(files.decide(at_file(ProgressMove::kBackward)).restarts);
+  EXPECT_TRUE(files.decide(at_file(ProgressMove::kForward)).restarts);
+  EXPECT_TRUE(files.decide(at_file(ProgressMove::kNone)).restarts);
+  for (int i = 0; i < 9; ++i)
+    EXPECT_TRUE(files.decide(at_file(ProgressMove::kUnknown)).restarts)
+        << "unknown progress is no evidence";
+  EXPECT_TRUE(files.decide(at_file(ProgressMove::kNone)).restarts);
+  const RestartDecision last = files.decide(at_file(ProgressMove::kNone));
+  EXPECT_TRUE(last.is_futile);
+  EXPECT_EQ(last.why_not,
+            "3 attempts in a row made no progress (--progress-file: latest.txt still has 1000); "
+            "100 of 100 restarts are not used");
+}
+
+TEST(RestartPolicyTest, TakesEitherMeasureOfProgress) {
+  RestartPolicy both({.max_restarts = 100, .measures_steps = true, .measures_files = true});
+  for (int i = 0; i < 9; ++i) {
+    EXPECT_TRUE(both.decide(at_file(ProgressMove::kNone, i)).restarts);
+    EXPECT_TRUE(both.decide(at_file(ProgressMove::kForward)).restarts);
+  }
+  both.decide(at_file(ProgressMove::kNone));
+  both.decide(at_file(ProgressMove::kNone));
+  EXPECT_NE(both.decide(at_file(ProgressMove::kNone))
+                .why_not.find("(none exceeded step 8; --progress-file: latest.txt still has 1000)"),
+            std::string::npos);
+}
+
+AttemptFacts after_operations(std::uint64_t operations, int rank = 3, int code = 1) {
+  AttemptFacts facts = at_step(std::nullopt, code);
+  facts.first_rank = rank;
+  facts.operations = operations;
+  return facts;
+}
+
+TEST(RestartPolicyTest, NotesAttemptsThatFailInTheSamePlaceAndRestartsThem) {
+  RestartPolicy many = policy(100);
+  EXPECT_EQ(many.decide(after_operations(812)).note, "");
+  EXPECT_EQ(many.decide(after_operations(815)).note, "");
+  const RestartDecision third = many.decide(after_operations(810));
+  EXPECT_TRUE(third.restarts);
+  EXPECT_EQ(third.note,
+            "3 attempts in a row failed in the same place: rank 3 with exit 1 after 810 operations "
+            "of ivycomm; with --progress-file or --progress-match, attempts without progress end "
+            "the job");
+  const RestartDecision fourth = many.decide(after_operations(812));
+  EXPECT_TRUE(fourth.restarts);
+  EXPECT_EQ(fourth.note, "") << "it was noted before";
+}
+
+TEST(RestartPolicyTest, NotesNothingIfAttemptsFailInDifferentPlaces) {
+  RestartPolicy many = policy(100);
+  for (const AttemptFacts& facts :
+       {after_operations(812), after_operations(812), after_operations(900), after_operations(900),
+        after_operations(900, 2), after_operations(900, 2, 9), after_operations(0),
+        after_operations(900, 2, 9), after_operations(900, 2, 9)})
+    EXPECT_EQ(many.decide(facts).note, "");
 }
 
 TEST(RestartPolicyTest, ChoosesByTheCause) {

@@ -187,6 +187,7 @@ class WorkerInspection {
   struct Request {
     bool native = false;
     bool light = false;
+    bool records_only = false;
     std::uint64_t deadline_ns = 0;
     std::size_t flight_bytes = 0;  // For one worker; 0 if its flight record is not requested.
   };
@@ -211,6 +212,7 @@ class WorkerInspection {
     facts_.light = request_.light;
     if (request_.flight_bytes > 0) query_flight_server();
     const std::vector<StackMethod> methods = stack_methods(facts_);
+    if (request_.records_only) return end("not requested");
     methods_.assign(methods.begin(), methods.end());
     next_method(now_ns);
   }
@@ -406,7 +408,8 @@ class StackCollector::Collection {
       health_.emplace(*health, steady_now() + timeout);
     }
     const std::size_t share = flight_bytes_left_ / std::max<std::size_t>(subjects.size(), 1);
-    const WorkerInspection::Request how{request.native(), request.light(), deadline_ns_, share};
+    const WorkerInspection::Request how{request.native(), request.light(), request.records_only(),
+                                        deadline_ns_, share};
     const std::vector<ProcessStat> all = read_all_processes();
     for (const Subject& subject : subjects)
       inspections_.push_back(std::make_unique<WorkerInspection>(subject, group_, how));

@@ -33,6 +33,9 @@ namespace {
 constexpr int kMaxWorkers = 4096;
 // The report names at most this many of the processes that outlived the workers.
 constexpr std::size_t kNamedProcesses = 8;
+// Times of the notes about processes for which the end waits (--linger).
+constexpr std::uint64_t kLingerNoteNs = 4 * kNanosPerSecond;
+constexpr std::uint64_t kLingerRepeatNs = 60 * kNanosPerSecond;
 
 // Returns the cgroup that the warden verified, or an empty string on failure or after 100 ms.
 std::string read_verified_cgroup(int pipe) {
@@ -204,7 +207,7 @@ void Generation::start_group(const HostPlan& plan) {
   awaiting_devices_.clear();
   workers_.start(with_stacks);
   jax_.begin(with_stacks, workers_.group().environment);
-  ending_.workers_started();
+  ending_.workers_started(plan.linger_ms() * kNanosPerMilli);
   check_soon();
   devices_.begin(plan.generation());
 }
@@ -223,6 +226,8 @@ void Generation::forget_generation() {
   ending_.begin_again();
   ending_timer_.cancel();
   is_proved_empty_ = false;
+  has_named_killed_ = false;
+  linger_noted_ns_ = 0;
   events_.forget_generation();
 }
 
@@ -277,6 +282,31 @@ void Generation::tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
   if (std::exchange(must_reap_, false)) reap_children();
   workers_.tick(now_ns, elapsed_ns);
   mpi_.tick(now_ns);
+  report_linger(now_ns);
+}
+
+// --linger: names the processes that the end of the job waits for, after 4 s and each minute.
+void Generation::report_linger(std::uint64_t now_ns) {
+  const std::optional<Ending::Linger> linger = ending_.linger();
+  if (!linger || !context_.containment || now_ns < linger->since_ns + kLingerNoteNs) return;
+  if (linger_noted_ns_ != 0 && now_ns < linger_noted_ns_ + kLingerRepeatNs) return;
+  const std::vector<JobProcess> left = context_.containment->members();
+  if (left.empty() || now_ns >= linger->until_ns) return;
+  linger_noted_ns_ = now_ns;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(left.size(), kNamedProcesses); ++i)
+    names += (i == 0 ? "" : ", ") + left[i].name;
+  const std::string whose =
+      workers_.all().size() == 1 ? "rank " + std::to_string(workers_.all().front()->rank())
+                                 : "ranks";
+  Event event;
+  event.mutable_note()->set_text(
+      "waiting for " + std::to_string(left.size()) +
+      (left.size() == 1 ? " process that " : " processes that ") + whose + " left behind (" +
+      names + (left.size() > kNamedProcesses ? ", ..." : "") + "), " +
+      std::to_string((linger->until_ns - now_ns + kNanosPerSecond - 1) / kNanosPerSecond) +
+      " s left (--linger); Ctrl-C ends the wait");
+  events_.send(event);
 }
 
 void Generation::worker_exited(const Worker& worker) {
@@ -399,6 +429,7 @@ void Generation::check() {
 EndingFacts Generation::facts() {
   EndingFacts facts;
   facts.workers_ended = workers_.have_ended() && !awaits_replacement();
+  facts.have_succeeded = facts.workers_ended && workers_.have_succeeded();
   facts.has_all_output = workers_.are_over();
   if (facts.workers_ended && !is_proved_empty_ && ending_.phase() != EndingPhase::kIdle)
     // The process tree is proved empty by two passes in a row, so a first "no" is checked again.
@@ -422,6 +453,7 @@ void Generation::perform(EndingAction action) {
     case EndingAction::kTerminateUninformed:
       return terminate_uninformed();
     case EndingAction::kKill:
+      name_killed();
       if (context_.containment) context_.containment->kill_all();
       return;
     case EndingAction::kReportClean:
@@ -431,6 +463,13 @@ void Generation::perform(EndingAction action) {
     case EndingAction::kNothing:
       return;
   }
+}
+
+// Keeps the names of the processes that the first KILL of a stop ends although all workers have
+// exited.
+void Generation::name_killed() {
+  if (std::exchange(has_named_killed_, true) || !leftovers_.empty()) return;
+  if (context_.containment && workers_.have_ended()) leftovers_ = context_.containment->members();
 }
 
 // Sends CONT and INT to every worker's process group, as Ctrl-C on a terminal would. A process that

@@ -112,6 +112,8 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
   void check();
   EndingFacts facts();
   void perform(EndingAction action);
+  void report_linger(std::uint64_t now_ns);
+  void name_killed();
   void interrupt_workers();
   void terminate_uninformed();
   void report(bool is_clean);
@@ -152,7 +154,9 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
   bool is_proved_empty_ = false;
   bool is_report_clean_ = false;  // Of the report that follows devices_settled().
   std::string stop_reason_;
-  std::vector<JobProcess> leftovers_;  // Processes that outlived the last worker and got TERM.
+  std::vector<JobProcess> leftovers_;  // Processes that outlived the last worker and were stopped.
+  bool has_named_killed_ = false;      // name_killed() was called.
+  std::uint64_t linger_noted_ns_ = 0;  // The last note about them; 0: none.
 
   // Conditions for exiting after the report without Finish.
   bool finish_requested_ = false;     // Finish arrived while workers were still running.

@@ -32,6 +32,8 @@ const char* task_role(HostTask task) {
       return "fetch";
     case TASK_CHECK:
       return "check";
+    case TASK_PROGRESS:
+      return "progress";
     default:
       return "unknown";
   }
@@ -180,6 +182,8 @@ Result<void> HostTasks::take(const TaskInput& input) {
       return fetch.take(input);
     case TASK_CHECK:
       return check.take(input);
+    case TASK_PROGRESS:
+      return progress.take(input);
     default:
       return Error{Code::kDataLoss, "input for an unknown task"};
   }
@@ -189,12 +193,14 @@ void HostTasks::reaped(pid_t pid, int wait_status) {
   stage.reaped(pid, wait_status);
   fetch.reaped(pid, wait_status);
   check.reaped(pid, wait_status);
+  progress.reaped(pid, wait_status);
 }
 
 void HostTasks::spare_again() const {
   stage.spare_again();
   fetch.spare_again();
   check.spare_again();
+  progress.spare_again();
 }
 
 }  // namespace ivy

@@ -66,7 +66,8 @@ struct HostTasks {
   HostTasks(SupervisorContext& context, CommandChannel& channel)
       : stage(context, channel, TASK_STAGE),
         fetch(context, channel, TASK_FETCH),
-        check(context, channel, TASK_CHECK) {}
+        check(context, channel, TASK_CHECK),
+        progress(context, channel, TASK_PROGRESS) {}
 
   Result<void> take(const TaskInput& input);
   void reaped(pid_t pid, int wait_status);
@@ -75,6 +76,7 @@ struct HostTasks {
   HostTaskProcess stage;
   HostTaskProcess fetch;
   HostTaskProcess check;
+  HostTaskProcess progress;
 };
 
 }  // namespace ivy

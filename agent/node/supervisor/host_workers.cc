@@ -334,6 +334,7 @@ void HostWorkers::collect_one(Worker& worker) {
   circumstances.killed_by_supervisor = ending_.has_killed();
   circumstances.fails_alone = !circumstances.stopping && plan_.on_failure() != FAILURE_ENDS_ALL;
   if (worker.has_ended()) control_.worker_ends(worker.rank());
+  circumstances.operations = control_.status().finished_operations(worker.rank());
   if (!worker.collect(circumstances)) return;
   if (worker.ended_out_of_memory()) {
     ++older_kills_->kills;
@@ -357,6 +358,13 @@ Worker* HostWorkers::find(pid_t pid) const {
 bool HostWorkers::have_ended() const {
   return starts_.empty() && std::none_of(workers_.begin(), workers_.end(), [](const auto& worker) {
            return is_alive(worker->state());
+         });
+}
+
+bool HostWorkers::have_succeeded() const {
+  return have_ended() &&
+         std::all_of(workers_.begin(), workers_.end(), [](const std::unique_ptr<Worker>& worker) {
+           return worker->pid() > 0 && worker->exit_status().is_success();
          });
 }
 

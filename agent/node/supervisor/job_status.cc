@@ -228,6 +228,13 @@ Operations JobStatus::operations(std::uint64_t now_ns) const {
   return all;
 }
 
+std::uint64_t JobStatus::finished_operations(std::uint32_t rank) const {
+  const std::optional<std::uint32_t> index = slot_of(rank);
+  if (!shared_ || !index) return 0;
+  const SlotView slot = shared_->page().slot(*index);
+  return slot.rank() == rank ? slot.slot()->finished_count.load(std::memory_order_acquire) : 0;
+}
+
 std::optional<std::uint32_t> JobStatus::find_stall(std::uint64_t now_ns, std::uint64_t limit_ns) {
   for (std::uint32_t index = 0; shared_ && index < layout_.local.size(); ++index) {
     if (is_ended(status(layout_.local[index]).state)) continue;

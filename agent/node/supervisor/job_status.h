@@ -72,6 +72,8 @@ class JobStatus {
 
   // Returns the operations of every local rank with a slot in use, including dead ranks.
   Operations operations(std::uint64_t now_ns) const;
+  // Returns how many operations the rank's process has finished; 0 if it has not attached.
+  std::uint64_t finished_operations(std::uint32_t rank) const;
   // Returns a rank whose operation has run for longer than the limit, once per operation.
   std::optional<std::uint32_t> find_stall(std::uint64_t now_ns, std::uint64_t limit_ns);
 

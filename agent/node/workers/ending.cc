@@ -7,8 +7,14 @@
 
 namespace ivy {
 
-void Ending::workers_started() {
+void Ending::workers_started(std::uint64_t linger_ns) {
+  linger_ns_ = linger_ns;
   if (phase_ == EndingPhase::kIdle) phase_ = EndingPhase::kRunning;
+}
+
+std::optional<Ending::Linger> Ending::linger() const {
+  if (!lingers_ || phase_ != EndingPhase::kRunning) return std::nullopt;
+  return Linger{workers_ended_ns_, workers_ended_ns_ + linger_ns_};
 }
 
 void Ending::begin_again() {
@@ -63,6 +69,8 @@ EndingStep Ending::terminate_leftovers(const EndingFacts& facts, std::uint64_t n
   const std::uint64_t waited_ns = now_ns - workers_ended_ns_;
   if (waited_ns < kLeaveNs)
     return {EndingAction::kNothing, std::min(kLeavePollNs, kLeaveNs - waited_ns)};
+  lingers_ = facts.have_succeeded && waited_ns < linger_ns_;
+  if (lingers_) return {EndingAction::kNothing, std::min(kLingerPollNs, linger_ns_ - waited_ns)};
   phase_ = EndingPhase::kTerminating;
   kill_at_ns_ = now_ns + kLeftoverGraceNs;
   return {EndingAction::kTerminateLeftovers, 0};

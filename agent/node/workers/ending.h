@@ -23,6 +23,7 @@ enum class EndingPhase {
 
 struct EndingFacts {
   bool workers_ended = false;   // No worker's process is alive.
+  bool have_succeeded = false;  // All workers have exited by themselves with 0.
   bool empty = false;           // The containment is proved to be empty.
   bool has_all_output = false;  // All output and all ends of streams were passed to the session.
 };
@@ -50,6 +51,8 @@ class Ending {
   // count as left behind. They are polled until then.
   static constexpr std::uint64_t kLeaveNs = 100'000'000;
   static constexpr std::uint64_t kLeavePollNs = 20'000'000;
+  // With --linger they are polled less often after that.
+  static constexpr std::uint64_t kLingerPollNs = 250'000'000;
   // Time from TERM to KILL for processes that outlive the last worker.
   static constexpr std::uint64_t kLeftoverGraceNs = 2'000'000'000;
   static constexpr std::uint64_t kKillPauseNs = 50'000'000;
@@ -63,7 +66,8 @@ class Ending {
   // not awaited.
   static constexpr std::uint64_t kUnkillableNs = nanoseconds_of(kUnkillableAfter);
 
-  void workers_started();
+  // linger_ns: how long processes may outlive the last worker if all of them succeed.
+  void workers_started(std::uint64_t linger_ns = 0);
   // Prepares for another generation; only allowed after kReported.
   void begin_again();
   // The first order starts the grace period; later ones may only shorten it. grace_ns 0 means KILL
@@ -80,6 +84,12 @@ class Ending {
   bool stopping() const { return phase_ >= EndingPhase::kOrdered; }
   bool has_killed() const { return kill_since_ns_ != 0; }
   bool reported() const { return phase_ == EndingPhase::kReported; }
+  // Since when and until when processes are allowed to outlive the workers (--linger).
+  struct Linger {
+    std::uint64_t since_ns = 0;
+    std::uint64_t until_ns = 0;
+  };
+  std::optional<Linger> linger() const;
 
  private:
   EndingStep enter_killing(std::uint64_t now_ns);
@@ -91,6 +101,8 @@ class Ending {
   EndingPhase phase_ = EndingPhase::kIdle;
   bool begins_with_interrupt_ = false;
   std::uint64_t workers_ended_ns_ = 0;  // In kRunning; 0 if a worker is running.
+  std::uint64_t linger_ns_ = 0;
+  bool lingers_ = false;
   std::uint64_t kill_at_ns_ = 0;
   std::uint64_t terminate_at_ns_ = 0;
   std::uint64_t kill_since_ns_ = 0;

@@ -331,6 +331,7 @@ void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circums
   exited->set_at_ns(ended_at_ns_);
   exited->set_out_of_memory(ended_out_of_memory_);
   exited->set_error_file(read_error_file());
+  exited->set_operations(circumstances.operations);
   context_.owner.send(event);
 }
 

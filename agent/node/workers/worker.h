@@ -98,6 +98,7 @@ struct ExitCircumstances {
   // The job continues without this worker: if it failed, the processes in its process group are
   // killed with it.
   bool fails_alone = false;
+  std::uint64_t operations = 0;  // Operations of the comm runtime that it had finished.
 };
 
 // StartFailed.step of a worker that was not created because a stop came first. The launcher counts

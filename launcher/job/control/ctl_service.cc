@@ -191,7 +191,10 @@ Result<void> CtlService::stop(const ctl::StopJob& stop) {
 }
 
 void CtlService::describe_operations(Text done) {
-  ranks_.relay().query_operations(std::move(done));
+  ranks_.relay().query_operations(
+      {}, [done = std::move(done)](const std::string& operations, const std::vector<std::string>&) {
+        done(operations);
+      });
 }
 
 void CtlService::describe_stacks(const ctl::DescribeStacks& request, Text done) {

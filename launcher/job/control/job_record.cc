@@ -141,6 +141,9 @@ void record_options(const Options& options, ctl::RecordedOptions& recorded) {
     recorded.set_expect_gpus(static_cast<std::uint32_t>(*options.expect_gpus) + 1);
   recorded.set_check_load(options.check_load);
   if (options.progress_match) recorded.set_progress_match(options.progress_match->text());
+  recorded.set_progress_file(options.progress_file);
+  recorded.set_condemn_on(cause_list_text(options.condemn_on));
+  recorded.set_linger_ms(static_cast<std::uint64_t>(options.linger.count()));
 }
 
 Options recorded_options(const ctl::RecordedOptions& recorded) {
@@ -190,6 +193,9 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
     Result<Pattern> pattern = Pattern::compile(recorded.progress_match());
     if (pattern.ok()) options.progress_match = std::move(pattern).value();
   }
+  options.progress_file = recorded.progress_file();
+  options.condemn_on = recorded_causes(recorded.condemn_on());
+  options.linger = milliseconds(recorded.linger_ms());
   return options;
 }
 

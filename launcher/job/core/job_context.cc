@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "launcher/slurm/allocation_watch.h"
+#include "proto/contract/host_ranges.h"
 #include "proto/contract/log.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
@@ -130,6 +131,18 @@ MetricsInputs JobContext::metrics_inputs() const {
   inputs.opened_unix_ms = opened_unix_ms;
   inputs.generation = generation;
   return inputs;
+}
+
+std::string leftovers_text(const LeftoverProcesses& left) {
+  std::string text = "stopped " + std::to_string(left.count) +
+                     (left.count == 1 ? " process" : " processes") + " that ranks left behind on " +
+                     fold_host_names({left.hosts.begin(), left.hosts.end()});
+  const char* separator = ": ";
+  for (const auto& [name, count] : left.names) {
+    text += separator + name + (count > 1 ? " (" + std::to_string(count) + ")" : "");
+    separator = ", ";
+  }
+  return text;
 }
 
 }  // namespace ivy

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,8 +66,10 @@ struct LeftoverProcesses {
   std::size_t count = 0;  // All of them.
   // How many of each name, as far as hosts have reported names.
   std::map<std::string, std::size_t> names;
-  std::vector<std::string> hosts;
+  std::set<std::string> hosts;
 };
+// Returns "stopped 3 processes that ranks left behind on node1: sleep (2), wandb-core".
+std::string leftovers_text(const LeftoverProcesses& left);
 
 // The state of one job.
 struct JobContext {

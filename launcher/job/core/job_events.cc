@@ -179,9 +179,11 @@ void JobEvents::check_failed(const CheckFailure& failure, int attempt, bool is_l
 }
 
 void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause) {
-  write("restart", {{"failed_attempt", attempt.number},
-                    {"cause", json_text(attempt.cause)},
-                    {"pause_s", static_cast<double>(pause.count()) / 1e3}});
+  boost::json::object event{{"failed_attempt", attempt.number},
+                            {"cause", json_text(attempt.cause)},
+                            {"pause_s", static_cast<double>(pause.count()) / 1e3}};
+  if (!attempt.condemned.empty()) event["condemned"] = json_text(attempt.condemned);
+  write("restart", std::move(event));
 }
 
 void JobEvents::write_attempt_file(const std::string& folder, const boost::json::object& verdict) {

@@ -55,6 +55,7 @@ void JobWorkers::exited(WorkerRecord& worker, const Exited& exited, RelatedTime 
   worker.end.cause = RemoteText(exited.cause()).line();
   worker.mpi_absent = exited.mpi_absent();
   worker.end.error_file = exited.error_file();
+  worker.end.operations = exited.operations();
   ended(worker, at);
 }
 

@@ -92,12 +92,12 @@ void RankEventRelay::send_now() {
   log_.mark_all_sent();
 }
 
-void RankEventRelay::query_operations(std::function<void(const std::string&)> done) {
+void RankEventRelay::query_operations(const std::set<std::uint32_t>& exited, Lines done) {
   const auto question = std::make_shared<Question>(loop_);
-  question->done = [this, done = std::move(done)](const Question& answered) {
+  question->done = [this, exited, done = std::move(done)](const Question& answered) {
     std::vector<std::string> silent;
     for (const std::size_t host : answered.waits_for) silent.push_back(hosts_[host].name());
-    done(operation_lines(answered.answers, silent));
+    done(operation_lines(answered.answers, silent), operation_waits(answered.answers, exited));
   };
   query(question, log_.listeners(), false);
 }

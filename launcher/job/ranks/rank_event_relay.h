@@ -48,9 +48,10 @@ class RankEventRelay {
 
   // ---- Queries
 
-  // Calls done with operation_lines() of the hosts that answer within a second; immediately if no
-  // rank uses the comm runtime.
-  void query_operations(std::function<void(const std::string& text)> done);
+  // Calls done with operation_lines() of the hosts that answer within a second, and with the
+  // operation_waits() for `exited`; immediately if no rank uses the comm runtime.
+  using Lines = std::function<void(const std::string& text, const std::vector<std::string>& waits)>;
+  void query_operations(const std::set<std::uint32_t>& exited, Lines done);
   // Calls done with the operations and the resource usage of the ranks of these hosts, as far as
   // they answer within a second.
   using Usage = std::function<void(const std::vector<HostOperations>& answers)>;

@@ -10,14 +10,17 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <utility>
 
+#include "launcher/hang/flight_analysis.h"
 #include "launcher/hang/rank_names.h"
 #include "launcher/job/ranks/rank_rows.h"
 #include "launcher/options/option_values.h"
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/log.h"
 #include "proto/contract/remote_text.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 
 namespace ivy {
@@ -223,14 +226,16 @@ void RankEvents::stalled(std::size_t index, const Stalled& stalled) {
 }
 
 void RankEvents::report_stall(const std::string& what, const std::string& more) {
-  relay_.query_operations([this, what, more](const std::string& operations) {
+  const auto print = [this, what, more](const std::string& operations,
+                                        const std::vector<std::string>&) {
     if (job_.is_muted) return;
     std::string text = "warning: " + what + ". What each rank waits for:";
     if (!operations.empty()) text += "\n" + indented(operations);
     if (!more.empty()) text += "\n" + indented(more);
     job_.print(text);
     evidence_.stalled();
-  });
+  };
+  relay_.query_operations({}, print);
 }
 
 // Call when a rank has exited: some ranks may wait for one that has exited with 0.
@@ -256,32 +261,59 @@ void RankEvents::begin_exit_timeout() {
   evidence_.watch(other_stops ? std::min(limit, other) : limit);
 }
 
-// Reports ranks that run on after others have exited with 0. No user has requested this, so ranks
-// do not get the signal that reads their stacks, which would interrupt their sleep(). Status pages
-// can be read without the ranks' help.
+// Reports ranks that run on after others have exited with 0, and for whom they wait. No user has
+// requested this, so ranks do not get the signal that reads their stacks, which would interrupt
+// their sleep(). Status pages, torch's flight records and NCCL's positions can be read without the
+// ranks' help.
 void RankEvents::print_remaining() {
   if (job_.phase.state() != JobState::kRunning || job_.workers.running() == 0) return;
   has_printed_remaining_ = true;
-  relay_.query_operations([this](const std::string& operations) {
-    const std::string done = succeeded_ranks(job_.workers);
-    if (job_.phase.state() != JobState::kRunning || job_.is_muted || done.empty()) return;
-    std::vector<int> ranks;
-    for (const WorkerRecord& worker : job_.workers)
-      if (!worker.ended) ranks.push_back(worker.end.rank);
-    if (ranks.empty()) return;
-    const auto seconds =
-        std::chrono::duration_cast<std::chrono::seconds>(remaining_timeout(job_.request)).count();
-    std::string text = "note: " + done + ", " + named_ranks(ranks) + " still run" +
-                       (ranks.size() == 1 ? "s" : "") + ", and no rank has exited for " +
-                       std::to_string(seconds) + " s.";
-    if (!operations.empty())
-      text += " What each rank waits for:\n" + indented(operations);
-    else
-      text += " `ivyctl stack` shows where each is";
-    if (job_.options.on_stall != OnStall::kStop && !exit_timeout_runs_)
-      text += "\n  --exit-timeout TIME stops a job whose last ranks make no progress";
-    job_.screen.note(text);
+  std::set<std::uint32_t> exited;
+  for (const WorkerRecord& worker : job_.workers)
+    if (has_succeeded(worker)) exited.insert(static_cast<std::uint32_t>(worker.end.rank));
+  relay_.query_operations(exited, [this, exited](const std::string& operations,
+                                                 const std::vector<std::string>& own_waits) {
+    std::vector<std::string> waits;
+    for (const std::string& wait : own_waits) waits.push_back(wait + " (ivycomm)");
+    JobEvidence::Question question;
+    question.records_only = true;
+    question.timeout = kStacksTimeout;
+    evidence_.query(question, [this, exited, operations, waits](const JobEvidence::Answer& answer) {
+      std::vector<std::string> all = waits;
+      for (const std::string& wait : waits_for_exited(answer.flights, exited))
+        all.push_back(wait + " (torch)");
+      print_remaining_ranks(all, operations, answer.places);
+    });
   });
+}
+
+// waits: of ranks for ranks that have exited. operations, places: what each rank waits for, in
+// ivycomm and in torch or NCCL.
+void RankEvents::print_remaining_ranks(const std::vector<std::string>& waits,
+                                       const std::string& operations,
+                                       const std::vector<std::string>& places) {
+  const std::string done = succeeded_ranks(job_.workers);
+  if (job_.phase.state() != JobState::kRunning || job_.is_muted || done.empty()) return;
+  std::vector<int> ranks;
+  for (const WorkerRecord& worker : job_.workers)
+    if (!worker.ended) ranks.push_back(worker.end.rank);
+  if (ranks.empty()) return;
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(remaining_timeout(job_.request)).count();
+  std::string text = "note: " + done + ", " + named_ranks(ranks) + " still run" +
+                     (ranks.size() == 1 ? "s" : "") + ", and no rank has exited for " +
+                     std::to_string(seconds) + " s" +
+                     (waits.empty() ? "" : ": " + joined(waits, ", ")) + ".";
+  const std::string places_text = joined(places, "\n");
+  const std::string both =
+      operations + (operations.empty() || places.empty() ? "" : "\n") + places_text;
+  if (!both.empty())
+    text += " What each rank waits for:\n" + indented(both);
+  else
+    text += " `ivyctl stack` shows where each is";
+  if (job_.options.on_stall != OnStall::kStop && !exit_timeout_runs_)
+    text += "\n  --exit-timeout TIME stops a job whose last ranks make no progress";
+  job_.screen.note(text);
 }
 
 // ---- What the ranks do: ivyctl top, --metrics-file, stalls --------------------------------------

@@ -64,6 +64,8 @@ class RankEvents final : private ExaminedJob {
   void watch_remaining();
   void begin_exit_timeout();
   void print_remaining();
+  void print_remaining_ranks(const std::vector<std::string>& waits, const std::string& operations,
+                             const std::vector<std::string>& places);
   // ExaminedJob, for evidence_.
   bool send(std::size_t host, const Command& command) override;
   std::vector<HostRanks> ranks_by_host() override;

@@ -117,7 +117,7 @@ def main():
             file.write("NCCL version 2.30.7+cuda13.2\n\n[2026-11-22 06:00:00] a:77:78 [0] "
                        "socket.cc:512 NCCL WARN an earlier one\n\n[2026-11-22 06:00:01] a:77:78 [0] "
                        "socket.cc:538 NCCL WARN socketPollConnect: no route\n")
-    if kind in ("flight", "abort"):
+    if kind in ("flight", "abort", "leave"):
         serve_flight_record(sys.argv[2])
     if kind == "health":
         serve_health()
@@ -126,6 +126,8 @@ def main():
         works_quietly()
     if kind == "echo":
         prints_when_interrupted()
+    if kind == "leave" and RANK == 2:
+        sys.exit(0)
     if kind == "uninterruptible" and RANK == 0:
         # A parent sleeps uninterruptibly until its vfork child executes a program.
         libc = ctypes.PyDLL(None)
