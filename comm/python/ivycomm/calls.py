@@ -131,3 +131,9 @@ def handle_place() -> array.array[int]:
 def inside(handle: Any = None) -> int:
     """Returns the number of threads that are inside a call of the extension on a group handle; None: on any of them."""
     return extension.inside(handle)
+
+
+def try_to_close_all() -> int:
+    """Closes every group handle, so that no call can use them, unless calls are in progress. Returns the number of these
+    calls; 0: the handles are closed."""
+    return extension.end_world()
