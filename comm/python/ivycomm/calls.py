@@ -85,7 +85,7 @@ def is_loaded() -> bool:
 
 
 def load(path: str) -> Extension:
-    """Returns the extension in that file. ImportError: it is from another build."""
+    """Returns the extension in that file. Raises ImportError if it is from another build."""
     loader = ExtensionFileLoader("ivycomm_calls", path)
     module = cast(Extension, loader.create_module(ModuleSpec("ivycomm_calls", loader, origin=path)))
     loader.exec_module(cast(Any, module))
