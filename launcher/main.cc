@@ -351,7 +351,7 @@ std::string command_of(char* const* argv) {
 ivy::Result<void> is_started_once(const ivy::SlurmAllocation& allocation, char* const* argv) {
   if (!allocation.step || allocation.step->tasks <= 1) return {};
   if (allocation.step->task > 0) _exit(ivy::kExitUsage);
-  return ivy::started_as_tasks(allocation, command_of(argv));
+  return ivy::started_as_tasks_error(allocation, command_of(argv));
 }
 
 // Returns true if mpirun is our parent, directly or through its daemon on this host. Variables

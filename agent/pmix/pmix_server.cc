@@ -25,6 +25,8 @@ namespace {
 //
 //   pmix_status_t on_abort(const Upcall<pmix_server_abort_fn_t>::Arguments& call) {
 //     const auto& [rank, object, status, text, ranks, count, done, context] = call;
+//     ...
+//   }
 //   module.abort = Upcall<pmix_server_abort_fn_t>::call<on_abort>;
 template <class Function>
 struct Upcall;
@@ -39,7 +41,8 @@ struct Upcall<Answer (*)(Parts...)> {
   }
 };
 
-// The state of the module's functions. libpmix does not pass them a pointer of ours.
+// The state of the module's functions, to which libpmix passes no pointer of ivyrun. It exists from
+// PmixServer::start(), which may be called once, until the process exits.
 struct ModuleState {
   PmixLibrary pmix;
   PmixServerEvents& events;
@@ -105,38 +108,38 @@ BlobAnswer answer_to(pmix_modex_cbfunc_t done, void* context) {
 }
 
 // Returns true if all processes are ranks of this job: another job's ranks cannot take part here.
-bool are_in_job(std::span<const pmix_proc_t> some) {
-  for (const pmix_proc_t& one : some)
-    if (module_state->name != one.nspace) return false;
+bool are_in_job(std::span<const pmix_proc_t> processes) {
+  for (const pmix_proc_t& process : processes)
+    if (module_state->name != process.nspace) return false;
   return true;
 }
 
 // Returns an empty list if the processes stand for the whole job.
-std::vector<std::uint32_t> ranks_of(std::span<const pmix_proc_t> some) {
+std::vector<std::uint32_t> ranks_of(std::span<const pmix_proc_t> processes) {
   std::vector<std::uint32_t> ranks;
-  for (const pmix_proc_t& one : some) {
-    if (one.rank == PMIX_RANK_WILDCARD) return {};
-    ranks.push_back(one.rank);
+  for (const pmix_proc_t& process : processes) {
+    if (process.rank == PMIX_RANK_WILDCARD) return {};
+    ranks.push_back(process.rank);
   }
   return ranks;
 }
 
 pmix_status_t on_fence(const Fence::Arguments& call) {
-  const auto& [some, count, infos, info_count, data, size, done, context] = call;
+  const auto& [processes, count, infos, info_count, data, size, done, context] = call;
   std::string own;
   if (data != nullptr) own.assign(data, size);
   std::free(data);  // Owned by this function.
-  const std::span<const pmix_proc_t> ranks(some, count);
-  if (!are_in_job(ranks)) return PMIX_ERR_NOT_SUPPORTED;
-  module_state->events.on_fence(ranks_of(ranks), std::move(own), answer_to(done, context));
+  const std::span<const pmix_proc_t> members(processes, count);
+  if (!are_in_job(members)) return PMIX_ERR_NOT_SUPPORTED;
+  module_state->events.on_fence(ranks_of(members), std::move(own), answer_to(done, context));
   return PMIX_SUCCESS;
 }
 
 // Directives of a group's members, other than its id.
 struct GroupDirectives {
-  bool is_local = false;  // All members are on this host, so they need no number.
-  bool wants_context = false;
-  bool adds_members = false;  // Ranks that have not called are to be added as members.
+  bool is_local = false;       // All members are on this host, so they need no context id.
+  bool wants_context = false;  // They need a context id.
+  bool adds_members = false;   // Ranks that have not called are to be added as members.
   std::string own;
 };
 
@@ -157,8 +160,8 @@ GroupDirectives directives_of(std::span<const pmix_info_t> infos) {
   return all;
 }
 
-// Fills in the answer to a group's members: its number, its members, and the other hosts'
-// contributions.
+// Fills in the answer to a group's members: its context id, its members, and the contributions of
+// all hosts.
 Result<void> load_group(InfoArray& infos, const GroupResult& group, bool wants_context,
                         std::span<const pmix_proc_t> members) {
   if (wants_context) IVY_CHECK(infos.add_size(PMIX_GROUP_CONTEXT_ID, group.context));
@@ -168,9 +171,9 @@ Result<void> load_group(InfoArray& infos, const GroupResult& group, bool wants_c
 }
 
 GroupAnswer answer_to_group(const Group::Arguments& call, bool wants_context) {
-  const auto& [operation, id, some, count, infos, info_count, done, context] = call;
-  std::vector<pmix_proc_t> members;  // Copied: libpmix's array may be gone by the answer.
-  if (operation == PMIX_GROUP_CONSTRUCT) members.assign(some, some + count);
+  const auto& [operation, id, processes, count, infos, info_count, done, context] = call;
+  std::vector<pmix_proc_t> members;  // Copied: libpmix may free its array before the answer.
+  if (operation == PMIX_GROUP_CONSTRUCT) members.assign(processes, processes + count);
   return [=, done = done, context = context](const Result<GroupResult>& group) {
     const auto fail = [&](pmix_status_t why) { done(why, nullptr, 0, context, nullptr, nullptr); };
     if (!group.ok()) return fail(status_of(group.error()));
@@ -184,8 +187,8 @@ GroupAnswer answer_to_group(const Group::Arguments& call, bool wants_context) {
 }
 
 pmix_status_t on_group(const Group::Arguments& call) {
-  const auto& [operation, id, some, count, infos, info_count, done, context] = call;
-  const std::span<const pmix_proc_t> members(some, count);
+  const auto& [operation, id, processes, count, infos, info_count, done, context] = call;
+  const std::span<const pmix_proc_t> members(processes, count);
   if (id == nullptr || !are_in_job(members)) return PMIX_ERR_NOT_SUPPORTED;
   GroupDirectives wanted = directives_of({infos, info_count});
   if (wanted.adds_members) return PMIX_ERR_NOT_SUPPORTED;

@@ -70,12 +70,14 @@ struct PmixSetup {
 
 class PmixServer {
  public:
-  // Starts libpmix's thread and its socket on loopback. The error names libpmix's reason.
+  // Starts libpmix's thread and its socket on loopback. The error names libpmix's reason. May be
+  // called once per process, also if it fails.
   static Result<std::unique_ptr<PmixServer>> start(const PmixLibrary& pmix, const PmixSetup& setup,
                                                    PmixServerEvents& events);
 
-  // Returns the variables with which a rank of this host connects to the server: NAME=VALUE.
-  // `group` is the group under which the rank runs.
+  // Returns the variables with which a rank of this host connects to the server: NAME=VALUE. The
+  // first call for a rank registers it with libpmix. `group` is the group under which the rank
+  // runs.
   Result<std::vector<std::string>> variables(std::uint32_t rank, gid_t group);
   // Returns the port on loopback at which libpmix serves the rank.
   Result<std::uint16_t> port(std::uint32_t rank, gid_t group);
@@ -91,7 +93,7 @@ class PmixServer {
 
   const PmixLibrary pmix_;
   const std::string name_;
-  std::set<std::uint32_t> registered_;
+  std::set<std::uint32_t> registered_;  // Ranks for which variables() was called.
 };
 
 }  // namespace ivy

@@ -39,7 +39,7 @@ std::string time_text(std::chrono::nanoseconds time) {
   return text;
 }
 
-Failure Diagnosis::of_nccl(Status status, const std::string& what) const {
+Failure Diagnosis::nccl_error(Status status, const std::string& what) const {
   std::string text = "NCCL of communicator " + options_.name + ": " + what + ": " +
                      library_->name_of_error(status);
   const char* const last = library_->functions().get_last_error(nullptr);
@@ -55,8 +55,8 @@ Failure Diagnosis::timeout(const std::string& what, const std::string& why) cons
                       "NCCL of communicator " + options_.name + ": " + what + " timed out: " + why);
 }
 
-Failure Diagnosis::endless(const std::string& what, std::chrono::nanoseconds waited,
-                           Handle handle) const {
+Failure Diagnosis::stuck_wait(const std::string& what, std::chrono::nanoseconds waited,
+                              Handle handle) const {
   return timeout(what, "not finished after " + time_text(waited) +
                            "; NCCL_DEBUG=INFO shows how far it got" +
                            last_error_text(library_->functions(), handle));

@@ -2,7 +2,7 @@
 // Describes the failures of one communicator's NCCL: adds NCCL's warnings, the answer of its health
 // service (ras.h), and the rank that died in the meantime.
 //
-// Thread: any. Lifetime: the options and the library outlive it.
+// Thread: any. Lifetime: outlived by the options, the source and the library.
 #pragma once
 
 #include <optional>
@@ -21,17 +21,17 @@ class Diagnosis {
   Diagnosis(const DeviceCommunicatorOptions& options, FailureSource& source)
       : options_(options), source_(source) {}
 
-  // Call it before any other function.
+  // Call when NCCL is open. Only timeout() and with_ras() may be called before.
   void use(const Library& library) { library_ = &library; }
   // Describes an error status that NCCL returned from the call `what`.
-  [[gnu::cold, gnu::noinline]] Failure of_nccl(Status status, const std::string& what) const;
+  [[gnu::cold, gnu::noinline]] Failure nccl_error(Status status, const std::string& what) const;
   // Describes a timeout of `what`, with its reason.
   [[gnu::cold, gnu::noinline]] Failure timeout(const std::string& what,
                                                const std::string& why) const;
   // Describes a wait in NCCL that has reached its deadline. `handle` may be null.
-  [[gnu::cold, gnu::noinline]] Failure endless(const std::string& what,
-                                               std::chrono::nanoseconds waited,
-                                               Handle handle) const;
+  [[gnu::cold, gnu::noinline]] Failure stuck_wait(const std::string& what,
+                                                  std::chrono::nanoseconds waited,
+                                                  Handle handle) const;
   // Describes an operation that the device has not finished in time, with the owner's reason.
   [[gnu::cold, gnu::noinline]] Failure late(const Enqueued& operation) const;
   // Waits up to 1.3 s for the cause of an error of NCCL, which may be another rank's death or a

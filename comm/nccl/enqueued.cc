@@ -13,10 +13,10 @@ namespace {
 
 using std::chrono::microseconds;
 
-// The interval at which the oldest operation is checked; it doubles from the first to the longest.
+// The interval of Pace::kWatching doubles from the first to the longest while the oldest operation
+// remains the same.
 constexpr microseconds kFirstPause{1'000};
 constexpr microseconds kLongestPause{5'000};
-// The interval if nothing is known to run.
 constexpr microseconds kQuietPause{20'000};
 
 }  // namespace
@@ -53,18 +53,21 @@ void EnqueuedOperations::give_back(Event event) {
 
 void EnqueuedOperations::start_thread() {
   if (!thread_.joinable()) thread_ = background_thread([this] { run(); });
-  if (is_asleep_) has_more_.notify_all();
+  if (pace_ == Pace::kAsleep) wake();
 }
 
-void EnqueuedOperations::await_room(std::size_t most) {
-  if (pending_count_.load(std::memory_order_relaxed) < most / 2) return;
+void EnqueuedOperations::wake() {
+  pace_ = Pace::kWatching;
+  has_more_.notify_all();
+}
+
+void EnqueuedOperations::await_room(std::size_t limit) {
+  if (pending_count_.load(std::memory_order_relaxed) < limit / 2) return;
   std::unique_lock lock(mutex_);
-  if (pending_.size() >= most / 2) {
-    is_filling_ = true;
-    if (is_quiet_) has_more_.notify_all();
-  }
-  if (pending_.size() < most) return;
-  has_less_.wait(lock, [&] { return pending_.size() < most || failure_; });
+  // A quiet thread would poll too late to keep the queue from filling up.
+  if (pending_.size() >= limit / 2 && pace_ == Pace::kQuiet) wake();
+  if (pending_.size() < limit) return;
+  has_less_.wait(lock, [&] { return pending_.size() < limit || failure_; });
 }
 
 Result<void> EnqueuedOperations::begin_call(const Driver& driver, int device, Enqueued& operation) {
@@ -72,7 +75,7 @@ Result<void> EnqueuedOperations::begin_call(const Driver& driver, int device, En
   operation.event = IVY_TRY(take_event_locked(driver, device));
   // If earlier operations are pending, this one starts when they are done: take_done() then sets
   // its time.
-  if (pending_.empty()) used_at_ = operation.since = steady_now();
+  if (pending_.empty()) active_at_ = operation.since = steady_now();
   // Member by member: assigning a new object would clear it first.
   calling_.operation.number = operation.number;
   calling_.operation.shape = operation.shape;
@@ -91,13 +94,13 @@ void EnqueuedOperations::watch(Enqueued&& operation) {
     operation.since = steady_now();
   }
   calling_.is_under_way = false;
-  const auto ended = failure_ ? operation.ended : nullptr;
+  const auto on_end = failure_ ? operation.on_end : nullptr;
   pending_.push_back(std::move(operation));
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
   start_thread();
-  if (!ended) return;
+  if (!on_end) return;
   lock.unlock();
-  ended(failure_);
+  on_end(failure_);
 }
 
 void EnqueuedOperations::end_call(Event event) {
@@ -109,21 +112,21 @@ void EnqueuedOperations::end_call(Event event) {
 void EnqueuedOperations::stay_awake() {
   const std::lock_guard lock(mutex_);
   if (driver_ == nullptr || failure_) return;
-  used_at_ = steady_now();
+  active_at_ = steady_now();
   start_thread();
 }
 
 void EnqueuedOperations::watch_always() {
   const std::lock_guard lock(mutex_);
-  is_for_ever_ = true;
+  always_watches_ = true;
   start_thread();
 }
 
 // Returns true if there is nothing to check and the last call was more than kIdle ago, so that it
 // is acceptable that the next call has to wake the thread.
 bool EnqueuedOperations::is_idle() const {
-  return pending_.empty() && !calling_.is_under_way && !is_for_ever_ &&
-         steady_now() - used_at_ > kIdle;
+  return pending_.empty() && !calling_.is_under_way && !always_watches_ &&
+         steady_now() - active_at_ > kIdle;
 }
 
 std::optional<Enqueued> EnqueuedOperations::oldest() const {
@@ -173,31 +176,31 @@ void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock, MaybeFail
   for (std::size_t i = 0; i < *done; ++i) {
     Enqueued& front = pending_.front();
     free_events_.push_back(front.event);
-    if (front.ended) callbacks.push_back(std::move(front.ended));
+    if (front.on_end) callbacks.push_back(std::move(front.on_end));
     pending_.pop_front();
   }
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
-  used_at_ = steady_now();
+  active_at_ = steady_now();
   if (!pending_.empty()) {
-    pending_.front().since = used_at_;
+    pending_.front().since = active_at_;
   } else if (calling_.is_under_way) {
-    calling_.operation.since = used_at_;
+    calling_.operation.since = active_at_;
   }
   has_less_.notify_all();
   lock.unlock();
-  for (const auto& ended : callbacks) ended(std::nullopt);
+  for (const auto& on_end : callbacks) on_end(std::nullopt);
   lock.lock();
 }
 
-void EnqueuedOperations::end_all(std::unique_lock<std::mutex>& lock, const Failure& failure) {
+void EnqueuedOperations::fail_all(std::unique_lock<std::mutex>& lock, const Failure& failure) {
   failure_ = failure;
   std::vector<std::function<void(const MaybeFailure&)>> callbacks;
   for (Enqueued& one : pending_) {
-    if (one.ended) callbacks.push_back(std::move(one.ended));
+    if (one.on_end) callbacks.push_back(std::move(one.on_end));
   }
   has_less_.notify_all();
   lock.unlock();
-  for (const auto& ended : callbacks) ended(failure);
+  for (const auto& on_end : callbacks) on_end(failure);
   lock.lock();
 }
 
@@ -208,12 +211,11 @@ void EnqueuedOperations::run() {
   driver.stay_out_of_captures();
   microseconds pause = kFirstPause;
   auto ticked_at = steady_now();
-  std::uint64_t seen = 0;
-  while (!is_ending_) {
+  std::uint64_t last_number = 0;
+  while (!is_stopping_) {
     if (is_idle()) {
-      is_asleep_ = true;
-      has_more_.wait(lock, [this] { return is_ending_ || !is_idle(); });
-      is_asleep_ = false;
+      pace_ = Pace::kAsleep;
+      has_more_.wait(lock, [this] { return is_stopping_ || pace_ != Pace::kAsleep; });
       continue;
     }
     MaybeFailure failure;
@@ -221,32 +223,32 @@ void EnqueuedOperations::run() {
     const std::optional<Enqueued> watched = oldest();
     const Enqueued* const one = watched ? &*watched : nullptr;
     const bool is_to_tick = steady_now() - ticked_at >= kTick;
-    const bool is_to_check = one != nullptr || (is_for_ever_ && is_to_tick);
+    const bool is_to_check = one != nullptr || (always_watches_ && is_to_tick);
     lock.unlock();
     if (!failure && is_to_check) failure = owner_.check(one);
     if (!failure && is_to_tick) failure = owner_.tick(one);
     if (is_to_tick) ticked_at = steady_now();
     if (failure) owner_.enqueued_failed(*failure);
     lock.lock();
-    if (failure) return end_all(lock, *failure);
+    if (failure) return fail_all(lock, *failure);
     const std::uint64_t number = one != nullptr ? one->number : 0;
-    pause = one == nullptr   ? kQuietPause
-            : number != seen ? kFirstPause
-                             : std::min(pause * 2, kLongestPause);
-    seen = number;
-    is_filling_ = false;
-    is_quiet_ = one == nullptr;
-    has_more_.wait_for(lock, pause, [this] { return is_ending_ || (is_quiet_ && is_filling_); });
-    is_quiet_ = false;
+    pause = one == nullptr          ? kQuietPause
+            : number != last_number ? kFirstPause
+                                    : std::min(pause * 2, kLongestPause);
+    last_number = number;
+    const Pace pace = one == nullptr ? Pace::kQuiet : Pace::kWatching;
+    pace_ = pace;
+    has_more_.wait_for(lock, pause, [&] { return is_stopping_ || pace_ != pace; });
+    pace_ = Pace::kWatching;
   }
 }
 
-void EnqueuedOperations::end() {
+void EnqueuedOperations::drain_and_stop() {
   {
     std::unique_lock lock(mutex_);
     // This wait ends: every operation has a deadline, and the thread checks for trouble.
     has_less_.wait(lock, [this] { return pending_.empty() || failure_; });
-    is_ending_ = true;
+    is_stopping_ = true;
     has_more_.notify_all();
   }
   if (thread_.joinable()) thread_.join();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReadyBarrier::run() is the whole sequence of a rank: it publishes its facts; rank 0 compares them
-// (decide(), judge(), and probe_all() if the ranks are in several networks) and announces a
-// decision (announce()); every rank then carries the decision out (follow(), exchange_ids()). The
-// functions before it compose the messages about missing ranks. DeviceCommunicator::prepare() calls
+// ReadyBarrier::run() is the whole sequence of a rank: it publishes its facts; rank 0 leads, the
+// others follow (lead(), follow()); and every rank carries out rank 0's decision. The functions
+// before the class compose the messages about missing ranks. DeviceCommunicator::prepare() calls
 // bootstrap().
 #include "comm/nccl/nccl_bootstrap.h"
 
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <type_traits>
 
 #include "comm/nccl/interface_probe.h"
 #include "proto/contract/text.h"
@@ -31,20 +31,22 @@ constexpr milliseconds kStoreTimeout{1'000};
 // the least time that any query gets.
 constexpr milliseconds kPhaseTimeout{250};
 constexpr const char* kSilentStore = "the store does not answer";
+// NCCL 2.23, the first release whose init accepts several ids.
+constexpr int kFirstScalableInit = 22300;
 // On a working network, a connection takes one round trip, or a second more if a packet is lost.
 constexpr milliseconds kProbeTimeout{2'500};
 
-Failure rejection(FailureKind kind, int code, const std::string& text) {
+Failure failure_with_code(FailureKind kind, int code, const std::string& text) {
   Failure failure = make_failure(kind, text);
   failure.code = code;
   return failure;
 }
 
-Failure failure_of(const Error& error) {
+Failure to_failure(const Error& error) {
   const std::string fix = error.fix.empty() ? "" : "; " + error.fix;
   const bool is_late = error.code == Code::kDeadlineExceeded;
-  return rejection(is_late ? FailureKind::kTimeout : FailureKind::kOther,
-                   static_cast<int>(error.code), error.message + fix);
+  return failure_with_code(is_late ? FailureKind::kTimeout : FailureKind::kOther,
+                           static_cast<int>(error.code), error.message + fix);
 }
 
 // Rank 0's decision, for all ranks. nccl_bootstrap.h has the meaning of each kind.
@@ -88,14 +90,26 @@ struct Decision {
       const auto rank = to_number<std::int32_t>(take_part(rest, ' '));
       const auto kind = to_number<std::uint8_t>(take_part(rest, ' '));
       if (code && rank && kind) {
-        Failure failure = rejection(static_cast<FailureKind>(*kind), *code, std::string(rest));
+        Failure failure =
+            failure_with_code(static_cast<FailureKind>(*kind), *code, std::string(rest));
         failure.rank = *rank;
-        return {Kind::kRefuse, 0, failure};
+        return refusal(failure);
       }
     }
-    return {Kind::kRefuse, 0,
-            make_failure(FailureKind::kOther, "rank 0 sent an invalid decision: " + text)};
+    return refusal(make_failure(FailureKind::kOther, "rank 0 sent an invalid decision: " + text));
   }
+
+  static Decision refusal(const Failure& failure) { return {Kind::kRefuse, 0, failure}; }
+};
+
+// Rank 0 decides once, or twice if its first decision is kProbe.
+enum class Round : std::uint8_t { kFirst, kAfterProbe };
+
+// The neighbours in NCCL's ring, and the root: the facts that decide which ranks a rank probes.
+struct Neighbours {
+  RankFacts before;
+  RankFacts next;
+  RankFacts root;
 };
 
 std::string key_of(const BootstrapOptions& options, const std::string& name, std::int32_t rank) {
@@ -195,11 +209,12 @@ std::vector<Finding> blocking_findings(const std::vector<RankFacts>& ranks,
   return counting;
 }
 
-Failure rejection_of(const std::vector<Finding>& findings, const std::string& communicator) {
+// Describes the first finding, and how many more there are.
+Failure findings_failure(const std::vector<Finding>& findings, const std::string& communicator) {
   const Finding& first = findings.front();
   const std::string more =
       findings.size() > 1 ? " (and " + std::to_string(findings.size() - 1) + " more)" : "";
-  Failure failure = rejection(
+  Failure failure = failure_with_code(
       FailureKind::kOther, static_cast<int>(Code::kFailedPrecondition),
       "NCCL of communicator " + communicator + ": " + first.text + "; " + first.fix + more);
   failure.rank = first.rank;
@@ -218,45 +233,271 @@ class ReadyBarrier {
       : options_(options), store_(*options.store) {}
 
   BootstrapResult run(const RankFacts& facts) {
-    own_ = facts;
-    const std::optional<Interface> chosen = interface_of(own_);
-    if (chosen && options_.spans_hosts) own_.probe_port = listener_.listen_at(chosen->address);
-    const Result<void> stored =
-        set_once(key("facts/" + std::to_string(options_.rank)), encode(own_));
-    if (ready_.failure) return std::move(ready_);
-    if (!stored.ok())
-      return failed(
-          failure_of(stored.error().context(prefix() + "announce that this rank is ready")));
-    if (options_.rank == 0) {
-      decide();
-      if (ready_.failure) announce({Decision::Kind::kRefuse, 0, ready_.failure});
+    if (publish(facts)) {
+      const std::optional<Decision> decision = options_.rank == 0 ? lead() : follow();
+      if (!ready_.failure && decision) carry_out(*decision);
     }
-    if (!ready_.failure && !ready_.is_shared) follow();
     return std::move(ready_);
   }
 
  private:
+  // Functions that return a bool or an optional report success; otherwise they have stored the
+  // reason in ready_.failure.
+
+  bool publish(const RankFacts& facts) {
+    own_ = facts;
+    const std::optional<Interface> chosen = interface_of(own_);
+    if (chosen && options_.spans_hosts) own_.probe_port = listener_.listen_at(chosen->address);
+    const Result<void> stored = set_once(rank_key("facts", options_.rank), encode(own_));
+    return stored.ok() || fail_with(stored.error(), "announce that this rank is ready");
+  }
+
+  // On rank 0: compares the facts of all ranks, and lets them probe each other if they are in
+  // several networks. Returns the decision, which it has announced.
+  Decision lead() {
+    Round round = Round::kFirst;
+    std::vector<Finding> findings;
+    const std::vector<RankFacts> ranks = await_facts();
+    if (!ready_.failure) findings = blocking_findings(ranks, compare_ranks(ranks));
+    // Probes cost another round, so they are made only between different networks.
+    if (!ready_.failure && findings.empty() && spans_networks(ranks)) {
+      announce(round, {Decision::Kind::kProbe});
+      round = Round::kAfterProbe;
+      findings = blocking_findings(ranks, probe_all(ranks));
+    }
+    const Decision decision =
+        ready_.failure ? Decision::refusal(*ready_.failure) : decide(ranks, findings);
+    // Before announce(), so that an error there does not replace it.
+    if (decision.failure) fail(*decision.failure);
+    announce(round, decision);
+    return decision;
+  }
+
+  // On the other ranks: returns rank 0's decision, after the probe if it ordered one.
+  std::optional<Decision> follow() {
+    std::optional<Decision> decision = await_decision(Round::kFirst);
+    if (!decision || decision->kind != Decision::Kind::kProbe) return decision;
+    if (!take_part_in_probe()) return std::nullopt;
+    return await_decision(Round::kAfterProbe);
+  }
+
+  void carry_out(const Decision& decision) {
+    switch (decision.kind) {
+      case Decision::Kind::kGo:
+        exchange_ids(decision.id_count);
+        return;
+      case Decision::Kind::kShare:
+        ready_.is_shared = true;
+        return;
+      case Decision::Kind::kShrink:
+        return;  // Without ids, the communicator is created from its parent.
+      case Decision::Kind::kProbe:
+        fail(make_failure(FailureKind::kOther, prefix() + "rank 0 chose a second probe"));
+        return;
+      case Decision::Kind::kRefuse:
+        fail(*decision.failure);
+        return;
+    }
+  }
+
+  // Returns the facts of all ranks, or nothing after a failure.
+  std::vector<RankFacts> await_facts() {
+    const std::vector<std::string> keys = rank_keys("facts");
+    const auto late = [this] { return late_facts_failure("ready barrier"); };
+    if (!await(keys, options_.deadline - kHeadStart, late)) return {};
+    return read_facts(keys, "read the facts");
+  }
+
+  std::vector<RankFacts> read_facts(const std::vector<std::string>& keys, const std::string& what) {
+    const Result<std::vector<std::string>> texts = multi_get(keys);
+    if (!texts.ok()) {
+      fail_with(texts.error(), what);
+      return {};
+    }
+    std::vector<RankFacts> ranks;
+    for (const std::string& text : *texts) {
+      std::optional<RankFacts> facts = decode(text);
+      if (!facts) {
+        fail(make_failure(FailureKind::kOther, prefix() + "the facts of a rank are damaged"));
+        return {};
+      }
+      ranks.push_back(std::move(*facts));
+    }
+    return ranks;
+  }
+
+  Decision decide(const std::vector<RankFacts>& ranks, const std::vector<Finding>& findings) const {
+    if (!findings.empty()) {
+      if (findings.front().kind == Finding::Kind::kSharedDevice) return {Decision::Kind::kShare};
+      return Decision::refusal(findings_failure(findings, options_.communicator));
+    }
+    if (have_one_parent(ranks)) return {Decision::Kind::kShrink};
+    const bool can_scale =
+        options_.can_scale && std::all_of(ranks.begin(), ranks.end(), [](const RankFacts& rank) {
+          return rank.nccl_version >= kFirstScalableInit;
+        });
+    const char* const wanted = std::getenv("IVY_NCCL_ROOTS");
+    return {Decision::Kind::kGo,
+            root_count(size(), can_scale, wanted != nullptr ? std::atoi(wanted) : 0)};
+  }
+
+  // On rank 0, after it has announced the probe: probes its own neighbours, and waits for the
+  // reports of the other ranks.
+  std::vector<Finding> probe_all(const std::vector<RankFacts>& ranks) {
+    const auto facts_of = [&](std::int32_t rank) { return ranks[static_cast<std::size_t>(rank)]; };
+    std::vector<std::string> texts = {
+        probe({facts_of(rank_before()), facts_of(rank_after()), facts_of(0)})};
+    if (ready_.failure) return {};
+    const std::vector<std::string> keys = rank_keys("reach", 1);
+    const auto late = [this] {
+      const MissingRanks missing = ranks_without(options_, "reach");
+      Failure failure = make_failure(
+          FailureKind::kTimeout,
+          prefix() +
+              "interfaces: " + missing.text(" did not report in time which ranks it reaches"));
+      failure.rank = missing.first;
+      return failure;
+    };
+    if (!await(keys, options_.deadline - kHeadStart, late)) return {};
+    const Result<std::vector<std::string>> reports = multi_get(keys);
+    if (!reports.ok()) {
+      fail_with(reports.error(), "read which ranks reach each other");
+      return {};
+    }
+    texts.insert(texts.end(), reports->begin(), reports->end());
+    std::vector<Finding> findings;
+    for (std::size_t rank = 0; rank < texts.size() && findings.size() < kFindingsMax; ++rank)
+      // A single blank reports success, because a value in the store is never empty.
+      if (texts[rank].size() > 1)
+        findings.push_back(unreachable_finding(ranks, ranks[rank], texts[rank]));
+    return findings;
+  }
+
+  // On the other ranks: probes the neighbours and reports the first that cannot be reached.
+  bool take_part_in_probe() {
+    const std::vector<RankFacts> facts = read_facts(
+        {rank_key("facts", rank_before()), rank_key("facts", rank_after()), rank_key("facts", 0)},
+        "read the neighbours' facts");
+    if (ready_.failure) return false;
+    const std::string found = probe({facts[0], facts[1], facts[2]});
+    // Only rank 0 reads this key, so it need not be set with SET_ONCE.
+    const std::string text = found.empty() ? " " : found;
+    const Result<void> stored = with_retries([&](milliseconds limit) {
+      return store_.set(rank_key("reach", options_.rank), text, limit);
+    });
+    return stored.ok() || fail_with(stored.error(), "report which ranks it reaches");
+  }
+
+  // Probes the ranks to which NCCL will connect this one: the next rank in its ring and the root.
+  // Only the first of several consecutive ranks in one network probes the root.
+  std::string probe(const Neighbours& neighbours) const {
+    std::vector<RankFacts> peers = {neighbours.next};
+    if (neighbours.root.rank != neighbours.next.rank && !is_same_network(neighbours.before, own_))
+      peers.push_back(neighbours.root);
+    return try_peers(own_, peers, kProbeTimeout);
+  }
+
+  void announce(Round round, const Decision& decision) {
+    const Result<void> stored = set_once(decision_key(round), decision.encoded());
+    if (!stored.ok()) fail(to_failure(stored.error().context(prefix())));
+  }
+
+  std::optional<Decision> await_decision(Round round) {
+    const std::string name = decision_key(round);
+    const auto late = [this] { return late_facts_failure("rank 0's decision"); };
+    if (!await({name}, options_.deadline, late)) return std::nullopt;
+    const Result<std::string> text =
+        with_retries([&](milliseconds limit) { return store_.get(name, limit); });
+    if (text.ok()) return Decision::decoded(*text);
+    fail_with(text.error(), "read rank 0's decision");
+    return std::nullopt;
+  }
+
+  // Makes the ids of which this rank is the root, and reads all ids.
+  bool exchange_ids(std::int32_t roots) {
+    std::vector<std::string> keys;
+    for (std::int32_t root = 0; root < roots; ++root) {
+      keys.push_back(rank_key("id", root));
+      if (rank_of_root(root, roots, size()) != options_.rank) continue;
+      UniqueId id = {};
+      if (const MaybeFailure failure = options_.owner->make_id(options_.deadline, id))
+        return fail(*failure);
+      const Result<void> stored =
+          set_once(keys.back(), std::string_view(id.bytes, sizeof id.bytes));
+      if (!stored.ok()) return fail_with(stored.error(), "publish the unique id");
+    }
+    const auto late = [this] {
+      return make_failure(FailureKind::kTimeout, prefix() + "the unique id did not arrive in time");
+    };
+    if (!await(keys, options_.deadline, late)) return false;
+    const Result<std::vector<std::string>> texts = multi_get(keys);
+    if (!texts.ok()) return fail_with(texts.error(), "read the unique id");
+    for (const std::string& text : *texts) {
+      UniqueId id = {};
+      std::memcpy(id.bytes, text.data(), std::min(text.size(), sizeof id.bytes));
+      ready_.ids.push_back(id);
+    }
+    return true;
+  }
+
   std::int32_t size() const { return static_cast<std::int32_t>(options_.rank_names.size()); }
-  std::string key(const std::string& name) const { return options_.key + "/" + name; }
+  std::int32_t rank_before() const { return (options_.rank + size() - 1) % size(); }
+  std::int32_t rank_after() const { return (options_.rank + 1) % size(); }
   std::string prefix() const { return "NCCL of communicator " + options_.communicator + ": "; }
 
-  static BootstrapResult failed(const Failure& failure) {
-    BootstrapResult ready;
-    ready.failure = failure;
-    return ready;
+  std::string decision_key(Round round) const {
+    return options_.key + (round == Round::kFirst ? "/go" : "/after_probe");
   }
-  // Keeps the failure that was found first.
-  void fail(const Failure& failure) {
-    if (!ready_.failure) ready_.failure = failure;
+  std::string rank_key(const std::string& name, std::int32_t rank) const {
+    return key_of(options_, name, rank);
+  }
+  // Returns the keys of this name of rank `first` and all later ranks.
+  std::vector<std::string> rank_keys(const std::string& name, std::int32_t first = 0) const {
+    std::vector<std::string> keys;
+    for (std::int32_t rank = first; rank < size(); ++rank) keys.push_back(rank_key(name, rank));
+    return keys;
   }
 
-  // Retries until the store has answered, the deadline has passed or there is trouble
-  // (ready_.failure).
-  template <class Question>
-  auto with_retries(Question question) {
+  // Keeps the failure that was found first. Returns false.
+  bool fail(const Failure& failure) {
+    if (!ready_.failure) ready_.failure = failure;
+    return false;
+  }
+  bool fail_with(const Error& error, const std::string& what) {
+    return fail(to_failure(error.context(prefix() + what)));
+  }
+  // The timeout of a wait that ends when all ranks have published their facts.
+  Failure late_facts_failure(const std::string& what) const {
+    const MissingRanks missing = ranks_without(options_, "facts");
+    const bool is_none = missing.names.empty() && !missing.is_unknown;
+    const std::string text = is_none ? "all ranks are ready, but rank 0 did not announce it"
+                                     : missing.text(" did not become ready in time");
+    Failure failure = make_failure(FailureKind::kTimeout, prefix() + what + ": " + text);
+    failure.rank = missing.first;
+    return failure;
+  }
+
+  // Waits until all keys exist. At the deadline, fails with the failure that `late` returns.
+  template <class Late>
+  bool await(const std::vector<std::string>& keys, steady_clock::time_point deadline, Late late) {
+    while (true) {
+      const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_now());
+      if (left <= milliseconds(0)) return fail(late());
+      const Result<void> waited = store_.wait(keys, std::min(left, kSlice), kSlice + kPhaseTimeout);
+      if (waited.ok()) return true;
+      if (waited.error().code != Code::kDeadlineExceeded)
+        return fail_with(waited.error(), "wait for the other ranks");
+      if (const MaybeFailure found = options_.owner->find_failure()) return fail(*found);
+    }
+  }
+
+  // Repeats a query until the store has answered, the deadline has passed, or the owner has found a
+  // failure, which it stores.
+  template <class Query>
+  std::invoke_result_t<Query, milliseconds> with_retries(Query query) {
     while (true) {
       const auto left = std::chrono::duration_cast<milliseconds>(options_.deadline - steady_now());
-      auto answer = question(std::clamp(left, kPhaseTimeout, kStoreTimeout));
+      auto answer = query(std::clamp(left, kPhaseTimeout, kStoreTimeout));
       const bool is_silent = !answer.ok() && answer.error().code == Code::kDeadlineExceeded;
       if (!is_silent || left <= kPhaseTimeout) return answer;
       if (const MaybeFailure found = options_.owner->find_failure()) {
@@ -272,232 +513,10 @@ class ReadyBarrier {
     return with_retries([&](milliseconds limit) { return store_.multi_get(names, limit); });
   }
 
-  void announce(const Decision& decision) {
-    const Result<void> stored = set_once(key(decision_key_), decision.encoded());
-    if (!stored.ok() && !ready_.failure) fail(failure_of(stored.error().context(prefix())));
-  }
-
-  // Waits until all keys exist. Returns false on trouble or an error, which it stores in
-  // `ready_.failure`, and at the deadline, when it stores nothing.
-  bool await(const std::vector<std::string>& keys, steady_clock::time_point deadline) {
-    while (true) {
-      const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_now());
-      if (left <= milliseconds(0)) return false;
-      const Result<void> waited = store_.wait(keys, std::min(left, kSlice), kSlice + kPhaseTimeout);
-      if (waited.ok()) return true;
-      if (waited.error().code != Code::kDeadlineExceeded) {
-        fail(failure_of(waited.error().context(prefix() + "wait for the other ranks")));
-        return false;
-      }
-      if (const MaybeFailure found = options_.owner->find_failure()) {
-        fail(*found);
-        return false;
-      }
-    }
-  }
-
-  // Returns the keys of this name of rank `first` and all later ranks.
-  std::vector<std::string> keys_of(const std::string& name, std::int32_t first = 0) const {
-    std::vector<std::string> keys;
-    for (std::int32_t rank = first; rank < size(); ++rank) {
-      keys.push_back(key_of(options_, name, rank));
-    }
-    return keys;
-  }
-
-  Failure missing_ranks(const std::string& what) {
-    const MissingRanks missing = ranks_without(options_, "facts");
-    const bool is_none = missing.names.empty() && !missing.is_unknown;
-    const std::string text = is_none ? "all ranks are ready, but rank 0 did not announce it"
-                                     : missing.text(" did not become ready in time");
-    Failure failure = make_failure(FailureKind::kTimeout, prefix() + what + ": " + text);
-    failure.rank = missing.first;
-    return failure;
-  }
-
-  void decide() {
-    const auto deadline = options_.deadline - kHeadStart;
-    if (!await(keys_of("facts"), deadline)) {
-      if (!ready_.failure) fail(missing_ranks("ready barrier"));
-      return;
-    }
-    const Result<std::vector<std::string>> texts = multi_get(keys_of("facts"));
-    if (!texts.ok()) return fail(failure_of(texts.error().context(prefix() + "read the facts")));
-    std::vector<RankFacts> ranks;
-    for (const std::string& text : *texts) {
-      std::optional<RankFacts> facts = decode(text);
-      if (!facts)
-        return fail(
-            make_failure(FailureKind::kOther, prefix() + "the facts of a rank are damaged"));
-      ranks.push_back(std::move(*facts));
-    }
-    judge(ranks);
-  }
-
-  void judge(const std::vector<RankFacts>& ranks) {
-    std::vector<Finding> findings = blocking_findings(ranks, compare_ranks(ranks));
-    // Probes cost another round, so they are made only between different networks.
-    if (findings.empty() && spans_networks(ranks))
-      findings = blocking_findings(ranks, probe_all(ranks));
-    if (ready_.failure) return;
-    bool can_scale = options_.can_scale;
-    for (const RankFacts& rank : ranks) can_scale = can_scale && rank.nccl_version >= 22300;
-    if (findings.empty() && have_one_parent(ranks)) return announce({Decision::Kind::kShrink});
-    if (findings.empty()) {
-      const char* const wanted = std::getenv("IVY_NCCL_ROOTS");
-      const int roots = root_count(size(), can_scale, wanted != nullptr ? std::atoi(wanted) : 0);
-      return announce({Decision::Kind::kGo, roots});
-    }
-    if (findings.front().kind == Finding::Kind::kSharedDevice) {
-      ready_.is_shared = true;
-      return announce({Decision::Kind::kShare});
-    }
-    fail(rejection_of(findings, options_.communicator));
-  }
-
-  // Probes the ranks to which NCCL will connect this one: the next rank in its ring and the root.
-  // Only the first of several consecutive ranks in one network probes the root.
-  std::string probe(const std::vector<RankFacts>& before_next_and_root) const {
-    const RankFacts& before = before_next_and_root[0];
-    std::vector<RankFacts> peers = {before_next_and_root[1]};
-    if (before_next_and_root[2].rank != peers[0].rank && !is_same_network(before, own_))
-      peers.push_back(before_next_and_root[2]);
-    return try_peers(own_, peers, kProbeTimeout);
-  }
-
-  std::vector<std::int32_t> before_next_and_root() const {
-    return {(options_.rank + size() - 1) % size(), (options_.rank + 1) % size(), 0};
-  }
-
-  // On rank 0: starts the probes of all ranks, and waits for their reports.
-  std::vector<Finding> probe_all(const std::vector<RankFacts>& ranks) {
-    announce({Decision::Kind::kProbe});
-    decision_key_ = "after_probe";
-    std::vector<RankFacts> peers;
-    for (const std::int32_t rank : before_next_and_root())
-      peers.push_back(ranks[static_cast<std::size_t>(rank)]);
-    std::vector<std::string> texts = {probe(peers)};
-    const std::vector<std::string> keys = keys_of("reach", 1);
-    if (ready_.failure) return {};
-    if (!await(keys, options_.deadline - kHeadStart)) {
-      const MissingRanks missing = ranks_without(options_, "reach");
-      if (!ready_.failure) {
-        Failure late = make_failure(
-            FailureKind::kTimeout,
-            prefix() +
-                "interfaces: " + missing.text(" did not report in time which ranks it reaches"));
-        late.rank = missing.first;
-        fail(late);
-      }
-      return {};
-    }
-    const Result<std::vector<std::string>> reports = multi_get(keys);
-    if (!reports.ok()) {
-      fail(failure_of(reports.error().context(prefix() + "read which ranks reach each other")));
-      return {};
-    }
-    texts.insert(texts.end(), reports->begin(), reports->end());
-    std::vector<Finding> findings;
-    for (std::size_t rank = 0; rank < texts.size() && findings.size() < kFindingsMax; ++rank)
-      // A single blank reports success, because a value in the store is never empty.
-      if (texts[rank].size() > 1)
-        findings.push_back(unreachable_finding(ranks, ranks[rank], texts[rank]));
-    return findings;
-  }
-
-  // On the other ranks: probes the neighbours and reports the first that cannot be reached.
-  bool take_part_in_probe() {
-    std::vector<std::string> keys;
-    for (const std::int32_t rank : before_next_and_root())
-      keys.push_back(key("facts/" + std::to_string(rank)));
-    const Result<std::vector<std::string>> texts = multi_get(keys);
-    if (!texts.ok()) {
-      fail(failure_of(texts.error().context(prefix() + "read the neighbours' facts")));
-      return false;
-    }
-    std::vector<RankFacts> peers;
-    for (const std::string& text : *texts) peers.push_back(decode(text).value_or(own_));
-    const std::string found = probe(peers);
-    // Only rank 0 reads this key, so it need not be set with SET_ONCE.
-    const std::string text = found.empty() ? " " : found;
-    const Result<void> stored = with_retries([&](milliseconds limit) {
-      return store_.set(key("reach/" + std::to_string(options_.rank)), text, limit);
-    });
-    if (!stored.ok())
-      fail(failure_of(stored.error().context(prefix() + "report which ranks it reaches")));
-    decision_key_ = "after_probe";
-    return stored.ok();
-  }
-
-  // Returns nothing if there is no decision, for a reason that is stored in ready_.failure.
-  std::optional<Decision> await_decision() {
-    if (!await({key(decision_key_)}, options_.deadline)) {
-      if (!ready_.failure) fail(missing_ranks("rank 0's decision"));
-      return std::nullopt;
-    }
-    const Result<std::string> word =
-        with_retries([&](milliseconds limit) { return store_.get(key(decision_key_), limit); });
-    if (word.ok()) return Decision::decoded(*word);
-    fail(failure_of(word.error().context(prefix() + "read rank 0's decision")));
-    return std::nullopt;
-  }
-
-  void follow() {
-    std::optional<Decision> decision = await_decision();
-    if (decision && decision->kind == Decision::Kind::kProbe && options_.rank != 0)
-      decision = take_part_in_probe() ? await_decision() : std::nullopt;
-    if (!decision) return;
-    switch (decision->kind) {
-      case Decision::Kind::kGo:
-        return exchange_ids(decision->id_count);
-      case Decision::Kind::kShare:
-        ready_.is_shared = true;
-        return;
-      case Decision::Kind::kShrink:
-        ready_.ids.clear();
-        return;
-      case Decision::Kind::kProbe:
-        return fail(make_failure(FailureKind::kOther, prefix() + "rank 0 chose a second probe"));
-      case Decision::Kind::kRefuse:
-        return fail(*decision->failure);
-    }
-  }
-
-  void exchange_ids(std::int32_t roots) {
-    std::vector<std::string> keys;
-    for (std::int32_t root = 0; root < roots; ++root) {
-      keys.push_back(key("id/" + std::to_string(root)));
-      if (rank_of_root(root, roots, size()) != options_.rank) continue;
-      UniqueId id = {};
-      if (const MaybeFailure failure = options_.owner->make_id(options_.deadline, id))
-        return fail(*failure);
-      const Result<void> stored =
-          set_once(keys.back(), std::string_view(id.bytes, sizeof id.bytes));
-      if (!stored.ok())
-        return fail(failure_of(stored.error().context(prefix() + "publish the unique id")));
-    }
-    if (!await(keys, options_.deadline)) {
-      if (!ready_.failure) {
-        fail(
-            make_failure(FailureKind::kTimeout, prefix() + "the unique id did not arrive in time"));
-      }
-      return;
-    }
-    const Result<std::vector<std::string>> texts = multi_get(keys);
-    if (!texts.ok())
-      return fail(failure_of(texts.error().context(prefix() + "read the unique id")));
-    for (const std::string& text : *texts) {
-      UniqueId id = {};
-      std::memcpy(id.bytes, text.data(), std::min(text.size(), sizeof id.bytes));
-      ready_.ids.push_back(id);
-    }
-  }
-
   const BootstrapOptions& options_;
   store::Client& store_;
   RankFacts own_;
   ProbeListener listener_;
-  std::string decision_key_ = "go";
   BootstrapResult ready_;
 };
 
@@ -505,7 +524,7 @@ BootstrapResult bootstrap_single_rank(const BootstrapOptions& options, const Ran
   BootstrapResult ready;
   const std::vector<Finding> findings = blocking_findings({own}, compare_ranks({own}));
   if (!findings.empty()) {
-    ready.failure = rejection_of(findings, options.communicator);
+    ready.failure = findings_failure(findings, options.communicator);
     return ready;
   }
   ready.ids.resize(1);

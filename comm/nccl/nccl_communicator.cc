@@ -240,7 +240,7 @@ MaybeFailure DeviceCommunicator::connect(const std::vector<UniqueId>& ids, int d
     handle_ = creation->created();
   }
   if (creation->status != kSuccess && creation->status != kInProgress) {
-    return diagnosis_.of_nccl(creation->status, what);
+    return diagnosis_.nccl_error(creation->status, what);
   }
   return await_nccl(handle_, deadline, what);
 }
@@ -265,7 +265,7 @@ Failure DeviceCommunicator::give_up_init(HandleCreation& creation, const Failure
     if (handle != nullptr && !creation.is_aborted.exchange(true)) handle_ = handle;
   }
   if (failure.kind != FailureKind::kTimeout) return failure;
-  return diagnosis_.endless("init", deadline.waited(), handle);
+  return diagnosis_.stuck_wait("init", deadline.waited(), handle);
 }
 
 MaybeFailure DeviceCommunicator::split(int color, int key, const std::string& name,
@@ -286,7 +286,7 @@ MaybeFailure DeviceCommunicator::split(int color, int key, const std::string& na
     failure = call("split", end_of(deadline), start);
   }
   if (!failure && *called != kSuccess && *called != kInProgress) {
-    return diagnosis_.of_nccl(*called, "split");
+    return diagnosis_.nccl_error(*called, "split");
   }
   // NCCL sets the child's handle when the parent is idle again.
   if (!failure) failure = await_nccl(handle_, deadline, "split");
@@ -328,7 +328,7 @@ MaybeFailure DeviceCommunicator::add_window(const DeviceRegion& region, Deadline
     failure = call("registering a window", end_of(deadline), start);
   }
   if (!failure && made->status != kSuccess && made->status != kInProgress) {
-    return diagnosis_.of_nccl(made->status, "registering a window");
+    return diagnosis_.nccl_error(made->status, "registering a window");
   }
   if (!failure) failure = await_nccl(handle_, deadline, "registering a window");
   if (failure) return diagnosis_.with_ras(*failure);
@@ -379,7 +379,7 @@ MaybeFailure DeviceCommunicator::call_nccl(Started& one, bool is_grouped) {
   if (is_broken_) return check_for_failure(false);
   if (called.status != kSuccess && called.status != kInProgress) {
     lock.unlock();
-    return diagnosis_.explained(diagnosis_.of_nccl(called.status, what()));
+    return diagnosis_.explained(diagnosis_.nccl_error(called.status, what()));
   }
   if (is_grouped) return std::nullopt;
   // Wait until NCCL is idle again: only then is its kernel on the stream.
@@ -451,13 +451,13 @@ MaybeFailure DeviceCommunicator::await_nccl(Handle handle, Deadline& deadline,
     }
     if (is_broken_) return check_for_failure(false);
     if (status == kSuccess) return std::nullopt;
-    if (status != kInProgress) return diagnosis_.explained(diagnosis_.of_nccl(status, what));
+    if (status != kInProgress) return diagnosis_.explained(diagnosis_.nccl_error(status, what));
     const auto now = steady_now();
     if (now - checked_at >= kQueryInterval) {
       checked_at = now;
       if (const MaybeFailure found = check_for_failure(false)) return found;
       if (deadline.left() <= nanoseconds::zero()) {
-        return diagnosis_.endless(what, deadline.waited(), handle);
+        return diagnosis_.stuck_wait(what, deadline.waited(), handle);
       }
     }
     pause.rest(kLongestSleep);
@@ -519,7 +519,7 @@ MaybeFailure DeviceCommunicator::check_for_failure(bool queries_nccl) {
     if (queried != kSuccess) status = queried;
   }
   if (status == kSuccess || status == kInProgress) return std::nullopt;
-  return diagnosis_.explained(diagnosis_.of_nccl(status, "reported while an operation ran"));
+  return diagnosis_.explained(diagnosis_.nccl_error(status, "reported while an operation ran"));
 }
 
 MaybeFailure DeviceCommunicator::call(const std::string& what, steady_clock::time_point deadline,
@@ -536,7 +536,7 @@ MaybeFailure DeviceCommunicator::call(const std::string& what, steady_clock::tim
 // ---- The end ------------------------------------------------------------------------------------
 
 MaybeFailure DeviceCommunicator::end() {
-  enqueued_.end();
+  enqueued_.drain_and_stop();
   if (handle_ == nullptr) return std::nullopt;
   // ncclCommFinalize may wait for a rank that has aborted.
   if (is_broken_ || device_ < 0 || check_for_failure(false)) {

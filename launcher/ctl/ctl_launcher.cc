@@ -27,10 +27,12 @@ constexpr useconds_t kEndCheckPauseMicroseconds = 25'000;
 constexpr std::size_t kMaxNoticeBytes = 64u << 10;
 
 struct NewLauncher {
-  bool has_left = false;  // It has taken the job over and continues in the background.
-  int exit_code = 0;      // Otherwise the job's exit code, or the reason why the takeover failed.
+  bool took_over = false;  // It has taken the job over and continues in the background.
+  int exit_code = 0;       // Otherwise the job's exit code, or the reason why the takeover failed.
 };
 
+// Starts a launcher for the job, and waits until it continues in the background or exits. Only in
+// the first case does it write to standard output: a notice to the user.
 Result<NewLauncher> start_launcher(const LauncherDirectory& directory) {
   std::string program = ivyrun_path();
   std::string flag = "--resume";
@@ -39,7 +41,7 @@ Result<NewLauncher> start_launcher(const LauncherDirectory& directory) {
   auto [reader, writer] = make_pipe();
   if (!reader) return errno_error(Code::kResourceExhausted, "pipe", errno);
   SpawnSetup setup;
-  // Not shown: it prints that it continues in the background, which the user did not ask for.
+  // The notice is not shown, because the user did not ask for a job in the background.
   setup.copy(writer.get(), STDOUT_FILENO);
   // A separate process group, so that a Ctrl-C during the takeover does not reach it.
   posix_spawnattr_setflags(&setup.attributes, POSIX_SPAWN_SETPGROUP);
@@ -49,7 +51,7 @@ Result<NewLauncher> start_launcher(const LauncherDirectory& directory) {
   writer.reset();
   if (error != 0) return errno_error(Code::kNotFound, "start " + program, error);
   NewLauncher launcher;
-  launcher.has_left = !read_from(reader.get(), kMaxNoticeBytes).value_or("").empty();
+  launcher.took_over = !read_from(reader.get(), kMaxNoticeBytes).value_or("").empty();
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
@@ -77,17 +79,18 @@ void await_killed_launcher(const std::string& job_id) {
 }
 
 Result<std::optional<int>> ensure_launcher(const FoundJob& job) {
-  if (job.is_alive) return std::optional<int>();
+  const std::optional<int> is_running;  // No exit code.
+  if (job.is_alive) return is_running;
   const std::string id = short_id(job.directory.job_id);
   ctl_note("the launcher of job " + id + " has exited; starting another");
   const NewLauncher launcher = IVY_TRY(start_launcher(job.directory));
-  if (launcher.has_left) return std::optional<int>();
+  if (launcher.took_over) return is_running;
   // Another attach may have been faster; follow its launcher then.
   if (has_launcher(job.directory.job_id)) {
     ctl_note("another launcher has taken job " + id + " over");
-    return std::optional<int>();
+    return is_running;
   }
-  return std::optional<int>(launcher.exit_code);
+  return std::optional(launcher.exit_code);
 }
 
 }  // namespace ivy

@@ -91,7 +91,7 @@ class Joiner final : public OutputEvents,
     if (!exit_code_) pass_on(SIGPIPE);
   }
   // RemoteOutput: each node shows its own output, and node 0 sends ivyrun's messages.
-  bool holds(int host_index) const override { return host_index != host_; }
+  bool shows_elsewhere(int host_index) const override { return host_index != host_; }
   void show(const OutputSource&, std::string_view, bool) override {}
   void show_message(std::string_view) override {}
   // DialBackStreamEvents: the connection to node 0.

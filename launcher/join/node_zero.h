@@ -92,7 +92,7 @@ class NodeZero : public JoinedNodes, private RemoteOutput, private DialBackListe
   void begin_job();  // Sends Begin to all nodes.
   void schedule_waiting_line();
   // RemoteOutput
-  bool holds(int host_index) const override { return host_index > 0; }
+  bool shows_elsewhere(int host_index) const override { return host_index > 0; }
   void show(const OutputSource& source, std::string_view bytes, bool end) override;
   void show_message(std::string_view text) override;
   Node* node_of_host(int host);  // The node with this number in the job; null: none.

@@ -50,9 +50,9 @@ Awaitable<bool> CommandLink::enter_relay() {
   std::chrono::nanoseconds timeout = kDelay;
   while (!entry_->is_up() && !output_ended_) {
     co_await sequence_.wait_at_most<bool>(kPollInterval, set_wake);
-    if (!entry_->needed_bundle().empty()) {
+    if (!entry_->needed_architecture().empty()) {
       const Result<NodeBundle> bundle =
-          co_await context_->bundle(sequence_, entry_->needed_bundle());
+          co_await context_->bundle(sequence_, entry_->needed_architecture());
       moved_at_ns_ = monotonic_ns();
       enter(entry_->provide(bundle));
     }
@@ -110,7 +110,7 @@ void CommandLink::pump_ended(DescriptorPump& pump, const std::string&) {
 }
 
 void CommandLink::take(std::string_view bytes) {
-  if (entry_->is_past()) {
+  if (entry_->is_handed_over()) {
     has_received_relay_ = true;
     return reports_.bytes(bytes);
   }
@@ -119,21 +119,21 @@ void CommandLink::take(std::string_view bytes) {
   enter(entry_->feed(bytes));
 }
 
-void CommandLink::enter(const RemoteEntry::Step& step) {
-  if (step.progress) reports_.progress(*step.progress);
-  if (!step.send.empty()) pump_->write(step.send);
-  has_greeted_ = has_greeted_ || step.up || !entry_->needed_bundle().empty();
-  if (!entry_->needed_bundle().empty()) wake_(true);
-  if (step.up) {
+void CommandLink::enter(const RemoteEntry::Actions& actions) {
+  if (actions.progress) reports_.progress(*actions.progress);
+  if (!actions.send.empty()) pump_->write(actions.send);
+  has_greeted_ = has_greeted_ || actions.is_up || !entry_->needed_architecture().empty();
+  if (!entry_->needed_architecture().empty()) wake_(true);
+  if (actions.is_up) {
     slot_.reset();
     // Warnings during the login do not explain why the connection breaks later.
     error_text_.clear();
     wake_(true);
     reports_.up(up_);
   }
-  has_received_relay_ = has_received_relay_ || !step.bytes.empty() || step.failed;
-  if (!step.bytes.empty()) reports_.bytes(step.bytes);
-  if (step.failed) fail(*step.failed);
+  has_received_relay_ = has_received_relay_ || !actions.bytes.empty() || actions.failed;
+  if (!actions.bytes.empty()) reports_.bytes(actions.bytes);
+  if (actions.failed) fail(*actions.failed);
 }
 
 void CommandLink::write(std::string bytes) {

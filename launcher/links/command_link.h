@@ -75,7 +75,7 @@ class CommandLink : public SequencedLink, public DescriptorPumpEvents {
   }
   void pump_ended(DescriptorPump& pump, const std::string& why) override;
   void take(std::string_view bytes);
-  void enter(const RemoteEntry::Step& step);
+  void enter(const RemoteEntry::Actions& actions);
   void release() override;
 
   std::optional<RemoteEntry> entry_;

@@ -23,35 +23,35 @@ LinkDown relay_failure(const std::string& text) {
   return down;
 }
 
-RemoteEntry::Step RemoteEntry::feed(std::string_view bytes) {
-  Step step;
+RemoteEntry::Actions RemoteEntry::feed(std::string_view bytes) {
+  Actions actions;
   for (const GreetingEvent& event : greeting_.feed(bytes)) {
-    apply(event, step);
-    if (step.failed) break;
+    apply(event, actions);
+    if (actions.failed) break;
   }
-  return step;
+  return actions;
 }
 
-void RemoteEntry::apply(const GreetingEvent& event, Step& step) {
+void RemoteEntry::apply(const GreetingEvent& event, Actions& actions) {
   switch (event.kind) {
     case GreetingEvent::Kind::kNeed:
-      return need(event.text, step);
+      return need(event.text, actions);
     case GreetingEvent::Kind::kSend:
-      return send_from(event.text, step);
+      return send_from(event.text, actions);
     case GreetingEvent::Kind::kReady:
-      step.send += opening_line(request_);
+      actions.send += opening_line(request_);
       sending_.reset();
-      step.up = true;
-      up_ = true;
+      actions.is_up = true;
+      is_up_ = true;
       return;
     case GreetingEvent::Kind::kBytes:
-      step.bytes += event.text;
+      actions.bytes += event.text;
       return;
     case GreetingEvent::Kind::kFail:
-      step.failed = up_ ? relay_failure(event.text) : failure(event.text);
+      actions.failed = is_up_ ? relay_failure(event.text) : failure(event.text);
       return;
     case GreetingEvent::Kind::kFlood:
-      step.failed = LinkDown{
+      actions.failed = LinkDown{
           LinkFailure::kBootstrap,
           "its shell does not start ivy-node, but keeps printing; the last line: " + event.text,
           "the command that reaches " + host_ +
@@ -61,18 +61,18 @@ void RemoteEntry::apply(const GreetingEvent& event, Step& step) {
 }
 
 // Handles the marker `send BYTES` of the install script, which was sent the size of the bundle.
-void RemoteEntry::send_from(const std::string& offset, Step& step) {
+void RemoteEntry::send_from(const std::string& offset, Actions& actions) {
   std::size_t begin = 0;
   const char* const end = offset.data() + offset.size();
   const std::from_chars_result read = std::from_chars(offset.data(), end, begin);
   if (!bundle_ || read.ec != std::errc() || read.ptr != end || begin > bundle_->bytes) {
-    step.failed = failure("the remote shell requested an invalid range of ivy-node");
+    actions.failed = failure("the remote shell requested an invalid range of ivy-node");
     return;
   }
-  step.send.append(*bundle_->content, begin);
+  actions.send.append(*bundle_->content, begin);
   sending_.emplace(begin, bundle_->bytes);
-  step.progress = sending_step("sending " + std::string(begin > 0 ? "the rest of " : "") +
-                               "ivy-node (" + mebibytes(bundle_->bytes - begin) + ")");
+  actions.progress = sending_step("sending " + std::string(begin > 0 ? "the rest of " : "") +
+                                  "ivy-node (" + mebibytes(bundle_->bytes - begin) + ")");
 }
 
 std::optional<LinkStep> RemoteEntry::sending(std::size_t unsent) {
@@ -84,29 +84,30 @@ std::optional<LinkStep> RemoteEntry::sending(std::size_t unsent) {
 
 // Handles the marker `need`. requested: "x86_64", or "x86_64 damaged" if files of the copy there
 // are missing or too short.
-void RemoteEntry::need(const std::string& requested, Step& step) {
+void RemoteEntry::need(const std::string& requested, Actions& actions) {
   const std::string architecture = requested.substr(0, requested.find(' '));
   const bool is_damaged = architecture.size() < requested.size();
   if (request_.reattach && !is_damaged) {
     // The build is no longer on that host, so neither is a supervisor of this build.
-    step.failed = LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""};
+    actions.failed =
+        LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""};
     return;
   }
-  needed_ = architecture;
-  step.progress =
+  needed_architecture_ = architecture;
+  actions.progress =
       is_damaged ? "ivy-node is damaged on the host" : "ivy-node is not on the host yet";
 }
 
-RemoteEntry::Step RemoteEntry::provide(Result<NodeBundle> bundle) {
-  Step step;
-  needed_.clear();
+RemoteEntry::Actions RemoteEntry::provide(Result<NodeBundle> bundle) {
+  Actions actions;
+  needed_architecture_.clear();
   if (bundle.ok()) {
     bundle_ = std::move(*bundle);
-    step.send = NodeUpload::install_script(*bundle_);
+    actions.send = NodeUpload::install_script(*bundle_);
   } else {
-    step.failed = LinkDown::from(LinkFailure::kBootstrap, bundle.error());
+    actions.failed = LinkDown::from(LinkFailure::kBootstrap, bundle.error());
   }
-  return step;
+  return actions;
 }
 
 LinkDown RemoteEntry::failure(const std::string& text) const {

@@ -21,12 +21,12 @@ std::string opening_line(const OpenRequest& request);
 class RemoteEntry {
  public:
   // The transport's next actions, in this order.
-  struct Step {
-    std::string send;                  // Bytes for the far end.
-    std::optional<LinkStep> progress;  // A step to show to the user.
-    bool up = false;                   // The link is up now; `send` ends with the opening line.
-    std::string bytes;                 // Bytes of the relay, for LinkReports::bytes().
-    std::optional<LinkDown> failed;    // The conversation has failed.
+  struct Actions {
+    std::optional<LinkStep> progress;  // Show this step to the user.
+    std::string send;                  // Send these bytes to the far end.
+    bool is_up = false;  // Report that the link is up: `send` ends with the opening line.
+    std::string bytes;   // Pass these bytes of the relay to LinkReports::bytes().
+    std::optional<LinkDown> failed;  // Close the link: the conversation has failed.
   };
 
   // host: its name in messages.
@@ -34,34 +34,35 @@ class RemoteEntry {
       : request_(std::move(request)), host_(std::move(host)) {}
 
   // Takes bytes from the far end.
-  Step feed(std::string_view bytes);
-  // Returns the architecture whose bundle the host waits for; empty: none. Call provide() with the
-  // bundle.
-  const std::string& needed_bundle() const { return needed_; }
-  Step provide(Result<NodeBundle> bundle);
-  // Returns the progress of sending the bundle. unsent: how many bytes from feed() and provide()
-  // have not left yet. None if there is nothing new, or no bundle is being sent.
+  Actions feed(std::string_view bytes);
+  // Returns the architecture whose bundle the host waits for, until provide() is called; else
+  // empty.
+  const std::string& needed_architecture() const { return needed_architecture_; }
+  // Sends the bundle for needed_architecture(), or fails with the error.
+  Actions provide(Result<NodeBundle> bundle);
+  // Returns the progress of sending the bundle, or nothing if it has not changed or no bundle is
+  // being sent. unsent: bytes of Actions::send that have not been sent yet.
   std::optional<LinkStep> sending(std::size_t unsent);
   const std::string& host() const { return host_; }
   // True if all further bytes are the relay's: pass them on without feed().
-  bool is_past() const { return greeting_.is_past(); }
-  bool is_up() const { return up_; }
+  bool is_handed_over() const { return greeting_.is_handed_over(); }
+  bool is_up() const { return is_up_; }
   // Returns the shell's other output. Its last line explains most failures.
   const std::string& noise() const { return greeting_.noise(); }
 
  private:
-  void apply(const GreetingEvent& event, Step& step);
-  void need(const std::string& requested, Step& step);
-  void send_from(const std::string& offset, Step& step);
+  void apply(const GreetingEvent& event, Actions& actions);
+  void need(const std::string& requested, Actions& actions);
+  void send_from(const std::string& offset, Actions& actions);
   LinkDown failure(const std::string& text) const;
 
   const OpenRequest request_;
   const std::string host_;
   RemoteGreeting greeting_{RemoteGreeting::Sender::kShell};
-  std::string needed_;
+  std::string needed_architecture_;
   std::optional<NodeBundle> bundle_;
   std::optional<UploadProgress> sending_;  // Set while a bundle is being sent.
-  bool up_ = false;
+  bool is_up_ = false;
 };
 
 // Converts the failure line of a relay or a warden.

@@ -46,7 +46,7 @@ std::vector<GreetingEvent> RemoteGreeting::feed(std::string_view bytes) {
 
 bool RemoteGreeting::step(std::vector<GreetingEvent>& events) {
   if (buffer_.empty()) return false;
-  if (past_) {
+  if (is_handed_over_) {
     events.push_back({GreetingEvent::Kind::kBytes, std::move(buffer_)});
     buffer_.clear();
     return false;
@@ -60,7 +60,7 @@ bool RemoteGreeting::shell_step(std::vector<GreetingEvent>& events) {
     keep_noise(buffer_.size() - partial_marker(buffer_));
     if (noise_bytes_ <= kNoiseMaxBytes) return false;
     events.push_back({GreetingEvent::Kind::kFlood, last_line(noise_)});
-    past_ = true;
+    is_handed_over_ = true;
     buffer_.clear();
     return false;
   }
@@ -85,18 +85,18 @@ bool RemoteGreeting::shell_step(std::vector<GreetingEvent>& events) {
 bool RemoteGreeting::relay_step(std::vector<GreetingEvent>& events) {
   const std::size_t compared = std::min(buffer_.size(), kFail.size());
   if (std::string_view(buffer_).substr(0, compared) != kFail.substr(0, compared)) {
-    past_ = true;
+    is_handed_over_ = true;
     return true;
   }
   const std::size_t end = buffer_.find('\n');
   if (end == std::string::npos) {
     if (buffer_.size() <= kMarkerMaxBytes) return false;
-    past_ = true;
+    is_handed_over_ = true;
     return true;
   }
   events.push_back({GreetingEvent::Kind::kFail, buffer_.substr(kFail.size(), end - kFail.size())});
   buffer_.clear();
-  past_ = true;
+  is_handed_over_ = true;
   return false;
 }
 

@@ -36,27 +36,27 @@ class RemoteGreeting {
 
   std::vector<GreetingEvent> feed(std::string_view bytes);
   // True if all further bytes are the relay's: feed() is no longer needed.
-  bool is_past() const { return past_; }
+  bool is_handed_over() const { return is_handed_over_; }
   // Returns the last bytes that were neither a marker nor the relay's, for messages.
   const std::string& noise() const { return noise_; }
 
   // Bytes of noise that are kept.
   static constexpr std::size_t kNoiseKeptBytes = 4096;
-  // Limit of noise; a start-up file that prints more is treated as broken.
+  // A start-up file that prints more noise is treated as broken.
   static constexpr std::size_t kNoiseMaxBytes = 1u << 20;
-  // Limit of a marker with its text; a longer line is not a marker.
+  // A longer line is not a marker.
   static constexpr std::size_t kMarkerMaxBytes = 4096;
 
  private:
-  // Each handles a part of the buffer, and returns true if the rest may be handled, too, before
-  // more bytes arrive.
+  // Each handles a part of the buffer. Returns true if the rest can be handled as well, without
+  // more bytes.
   bool step(std::vector<GreetingEvent>& events);
   bool shell_step(std::vector<GreetingEvent>& events);
   bool relay_step(std::vector<GreetingEvent>& events);
   void keep_noise(std::size_t count);
 
   Sender sender_;
-  bool past_ = false;
+  bool is_handed_over_ = false;
   std::string buffer_;
   std::string noise_;
   std::size_t noise_bytes_ = 0;

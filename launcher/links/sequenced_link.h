@@ -45,7 +45,7 @@ class SequencedLink : public HostLink {
 
   // Passes a relay's bytes on; its first line may be a failure.
   void take_relayed(RemoteGreeting& greeting, std::string_view bytes) {
-    if (greeting.is_past()) return reports_.bytes(bytes);
+    if (greeting.is_handed_over()) return reports_.bytes(bytes);
     for (const GreetingEvent& event : greeting.feed(bytes)) {
       if (event.kind == GreetingEvent::Kind::kFail) return fail(relay_failure(event.text));
       reports_.bytes(event.text);

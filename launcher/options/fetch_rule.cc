@@ -13,31 +13,37 @@
 namespace ivy {
 namespace {
 
+// expanded_pattern() has their values in the same order.
 constexpr std::string_view kPlaceholders[] = {"{rank}", "{local_rank}", "{host}"};
+
+// Returns the position of the bracket that closes the bracket expression at `begin`; npos: none
+// does.
+// "[]a]", "[!]a]" and "[[:digit:]]" contain brackets.
+std::size_t end_of_brackets(std::string_view text, std::size_t begin) {
+  std::size_t end = begin + 1;
+  if (end < text.size() && (text[end] == '!' || text[end] == '^')) ++end;
+  if (end < text.size() && text[end] == ']') ++end;
+  while (end < text.size() && text[end] != ']') {
+    const std::size_t close =
+        text.substr(end).starts_with("[:") ? text.find(":]", end) : std::string_view::npos;
+    end = close == std::string_view::npos ? end + 1 : close + 2;
+  }
+  return end < text.size() ? end : std::string_view::npos;
+}
 
 // Returns the position of the last colon that is not inside a bracket expression.
 std::size_t separating_colon(std::string_view text) {
   std::size_t found = std::string_view::npos;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '[') {
-      // "[]a]", "[!]a]" and "[[:digit:]]" contain brackets.
-      std::size_t end = i + 1;
-      if (end < text.size() && (text[end] == '!' || text[end] == '^')) ++end;
-      if (end < text.size() && text[end] == ']') ++end;
-      while (end < text.size() && text[end] != ']') {
-        const std::size_t close =
-            text.substr(end).starts_with("[:") ? text.find(":]", end) : std::string_view::npos;
-        end = close == std::string_view::npos ? end + 1 : close + 2;
-      }
-      if (end < text.size()) i = end;
-      continue;
-    }
     if (text[i] == ':') found = i;
+    const std::size_t end = text[i] == '[' ? end_of_brackets(text, i) : std::string_view::npos;
+    if (end != std::string_view::npos) i = end;
   }
   return found;
 }
 
-Result<void> check_braces(std::string_view pattern) {
+// Rejects braces that do not begin a placeholder. "[{]" stands for a brace in a name.
+Result<void> check_placeholders(std::string_view pattern) {
   for (std::size_t at = pattern.find('{'); at != std::string_view::npos;
        at = pattern.find('{', at + 1)) {
     const bool is_known =
@@ -69,7 +75,7 @@ Result<FetchRule> parse_fetch(const std::string& text) {
   if (rule.pattern.find_first_not_of("/.") == std::string::npos)
     return usage_error("\"" + rule.pattern + "\" is the whole directory",
                        "'*' for everything that is not hidden");
-  IVY_CHECK(check_braces(rule.pattern));
+  IVY_CHECK(check_placeholders(rule.pattern));
   std::filesystem::path directory = rule.directory;
   if (directory.is_relative()) directory = IVY_TRY(current_directory()) / directory;
   rule.directory = directory.lexically_normal();
@@ -83,19 +89,20 @@ bool is_per_rank(std::string_view pattern) {
 }
 
 std::string expanded_pattern(std::string_view pattern, const FetchPlace& place) {
+  const std::string values[] = {std::to_string(place.rank), std::to_string(place.local_rank),
+                                place.host};
   std::string text;
   while (!pattern.empty()) {
-    const auto takes = [&](std::string_view placeholder, const std::string& value) {
-      if (!pattern.starts_with(placeholder)) return false;
-      text += value;
-      pattern.remove_prefix(placeholder.size());
-      return true;
-    };
-    if (takes("{rank}", std::to_string(place.rank)) ||
-        takes("{local_rank}", std::to_string(place.local_rank)) || takes("{host}", place.host))
-      continue;
-    text += pattern.front();
-    pattern.remove_prefix(1);
+    const auto* const placeholder =
+        std::find_if(std::begin(kPlaceholders), std::end(kPlaceholders),
+                     [&](std::string_view known) { return pattern.starts_with(known); });
+    if (placeholder == std::end(kPlaceholders)) {
+      text += pattern.front();
+      pattern.remove_prefix(1);
+    } else {
+      text += values[placeholder - std::begin(kPlaceholders)];
+      pattern.remove_prefix(placeholder->size());
+    }
   }
   return text;
 }

@@ -349,10 +349,10 @@ Result<std::string> parse_event_target(const std::string& text) {
     return text;
   }
   if (text == "-") return std::string("fd:1");
-  return parse_log_location(text);
+  return absolute_log_path(text);
 }
 
-Result<std::string> parse_log_location(const std::string& text) {
+Result<std::string> absolute_log_path(const std::string& text) {
   if (text.empty()) return usage_error("the file name is missing");
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(text, error);

@@ -21,7 +21,7 @@ inline Error usage_error(const std::string& message, const std::string& fix = {}
   return Error{Code::kInvalidArgument, message, fix};
 }
 
-// Limit of workers in a job: more than the largest machines have accelerators.
+// More than the number of accelerators in the largest machines.
 inline constexpr int kMaxWorkers = 1 << 18;
 // More than three days of failures at one restart every 30 s.
 inline constexpr int kMaxRestarts = 10'000;
@@ -30,8 +30,8 @@ inline constexpr int kDefaultReplacements = 3;
 // Longest time that a flag may specify, so that a mistyped unit does not overflow a clock.
 inline constexpr std::chrono::hours kMaxDuration{24 * 365};
 
-// Quotes a word for a message, and names the characters in it that look like a blank or like
-// nothing ("2<U+00A0>"): editors and web pages put them where a blank was meant.
+// Quotes a text for a message. Names invisible characters ("2<U+00A0>"), which editors and web
+// pages put where a blank was meant.
 std::string in_quotes(std::string_view text);
 
 // Parses a decimal number within [low, high].
@@ -43,8 +43,8 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 // Parses "8", "auto", "gpu", "xpu", "cpu".
 Result<PerHost> parse_per_host(std::string_view text);
 
-// Parses the number of workers of the job. The error for a word that is valid per host names the
-// flag for it.
+// Parses the number of workers of the job. If the text is valid only as a number per host, such as
+// "gpu", the error names the flag for that.
 Result<int> parse_num_proc(std::string_view text);
 
 // Parses "host", "nvlink", "switch", and mpirun's "slot", which means "host".
@@ -53,52 +53,52 @@ Result<MapChoice> parse_map_by(std::string_view text);
 // Parses "none", "core", "l3", "numa", "socket", "auto", and other launchers' names for these.
 Result<BindChoice> parse_bind_to(std::string_view text);
 
-// Convert between a framework and its name in -B: "torch", "jax", "tensorflow"... "auto" means
-// torch.
+// Returns a framework's name in -B: "torch", "jax", "tensorflow"...
 std::string profile_name(Profile profile);
+// Parses a name in -B; "auto" means torch.
 Result<Profile> parse_profile(std::string_view text);
 
 // Parses "all", "first-per-host", "failed", or a list such as "0,8-15".
 Result<ShowRanks> parse_show_ranks(std::string_view text);
 
-// Parses a kind of label (auto, none, rank, host) or a template, whose placeholders must all be
-// known.
+// Parses a kind of label (auto, none, rank, host), or a template with known placeholders.
 Result<std::string> parse_label(std::string_view text);
-// --output: parses the pattern of the names of ranks' files (launcher/report/placeholders.h).
+// Parses the pattern of the names of ranks' files for --output (launcher/report/placeholders.h).
 Result<std::string> parse_output_pattern(std::string_view text);
 
 // Parses torchrun's --redirects and --tee: "0" to "3", or by local rank "0:3,1:2".
 Result<StreamChoice> parse_streams(std::string_view text);
 
-// --events: parses "fd:N" for an open descriptor, or the path of a file, which is made absolute.
+// Parses the target of --events: "fd:N" for an open descriptor, or the path of a file, which is
+// made absolute.
 Result<std::string> parse_event_target(const std::string& text);
 
 // Makes the path of a file that ivyrun will write absolute.
-Result<std::string> parse_log_location(const std::string& text);
+Result<std::string> absolute_log_path(const std::string& text);
 
 // Splits a text at blanks outside quotes, and removes the quotes.
 Result<std::vector<std::string>> quoted_words(std::string_view text);
-// --wrap: splits a text like quoted_words(); all placeholders must be known.
+// Splits the text of --wrap like quoted_words(), and rejects unknown placeholders.
 Result<std::vector<std::string>> parse_wrap(std::string_view text);
 
-// --rlimit: parses "NAME=VALUE", such as "nofile=65536", "stack=unlimited", "memlock=8G".
+// Parses the "NAME=VALUE" of --rlimit, such as "nofile=65536", "stack=unlimited", "memlock=8G".
 Result<RequestedLimit> parse_limit(std::string_view text);
 
-// --name: accepts a text that can be used in a path and in a shell without quotes.
+// Accepts a text for --name that can be used in a path and in a shell without quotes.
 Result<std::string> parse_job_name(const std::string& text);
 
-// Reads a range "A-B", or "A" for a single port.
+// Parses a range "A-B", or "A" for a single port.
 Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text);
 
-// --progress-match: compiles the pattern, which needs a group for the number.
+// Compiles the pattern of --progress-match, which needs a group for the number.
 Result<Pattern> parse_progress_pattern(std::string_view text);
 
 // Parses "500M", "2G", "1.5GiB", "4096": units are powers of 1024.
 Result<std::uint64_t> parse_size(std::string_view text);
 
-// --stage-to: parses an absolute path or one that starts with "~/".
+// Parses the path of --stage-to, which is absolute or starts with "~/".
 Result<std::string> parse_stage_target(const std::string& text);
-// --container-mount: "/data:/data:ro".
+// Parses a mount of --container-mount, such as "/data:/data:ro".
 Result<MountChoice> parse_container_mount(std::string_view text);
 
 // Parses "1", "true", "yes", "on" and their opposites.

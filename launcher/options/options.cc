@@ -300,7 +300,7 @@ void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
   binder.parsed("events", options.events, parse_event_target);
   binder.parsed("name", options.name, parse_job_name);
   binder.on("dedup", raw.dedup);
-  binder.parsed("metrics-file", options.metrics_file, parse_log_location);
+  binder.parsed("metrics-file", options.metrics_file, absolute_log_path);
   binder.parsed("progress-match", options.progress_match, parse_progress_pattern);
   binder.text("progress-file", options.progress_file);
 }
@@ -468,7 +468,7 @@ void bind_diagnosis(Binder& binder, DiagnosisOptions& options, Raw& raw) {
   binder.on("doctor", options.doctor);
   options.doctor_json = binder.value_of("doctor") == "json";
   binder.text("check-module", options.check_module);
-  binder.parsed("healthy-hostfile", options.healthy_hostfile, parse_log_location);
+  binder.parsed("healthy-hostfile", options.healthy_hostfile, absolute_log_path);
   binder.on("explain-env", options.explain_env);
   binder.on("help", raw.wants_help);
   binder.on("version", raw.wants_version);

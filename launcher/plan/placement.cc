@@ -12,17 +12,17 @@ namespace {
 
 std::string_view first_label(std::string_view name) { return name.substr(0, name.find('.')); }
 
-// Returns the allocation's name of a host that the user wrote: the same name, this machine under
-// any of its names, or the same machine with or without its domain. Returns null if it is not in
-// the allocation.
+// Returns the name under which the allocation lists the host that the user wrote as `written`: the
+// same name, any name of this machine, or the same name with or without a domain. Returns null if
+// the host is not in the allocation.
 const std::string* name_in(const Allocation& allocation, const std::string& written,
-                           const std::function<bool(const std::string&)>& is_present) {
+                           const std::function<bool(const std::string&)>& is_this_machine) {
   const std::vector<std::string>& hosts = allocation.hosts;
   const auto same = std::find(hosts.begin(), hosts.end(), written);
   if (same != hosts.end()) return &*same;
-  if (is_present(written)) {
+  if (is_this_machine(written)) {
     if (allocation.own) return &hosts[*allocation.own];
-    const auto here = std::find_if(hosts.begin(), hosts.end(), is_present);
+    const auto here = std::find_if(hosts.begin(), hosts.end(), is_this_machine);
     return here == hosts.end() ? nullptr : &*here;
   }
   const auto alike = std::find_if(hosts.begin(), hosts.end(), [&](const std::string& host) {
@@ -33,8 +33,8 @@ const std::string* name_in(const Allocation& allocation, const std::string& writ
   return alike == hosts.end() ? nullptr : &*alike;
 }
 
-Error not_allocated(const Allocation& allocation, const Options& options,
-                    const std::vector<std::string>& names) {
+Error not_allocated_error(const Allocation& allocation, const Options& options,
+                          const std::vector<std::string>& names) {
   return Error{Code::kInvalidArgument,
                options.host_source + ": " + fold_host_names(names) + " " +
                    (names.size() == 1 ? "is" : "are") + " not in " + allocation.name + " (" +
@@ -44,7 +44,7 @@ Error not_allocated(const Allocation& allocation, const Options& options,
 }
 
 Result<void> take_subset(const Allocation& allocation,
-                         const std::function<bool(const std::string&)>& is_present,
+                         const std::function<bool(const std::string&)>& is_this_machine,
                          Options& options) {
   std::vector<std::string> unknown;
   std::set<std::string> taken;
@@ -55,7 +55,7 @@ Result<void> take_subset(const Allocation& allocation,
                        (host.port != 0 ? "a port" : "a user") + ", which only SSH supports; in " +
                        allocation.name + " Slurm starts ivyrun on the hosts",
                    "write only its name, or add --transport ssh"};
-    const std::string* name = name_in(allocation, host.name, is_present);
+    const std::string* name = name_in(allocation, host.name, is_this_machine);
     if (name == nullptr) {
       unknown.push_back(host.name);
       continue;
@@ -67,7 +67,7 @@ Result<void> take_subset(const Allocation& allocation,
           "list it only once"};
     host.name = *name;
   }
-  if (!unknown.empty()) return not_allocated(allocation, options, unknown);
+  if (!unknown.empty()) return not_allocated_error(allocation, options, unknown);
   options.host_source += " within " + allocation.name;
   return {};
 }
@@ -81,11 +81,11 @@ bool ignores_allocation(const Options& options) {
 }
 
 Result<void> place_in_allocation(const Allocation& allocation,
-                                 const std::function<bool(const std::string&)>& is_present,
+                                 const std::function<bool(const std::string&)>& is_this_machine,
                                  Options& options) {
   options.allocation = allocation.slurm;
   if (!allocation.slurm) options.batch_job = allocation.name;
-  if (!options.hosts.empty()) return take_subset(allocation, is_present, options);
+  if (!options.hosts.empty()) return take_subset(allocation, is_this_machine, options);
   options.host_source = allocation.name;
   for (const std::string& name : allocation.hosts) {
     Host host;
@@ -96,7 +96,7 @@ Result<void> place_in_allocation(const Allocation& allocation,
   return {};
 }
 
-Error started_as_tasks(const SlurmAllocation& allocation, const std::string& command) {
+Error started_as_tasks_error(const SlurmAllocation& allocation, const std::string& command) {
   IVY_ASSERT(allocation.step.has_value());
   return Error{Code::kInvalidArgument,
                "srun started ivyrun " + std::to_string(allocation.step->tasks) + " times (" +

@@ -251,7 +251,7 @@ std::vector<std::string> Console::footer_text() const {
 
 void Console::begin_line(OutputSource& source) {
   if (open_ == &source) return;
-  while (const auto group = fold_.take_before(source.rank)) write_group(*group);
+  while (const auto group = fold_.take_if_printed_by(source.rank)) write_group(*group);
   begin_text();
   close_open_line();
   if (style_.timestamps) append_clock();

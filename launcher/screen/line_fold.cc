@@ -6,10 +6,12 @@
 namespace ivy {
 namespace {
 
+constexpr int kErrorStream = 2;
+
 // Returns the key of a line in by_text_. It contains the stream, because lines of the two streams
 // are never folded into one.
 std::string key_of(int stream, std::string_view text) {
-  std::string key(1, stream == 2 ? '!' : ' ');
+  std::string key(1, stream == kErrorStream ? '!' : ' ');
   return key.append(text);
 }
 
@@ -26,8 +28,8 @@ std::optional<std::uint64_t> LineFold::joinable(std::uint64_t lowest,
   const auto found = by_text_.find(key);
   if (found == by_text_.end()) return std::nullopt;
   const std::deque<std::uint64_t>& numbers = found->second;
-  const auto at = std::lower_bound(numbers.begin(), numbers.end(), lowest);
-  return at == numbers.end() ? std::nullopt : std::optional(*at);
+  const auto oldest = std::lower_bound(numbers.begin(), numbers.end(), lowest);
+  return oldest == numbers.end() ? std::nullopt : std::optional(*oldest);
 }
 
 void LineFold::add(int rank, int stream, std::string_view text, std::int64_t now_ns) {
@@ -42,46 +44,52 @@ void LineFold::add(int rank, int stream, std::string_view text, std::int64_t now
       blocks_[{rank, stream}] = *number;
     else
       by_text_[key].push_back(*number);
-    groups_.push_back({stream, std::string(text), {}, now_ns, is_block, lowest_of(rank)});
+    groups_.push_back({.stream = stream,
+                       .text = std::string(text),
+                       .ranks = {},
+                       .since_ns = now_ns,
+                       .is_open = is_block,
+                       .lowest = lowest_of(rank)});
     bytes_ += text.size();
   }
-  groups_[*number - first_].ranks.push_back(rank);
+  group(*number).ranks.push_back(rank);
   next_[rank] = *number + 1;
 }
 
-// Appends the line to the rank's open traceback, if there is one. All lines of a traceback are
-// indented but the last, which names the exception.
+// Appends the line to the rank's open traceback and returns true, or returns false if it has none.
+// Every line but the last is indented; the last names the exception.
 bool LineFold::continue_block(int rank, int stream, std::string_view text, std::int64_t now_ns) {
   const auto found = blocks_.find({rank, stream});
   if (found == blocks_.end()) return false;
   const std::uint64_t number = found->second;
-  Group& group = groups_[number - first_];
-  group.text.append("\n").append(text);
-  group.since_ns = now_ns;
+  Group& block = group(number);
+  block.text.append("\n").append(text);
+  block.since_ns = now_ns;
   bytes_ += text.size() + 1;
   const bool is_last = !text.starts_with(' ') && !text.starts_with('\t');
-  if (is_last || group.text.size() > kMaxBlockBytes) close_block(number);
+  if (is_last || block.text.size() > kMaxBlockBytes) close_block(number);
   return true;
 }
 
-// Closes a traceback and adds its rank to an equal one, if there is one, unless the rank has
-// printed something since.
+// Closes a traceback, and lets its rank join an equal one instead, unless the rank has printed
+// something since. The equal group may be older or newer than this one.
 void LineFold::close_block(std::uint64_t number) {
-  Group& group = groups_[number - first_];
-  const int rank = group.ranks.front();
-  blocks_.erase({rank, group.stream});
-  group.is_open = false;
-  const std::string key = key_of(group.stream, group.text);
-  std::deque<std::uint64_t>& numbers = by_text_[key];
-  const auto equal = std::lower_bound(numbers.begin(), numbers.end(), group.lowest);
-  if (equal == numbers.end() || next_[rank] != number + 1) {
-    numbers.insert(std::lower_bound(numbers.begin(), numbers.end(), number), number);
+  Group& block = group(number);
+  const int rank = block.ranks.front();
+  blocks_.erase({rank, block.stream});
+  block.is_open = false;
+  const std::string key = key_of(block.stream, block.text);
+  const std::optional<std::uint64_t> equal = joinable(block.lowest, key);
+  if (!equal || next_[rank] != number + 1) {
+    std::deque<std::uint64_t>& numbers = by_text_[key];
+    const auto place = std::lower_bound(numbers.begin(), numbers.end(), number);
+    numbers.insert(place, number);
     return;
   }
-  groups_[*equal - first_].ranks.push_back(rank);
+  group(*equal).ranks.push_back(rank);
   next_[rank] = std::max(*equal, number) + 1;
-  bytes_ -= group.text.size();
-  group.ranks.clear();
+  bytes_ -= block.text.size();
+  block.ranks.clear();
   drop_empty();
 }
 
@@ -93,19 +101,19 @@ void LineFold::drop_empty() {
   }
 }
 
-std::optional<LineFold::Group> LineFold::take_any() {
+std::optional<LineFold::Group> LineFold::take_oldest() {
   if (groups_.empty()) return std::nullopt;
   if (groups_.front().is_open) close_block(first_);
   if (groups_.empty()) return std::nullopt;
-  Group group = std::move(groups_.front());
+  Group oldest = std::move(groups_.front());
   groups_.pop_front();
   ++first_;
-  bytes_ -= group.text.size();
-  const auto known = by_text_.find(key_of(group.stream, group.text));
-  known->second.pop_front();
-  if (known->second.empty()) by_text_.erase(known);
+  bytes_ -= oldest.text.size();
+  const auto same_text = by_text_.find(key_of(oldest.stream, oldest.text));
+  same_text->second.pop_front();
+  if (same_text->second.empty()) by_text_.erase(same_text);
   drop_empty();
-  return group;
+  return oldest;
 }
 
 std::optional<std::int64_t> LineFold::due_ns() const {
@@ -116,12 +124,12 @@ std::optional<std::int64_t> LineFold::due_ns() const {
 
 std::optional<LineFold::Group> LineFold::take_due(std::int64_t now_ns) {
   const std::optional<std::int64_t> due = due_ns();
-  return due && *due <= now_ns ? take_any() : std::nullopt;
+  return due && *due <= now_ns ? take_oldest() : std::nullopt;
 }
 
-std::optional<LineFold::Group> LineFold::take_before(int rank) {
+std::optional<LineFold::Group> LineFold::take_if_printed_by(int rank) {
   const auto next = next_.find(rank);
-  return next != next_.end() && next->second > first_ ? take_any() : std::nullopt;
+  return next != next_.end() && next->second > first_ ? take_oldest() : std::nullopt;
 }
 
 }  // namespace ivy

@@ -127,7 +127,7 @@ class Output final : private ConsoleStreamEvents, private FileEvents {
 
   void add_stream(std::size_t index);
   bool is_shown_remotely(int host_index) const {
-    return remote_output_ != nullptr && remote_output_->holds(host_index);
+    return remote_output_ != nullptr && remote_output_->shows_elsewhere(host_index);
   }
   ConsoleStream* stream_of(int stream) const;
   bool is_shown(const RankLocation& location, int stream) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects that an Output (output.h) calls: its owner, a follower, and the other ivyruns of
-// torchrun mode. Thread: the loop's.
+// Interfaces through which an Output (output.h) calls its owner, a follower, and the other ivyruns
+// of torchrun mode. Thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,10 @@ class OutputEvents {
 // for ivyctl.
 class OutputFollower {
  public:
+  // Receives bytes of a rank's stream: 1, standard output, or 2, standard error. `end`: the stream
+  // has closed.
   virtual void output(int rank, int stream, std::string_view bytes, bool end) = 0;
+  // Receives lines that ivyrun has printed.
   virtual void message(std::string_view text) = 0;
 
  protected:
@@ -39,10 +42,11 @@ class OutputFollower {
 // host, and prints the messages of node 0. Implemented by Joiner and NodeZero (launcher/join).
 class RemoteOutput {
  public:
-  // True if the ranks of this host are shown by another ivyrun.
-  virtual bool holds(int host_index) const = 0;
+  // Returns true if another ivyrun shows the ranks of this host.
+  virtual bool shows_elsewhere(int host_index) const = 0;
   // Sends output there; OutputEvents::output_consumed() is called once it is shown.
   virtual void show(const OutputSource& source, std::string_view bytes, bool end) = 0;
+  // Sends a message of ivyrun to the nodes, which print it.
   virtual void show_message(std::string_view text) = 0;
 
  protected:

@@ -17,13 +17,10 @@
 namespace ivy {
 namespace {
 
-// Limit of the lines of evidence below the first cause.
-constexpr std::size_t kMaxEvidenceLines = 20;
-// Limit of one line in bytes: the log has all of it.
-constexpr std::size_t kMaxLineBytes = 1000;
-// Limit of the further candidates for the first cause that are named.
-constexpr std::size_t kMaxCandidates = 8;
-// Limit of host names, output errors and leftovers; the rest is only counted.
+constexpr std::size_t kMaxEvidenceLines = 20;  // Below the first cause.
+constexpr std::size_t kMaxLineBytes = 1000;    // The log has the rest of a longer line.
+constexpr std::size_t kMaxCandidates = 8;      // Further candidates for the first cause.
+// Lines of a list, such as warnings, losses and attempts; the rest is only counted.
 constexpr std::size_t kMaxNotes = 8;
 
 std::string elapsed(std::int64_t from_ns, std::int64_t to_ns) {
@@ -102,9 +99,20 @@ std::string evidence(const WorkerEnd& end) {
   return text.empty() ? "    (no stderr output)\n" : text;
 }
 
+// The supervisor's message about the end, "WHAT: WHY". The second part may be missing.
+struct Cause {
+  std::string what;
+  std::string why;
+};
+Cause cause_of(const WorkerEnd& end) {
+  const std::size_t colon = end.cause.find(": ");
+  if (colon == std::string::npos) return {end.cause, ""};
+  return {end.cause.substr(0, colon), end.cause.substr(colon + 2)};
+}
+
 std::string how_it_ended(const WorkerEnd& end) {
   if (!end.exec_failure.empty()) return "could not be started: " + end.exec_failure;
-  if (!end.cause.empty()) return end.cause.substr(0, end.cause.find(": "));
+  if (!end.cause.empty()) return cause_of(end).what;
   if (end.out_of_memory) return "killed by the kernel OOM killer (" + describe(end.status) + ")";
   return "with " + describe(end.status) + (end.core_dumped ? " (core dumped)" : "");
 }
@@ -146,11 +154,9 @@ std::string start_fix(const WorkerEnd& end) {
   }
 }
 
-// Returns the supervisor's explanation: the text after the colon of its message.
 std::string cause_line(const WorkerEnd& end) {
-  const std::size_t colon = end.cause.find(": ");
-  if (colon == std::string::npos) return "";
-  return "  cause: " + clean_line(end.cause.substr(colon + 2)) + "\n";
+  const std::string why = cause_of(end).why;
+  return why.empty() ? "" : "  cause: " + clean_line(why) + "\n";
 }
 
 // A watchdog kills the rank that waits, but the user has to look at the rank that it waits for.
@@ -172,15 +178,14 @@ std::string device_block(const SummaryInputs& inputs) {
 }
 
 std::string first_cause_line(const SummaryInputs& inputs, const WorkerEnd& end) {
-  std::string line = "rank " + std::to_string(end.rank);
+  std::string line = "rank " + std::to_string(end.rank) + " ";
   if (!end.exec_failure.empty()) {
-    line += " " + how_it_ended(end) + " (" + end.host + ")";
-  } else if (end.out_of_memory) {
-    line += " failed first " + location(end) + ": " + how_it_ended(end);
+    line += how_it_ended(end) + " (" + end.host + ")";
   } else {
-    line += " failed first " + location(end) + " " + how_it_ended(end);
+    // "... failed first (node3, pid 7) with exit code 1", but "...: killed by the kernel ...".
+    line += "failed first " + location(end) + (end.out_of_memory ? ": " : " ") + how_it_ended(end) +
+            " after " + elapsed(inputs.started_at_ns, end.at_ns);
   }
-  if (end.exec_failure.empty()) line += " after " + elapsed(inputs.started_at_ns, end.at_ns);
   return "error[IVY-R001]: " + clean_line(line);
 }
 
@@ -298,14 +303,20 @@ std::string log_lines(const SummaryInputs& inputs) {
   return text.empty() && !locations.empty() ? "  logs:  " + locations + "\n" : text;
 }
 
-std::string notes(const std::vector<std::string>& lines) {
+// Returns the first lines, each after `prefix`, and a last line that counts the rest: "and 3" +
+// more.
+std::string first_lines(const std::vector<std::string>& lines, const std::string& prefix,
+                        const std::string& more) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(lines.size(), kMaxNotes); ++i)
-    text += "ivyrun: warning: " + clean_line(lines[i]) + "\n";
-  if (lines.size() > kMaxNotes)
-    text +=
-        "ivyrun: warning: and " + std::to_string(lines.size() - kMaxNotes) + " similar warnings\n";
+  const std::size_t shown = std::min(lines.size(), kMaxNotes);
+  for (std::size_t i = 0; i < shown; ++i) text += prefix + clean_line(lines[i]) + "\n";
+  if (lines.size() > shown)
+    text += prefix + "and " + std::to_string(lines.size() - shown) + more + "\n";
   return text;
+}
+
+std::string warnings(const std::vector<std::string>& lines) {
+  return first_lines(lines, "ivyrun: warning: ", " similar warnings");
 }
 
 std::string attempt_of(int number, const SummaryInputs& inputs) {
@@ -330,14 +341,9 @@ std::string attempts_block(const SummaryInputs& inputs) {
   return text;
 }
 
-// One line for each process that the job could do without; of many, the first ones.
+// One line for each process that the job could do without.
 std::string losses_block(const SummaryInputs& inputs) {
-  std::string text;
-  const std::size_t shown = std::min(inputs.losses.size(), kMaxNotes);
-  for (std::size_t i = 0; i < shown; ++i) text += "  " + clean_line(inputs.losses[i]) + "\n";
-  if (inputs.losses.size() > shown)
-    text += "  and " + std::to_string(inputs.losses.size() - shown) + " more\n";
-  return text;
+  return first_lines(inputs.losses, "  ", " more");
 }
 
 std::string last_line(const SummaryInputs& inputs) {
@@ -377,13 +383,13 @@ std::string headline(const SummaryInputs& inputs) {
     return inputs.attempts.empty() ? success_with_losses(inputs)
                                    : "succeeded at " + attempt_of(inputs.attempt, inputs);
   const Diagnostic& reason = inputs.launcher_end->diagnostic;
-  return reason.what.empty() ? "" : headline(reason);
+  return reason.what.empty() ? "" : headline(reason);  // Of diagnostic.h.
 }
 
 std::string summary(const SummaryInputs& inputs) {
   const Outcome& outcome = *inputs.outcome;
   const LauncherEnd& launcher_end = *inputs.launcher_end;
-  std::string text = notes(inputs.output_errors) + notes(inputs.unclean);
+  std::string text = warnings(inputs.output_errors) + warnings(inputs.unclean);
   const bool succeeded = is_success(inputs);
   const std::string locations = log_locations(inputs);
   if (succeeded && inputs.quiet) return text;

@@ -6,7 +6,6 @@
 #define FMT_HEADER_ONLY 1
 #define SPDLOG_FMT_EXTERNAL 1
 #include <spdlog/logger.h>
-#include <spdlog/sinks/ansicolor_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <memory>
@@ -21,7 +20,7 @@ std::shared_ptr<spdlog::logger> make_logger(const std::string& program) {
   auto logger =
       std::make_shared<spdlog::logger>(program, std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%n: %v");
-  logger->set_level(spdlog::level::off);
+  logger->set_level(spdlog::level::trace);  // debug() and trace() filter.
   return logger;
 }
 
@@ -35,16 +34,12 @@ spdlog::level::level_enum current_level = spdlog::level::off;
 
 }  // namespace
 
-void set_program(std::string_view program) {
-  logger() = make_logger(std::string(program));
-  logger()->set_level(current_level);
-}
+void set_program(std::string_view program) { logger() = make_logger(std::string(program)); }
 
 void set_verbosity(int verbosity) {
   current_level = verbosity <= 0   ? spdlog::level::off
                   : verbosity == 1 ? spdlog::level::debug
                                    : spdlog::level::trace;
-  if (verbosity > 0) logger()->set_level(current_level);
 }
 
 bool shows_debug() { return current_level <= spdlog::level::debug; }

@@ -26,8 +26,8 @@ std::string joined(const Words& words, std::string_view separator) {
 
 // Returns the length of the well-formed UTF-8 character at the front, or 0.
 std::size_t utf8_length(std::string_view text);
-// Returns whether `character` is a control character or its byte: C0, DEL or C1, also in UTF-8.
-// Some terminals obey C1 like ESC.
+// Returns whether `character` is a control character: C0, DEL or C1, the latter as one byte or in
+// UTF-8. Some terminals obey C1 like ESC.
 bool is_control(std::string_view character);
 
 // Appends to a comma-separated list; an empty item appends nothing.
@@ -51,8 +51,8 @@ std::optional<Number> to_number(std::string_view text) {
   if (error != std::errc{} || stop != end) return std::nullopt;
   return number;
 }
-// Parses a number that is the whole text, into an output parameter, which becomes 0 on failure.
-// Returns true on success.
+// As to_number(), for parsers that read several numbers with &&: stores the number, or 0 on
+// failure, and returns true on success.
 template <class Number>
 bool read_number(std::string_view text, Number& number) {
   const std::optional<Number> read = to_number<Number>(text);

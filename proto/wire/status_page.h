@@ -59,10 +59,11 @@ struct RankStatus {
   std::uint32_t host = 0;
   bool out_of_memory = false;  // Killed by the kernel's OOM killer.
   std::uint64_t when_ns = 0;   // This host's CLOCK_MONOTONIC when its supervisor learned of it.
-  // Number of times that this rank alone was restarted. The rank is dead for communicators made
-  // with an earlier process of it, whatever the state of the current process. `last_end` is the
-  // final state of the previous process. While the current process is alive, `code` and
-  // `out_of_memory` describe that end.
+  // A rank that was restarted alone, after a kill by SIGKILL, has state kAlive, rejoins 1, last_end
+  // kSignalled and code 9:
+  // - rejoins counts its restarts. Communicators made with an earlier process treat it as dead.
+  // - last_end is the final state of the previous process.
+  // - code and out_of_memory describe that end while the current process is alive.
   std::uint32_t rejoins = 0;
   RankState last_end = RankState::kAlive;
   bool operator==(const RankStatus&) const = default;
@@ -144,7 +145,7 @@ struct PageLayout {
   std::uint64_t hosts_offset;
   std::uint64_t slots_offset;
   std::uint64_t total_bytes;
-  std::uint64_t zero[7];
+  std::uint64_t reserved[7];  // Always 0.
 };
 
 struct PageHeader {
@@ -165,6 +166,7 @@ struct DeathEntry {
   std::atomic<std::uint64_t> flags;
 };
 
+// A report: its number, its ranks, its sequence and its kind, one word each; then its two texts.
 inline constexpr std::size_t kReportWords = 4 + (kNameBytes + kTextBytes) / 8;
 inline constexpr std::size_t kRecordWords = sizeof(OperationRecord) / 8;
 
@@ -178,7 +180,7 @@ struct Slot {
   std::atomic<std::uint32_t> rank;
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint64_t> finished_count;
-  std::atomic<std::uint64_t> zero[14];
+  std::atomic<std::uint64_t> reserved[14];  // Always 0.
   CommunicatorRow rows[kCommunicators];
   Cell<kRecordWords> finished[kFinished];
 };

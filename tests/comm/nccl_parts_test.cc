@@ -18,6 +18,7 @@
 #include "comm/nccl/abandonable_call.h"
 #include "comm/nccl/collect_rank_facts.h"
 #include "comm/nccl/interface_probe.h"
+#include "comm/nccl/kept_queue.h"
 #include "comm/nccl/library.h"
 #include "comm/nccl/nccl_bootstrap.h"
 #include "comm/nccl/preflight.h"
@@ -47,6 +48,22 @@ RankFacts healthy(std::int32_t rank) {
 }
 
 std::vector<RankFacts> four() { return {healthy(0), healthy(1), healthy(2), healthy(3)}; }
+
+TEST(KeptQueue, ReturnsElementsInOrderWhileItReusesItsMemory) {
+  KeptQueue<int> queue;
+  int next_in = 0;
+  int next_out = 0;
+  for (int round = 0; round < 200; ++round) {
+    for (int i = 0; i < 3; ++i) queue.push_back(next_in++);
+    const int taken = round % 2 == 0 ? 2 : 4;
+    for (int i = 0; i < taken; ++i) {
+      EXPECT_EQ(queue.front(), next_out++);
+      queue.pop_front();
+    }
+    ASSERT_EQ(queue.size(), static_cast<std::size_t>(next_in - next_out));
+  }
+  EXPECT_TRUE(queue.empty());
+}
 
 TEST(PreflightTest, FindsNothingIfAllFactsAgree) { EXPECT_TRUE(compare_ranks(four()).empty()); }
 

@@ -24,9 +24,9 @@ std::string random_id() {
 class JobEndTest : public testing::Test {
  protected:
   JobEndTest() {
-    Result<LauncherDirectory> directory = make_launcher_directory(id_);
+    Result<LockedLauncherDirectory> directory = make_launcher_directory(id_);
     EXPECT_TRUE(directory.ok());
-    directory_ = *directory;
+    directory_ = std::move(*directory);
   }
   ~JobEndTest() override {
     remove_launcher_directory(directory_);
@@ -35,7 +35,7 @@ class JobEndTest : public testing::Test {
   std::string file() const { return directory_.path + ".ended"; }
 
   const std::string id_ = random_id();
-  LauncherDirectory directory_;
+  LockedLauncherDirectory directory_;
 };
 
 TEST_F(JobEndTest, IsFoundByAPrefixForADay) {
@@ -53,7 +53,8 @@ TEST_F(JobEndTest, IsFoundByAPrefixForADay) {
   ASSERT_EQ(utimensat(AT_FDCWD, file().c_str(), times, 0), 0);
   EXPECT_FALSE(find_ended_job(id_).has_value());
   // The next record_end() removes it.
-  LauncherDirectory other = *make_launcher_directory(random_id());
+  Result<LockedLauncherDirectory> made = make_launcher_directory(random_id());
+  LockedLauncherDirectory other = std::move(*made);
   record_end(other, {other.job_id, 0, "", ""});
   EXPECT_NE(access(file().c_str(), F_OK), 0);
   EXPECT_EQ(how_it_ended(*find_ended_job(other.job_id)), "succeeded (exit code 0)");

@@ -362,14 +362,19 @@ TEST(LauncherDirectory, IsRemovedAfterALaunchersDeathUnlikeASupervisors) {
   for (const std::string& path : {dead, supervisors})
     ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), long_ago, 0), 0);
   EXPECT_FALSE(choose_job(test_job_id('b')).ok()) << "it neither runs nor has a record";
-  Result<LauncherDirectory> made = make_launcher_directory(test_job_id('d'));
-  ASSERT_TRUE(made.ok()) << made.error().message;
+  remove_stale_launcher_directories();
   EXPECT_NE(access(dead.c_str(), F_OK), 0);
   EXPECT_EQ(access(supervisors.c_str(), F_OK), 0);
   EXPECT_EQ(access(fresh.c_str(), F_OK), 0) << "its launcher may be about to lock it";
-  remove_launcher_directory(*made);
   rmdir(supervisors.c_str());
   rmdir(fresh.c_str());
+}
+
+TEST(LauncherDirectory, IsLockedUntilItIsRemoved) {
+  Result<LockedLauncherDirectory> made = make_launcher_directory(test_job_id('d'));
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_FALSE(make_launcher_directory(test_job_id('d')).ok());
+  remove_launcher_directory(*made);
   EXPECT_NE(access(made->path.c_str(), F_OK), 0);
 }
 
@@ -390,12 +395,10 @@ TEST(LauncherDirectory, IsRemovedADayAfterTheTimeOfItsRecord) {
   };
   const std::string over = make('e', 60 * 60);
   const std::string long_over = make('f', 25 * 60 * 60);
-  Result<LauncherDirectory> made = make_launcher_directory(test_job_id('d'));
-  ASSERT_TRUE(made.ok()) << made.error().message;
+  remove_stale_launcher_directories();
   EXPECT_EQ(access(over.c_str(), F_OK), 0);
   EXPECT_NE(access(long_over.c_str(), F_OK), 0);
   EXPECT_FALSE(choose_job(test_job_id('e')).ok()) << "its hosts no longer wait for a launcher";
-  remove_launcher_directory(*made);
   unlink((over + "/record").c_str());
   rmdir(over.c_str());
 }

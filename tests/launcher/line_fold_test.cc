@@ -101,7 +101,7 @@ TEST(LineFold, FlushesHeldLinesBeforeARankWritesAgain) {
   fold.add(1, 1, "b", 0);
   fold.add(2, 1, "c", 0);
   std::string text;
-  while (const auto group = fold.take_before(1)) text += shown(*group) + "\n";
+  while (const auto group = fold.take_if_printed_by(1)) text += shown(*group) + "\n";
   EXPECT_EQ(text, "0 a\n1 b\n");
   EXPECT_FALSE(fold.is_empty());
 }
@@ -115,7 +115,7 @@ TEST(LineFold, HoldsABoundedAmount) {
     due(fold, 0);
   }
   std::size_t held = 0;
-  while (const auto group = fold.take_any()) held += group->text.size();
+  while (const auto group = fold.take_oldest()) held += group->text.size();
   EXPECT_LE(held, LineFold::kMaxBytes);
 }
 
@@ -137,7 +137,7 @@ TEST(LineFold, LosesNothing) {
     fold.add(rank, 1, text, now);
     while (const auto group = fold.take_due(now)) take(*group, now);
   }
-  while (const auto group = fold.take_any()) take(*group, group->since_ns);
+  while (const auto group = fold.take_oldest()) take(*group, group->since_ns);
   EXPECT_EQ(printed, seen);
 }
 

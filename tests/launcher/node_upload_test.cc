@@ -63,27 +63,29 @@ ShellSession run_shell(const std::string& shell_name, const std::string& home, N
   while (poll(&ready, 1, 20'000) == 1) {
     const ssize_t count = read(output[0], buffer, sizeof buffer);
     if (count <= 0) break;
-    RemoteEntry::Step step = entry.feed(std::string_view(buffer, static_cast<std::size_t>(count)));
-    if (!entry.needed_bundle().empty()) step = entry.provide(upload.bundle(entry.needed_bundle()));
-    result.bytes += step.bytes;
-    const std::string progress = step.progress ? step.progress->text.line() : "";
+    RemoteEntry::Actions actions =
+        entry.feed(std::string_view(buffer, static_cast<std::size_t>(count)));
+    if (!entry.needed_architecture().empty())
+      actions = entry.provide(upload.bundle(entry.needed_architecture()));
+    result.bytes += actions.bytes;
+    const std::string progress = actions.progress ? actions.progress->text.line() : "";
     result.sent_bundle |= progress.starts_with("sending");
     result.sent_rest |= progress.starts_with("sending the rest of ivy-node");
-    if (step.failed) {
-      result.failure = step.failed->message.bytes();
+    if (actions.failed) {
+      result.failure = actions.failed->message.bytes();
       break;  // The remote side waits for more.
     }
-    for (std::size_t sent = 0; sent < step.send.size();) {
+    for (std::size_t sent = 0; sent < actions.send.size();) {
       if (sent >= breaks_after) {
         close(std::exchange(input[1], -1));
         break;
       }
       // In pieces, as on a slow connection.
-      const std::size_t piece = std::min(step.send.size() - sent, step.send.size() / 4 + 1);
-      const ssize_t n = write(input[1], step.send.data() + sent, piece);
+      const std::size_t piece = std::min(actions.send.size() - sent, actions.send.size() / 4 + 1);
+      const ssize_t n = write(input[1], actions.send.data() + sent, piece);
       if (n <= 0) break;
       sent += static_cast<std::size_t>(n);
-      if (const auto moved = entry.sending(step.send.size() - sent))
+      if (const auto moved = entry.sending(actions.send.size() - sent))
         result.moves.push_back(moved->whole_text().line());
     }
     if (!result.bytes.empty()) close(std::exchange(input[1], -1));

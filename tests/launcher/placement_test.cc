@@ -104,7 +104,7 @@ TEST(PlacementTest, IgnoresTheAllocationForOtherTransportsAndHosts) {
 TEST(PlacementTest, ExplainsTheCorrectCommandInsideAStep) {
   SlurmAllocation allocation = four();
   allocation.step = SlurmStep{"0", 8, 0};
-  const Error error = started_as_tasks(allocation, "ivyrun -n 8 'my train.py'");
+  const Error error = started_as_tasks_error(allocation, "ivyrun -n 8 'my train.py'");
   EXPECT_EQ(error.message,
             "srun started ivyrun 8 times (Slurm job 1234, step 0): each of them would start "
             "the whole job");

@@ -119,7 +119,7 @@ nccl::DeviceCommunicator::Started begin_operation(const DeviceOperation& operati
   one.returns_when = return_when(operation);
   if (work == nullptr) return one;
   if (!operation.is_captured) one.returns_when = nccl::ReturnWhen::kEnqueued;
-  one.watched.ended = [work](const MaybeFailure& failure) {
+  one.watched.on_end = [work](const MaybeFailure& failure) {
     work->finish(failure ? Outcome(*failure) : Outcome());
   };
   return one;

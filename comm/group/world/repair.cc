@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Repair has the survivors' steps in the order in which WorldRepairs takes them: agree() stores
 // this rank's call, makes the decision or waits for it, and notifies the restarted processes
-// (call_new_members()); the world is then formed, while find_formation_error() checks for reasons
-// to give up; and conclude() stores whether that succeeded. NewMember has the steps of a restarted
-// process.
+// (call_new_members()); the world is then formed, while find_error() checks for reasons to give up;
+// and conclude() stores whether that succeeded. NewMember has the steps of a restarted process.
 #include "comm/group/world/repair.h"
 
 #include <poll.h>
@@ -171,8 +170,8 @@ Result<void> Repair::call_new_members(const RepairDecision& decision) {
   return {};
 }
 
-std::optional<Error> Repair::find_formation_error(const RepairDecision& decision,
-                                                  const std::vector<Member>& members) {
+std::optional<Error> Repair::find_error(const RepairDecision& decision,
+                                        const std::vector<Member>& members) {
   if (context_.evidence.is_interrupted()) {
     return Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
                                        " interrupted the repair of the world"};

@@ -68,12 +68,12 @@ class Repair {
   // For a new member that was called. Returns the survivors' decision.
   Result<RepairDecision> read_decision();
   // Returns why the members cannot form their world, or nothing if they still can.
-  std::optional<Error> find_formation_error(const RepairDecision& decision,
-                                            const std::vector<Member>& members);
+  std::optional<Error> find_error(const RepairDecision& decision,
+                                  const std::vector<Member>& members);
   // Stores the result of this member's attempt, unless another member has already stored one.
   // Returns the stored result. Success in `formed` means that the world is complete on every
   // member. `is_death` means that it is incomplete because a member has died, even if
-  // find_formation_error() has not found that.
+  // find_error() has not found that.
   Result<RepairEnd> conclude(const Result<void>& formed, bool is_death);
   // The id of this epoch's world, which is unique in the job.
   std::string world_id() const { return base_ + "+" + std::to_string(epoch_); }

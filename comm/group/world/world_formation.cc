@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// form() is the sequence: form_locally() exchanges the ranks' records through the store
-// (watched_exchange(), exchange_members(), read_members()) and then creates the shared memory of
-// this host, by the supervisor if there is one (segment_of_supervisor()) or by a named segment
-// (segment_by_name()). In a repair, form() also waits until all ranks have done so. Called by
-// JobMember.
+// form() is the sequence: form_locally() exchanges the ranks' records through the store and then
+// creates the shared memory of this host. In a repair, form() also waits until all ranks have done
+// so. Functions are in the order in which they are called. Called by JobMember.
 #include "comm/group/world/world_formation.h"
 
 #include <sys/stat.h>
@@ -117,53 +115,77 @@ WorldFormation::WorldFormation(const FormationInputs& inputs) : inputs_(inputs) 
   world_.self = static_cast<std::int32_t>(inputs.identity.rank);
   world_.timeout = inputs.timeout;
   world_.world_id =
-      inputs.repair != nullptr ? inputs.repair->world_id() : std::to_string(inputs.number);
+      inputs.repair != nullptr ? inputs.repair->world_id() : std::to_string(inputs.earlier_joins);
   first_world_id_ = world_.world_id;
 }
 
-// Uses first_world_id_, because the key is written before the ranks have synchronized and read
-// later.
-std::string WorldFormation::member_key(std::uint64_t rank) const {
-  return prefix_of(first_world_id_) + "member/" + std::to_string(rank);
-}
-
-// With a supervisor, the supervisor reports deaths. Without one, the store does: a rank's death
-// closes the connection over which it has stored its record.
-Result<void> WorldFormation::wait_for_all_ranks() {
-  const Identity& identity = inputs_.identity;
-  const std::string name = prefix_of(world_.world_id) + "members";
-  if (inputs_.repair != nullptr) return wait_at_barrier(name);
-  if (inputs_.control != nullptr) {
-    const std::uint64_t round =
-        IVY_TRY(inputs_.store->barrier(name, identity.world_size, identity.rank, inputs_.timeout));
-    // A worker may run several programs one after the other, each of which counts its worlds from
-    // 0.
-    world_.world_id += "." + std::to_string(round);
-    return {};
+Result<World> WorldFormation::form() {
+  Result<void> formed = form_locally();
+  if (inputs_.repair != nullptr) {
+    const bool is_whole_here = formed.ok();
+    if (is_whole_here) formed = wait_at_barrier(prefix_of(first_world_id_) + "formed");
+    // If the world is complete on every rank, a later death is a failure of the new world.
+    formed = inputs_.repair->conclude(formed, death_.has_value());
+    IVY_ASSERT(!formed.ok() || is_whole_here);
   }
-  const store::Client::Round waited = IVY_TRY(inputs_.store->barrier_without_losses(
-      name, identity.world_size, identity.rank, inputs_.timeout));
-  if (!waited.lost_member) return {};
-  const std::string lost = IVY_TRY(inputs_.store->get(member_key(*waited.lost_member)));
-  comm_status::RankStatus status;
-  status.state = comm_status::RankState::kDied;
-  const Member member = MemberText::decoded(lost).member(*waited.lost_member);
-  status.pid = member.pid;
-  return give_up(death_in_init(member, status));
+  if (!formed.ok()) return formed.error();
+  return std::move(world_);
 }
 
-Result<void> WorldFormation::wait_at_barrier(const std::string& name) {
-  const Identity& identity = inputs_.identity;
-  const std::uint64_t arrival = inputs_.store->new_arrival();
-  const Result<std::uint64_t> waited = wait_and_check(nullptr, [&](milliseconds limit) {
-    return inputs_.store->barrier(name, identity.world_size, identity.rank, limit, arrival);
-  });
-  return waited.ok() ? Result<void>() : waited.error();
+Result<void> WorldFormation::form_locally() {
+  IVY_CHECK(inputs_.store == nullptr ? form_single() : watched_exchange());
+  const std::uint32_t host = world_.members[inputs_.identity.rank].host;
+  for (const Member& member : world_.members) {
+    if (member.host == host) world_.local_ranks.push_back(member.world_rank);
+  }
+  if (world_.local_ranks.size() > kMembersMax) {
+    return Error{Code::kResourceExhausted, "more than " + std::to_string(kMembersMax) +
+                                               " ranks on one host are not supported"};
+  }
+  if (world_.local_ranks.size() > 1) {
+    world_.segment =
+        IVY_TRY(inputs_.control != nullptr ? segment_of_supervisor() : segment_by_name());
+  }
+  return {};
 }
 
-Error WorldFormation::give_up(const Failure& death) {
-  death_ = death;
-  return Error{static_cast<Code>(death.code), death.text};
+Result<void> WorldFormation::form_single() {
+  Member member;
+  member.pid = getpid();
+  member.host_name = own_host_name();
+  world_.members.push_back(std::move(member));
+  return {};
+}
+
+Result<void> WorldFormation::watched_exchange() {
+  if (inputs_.control == nullptr || inputs_.repair != nullptr) return exchange_members();
+  InitWatch watch(inputs_.control->page(), inputs_.identity.rank, *inputs_.store);
+  Result<void> exchanged = exchange_members();
+  if (exchanged.ok()) return exchanged;
+  const MaybeFailure death = watch.death();
+  return death ? give_up(*death) : exchanged;
+}
+
+Result<void> WorldFormation::exchange_members() {
+  IVY_CHECK(inputs_.store->set(member_key(inputs_.identity.rank), own_member()));
+  const Result<void> waited = wait_for_all_ranks();
+  if (!waited.ok()) return waited.error().context("wait for the other ranks");
+  std::vector<std::string> keys;
+  for (std::uint32_t rank = 0; rank < inputs_.identity.world_size; ++rank) {
+    keys.push_back(member_key(rank));
+  }
+  std::vector<MemberText> texts;
+  for (const std::string& text : IVY_TRY(inputs_.store->multi_get(keys))) {
+    texts.push_back(MemberText::decoded(text));
+    if (texts.back().build == own_build()) continue;
+    return Error{Code::kFailedPrecondition,
+                 "rank " + std::to_string(texts.size() - 1) + " on " + texts.back().host_name +
+                     " has a different build of libivycomm (" + texts.back().build +
+                     ") than rank " + std::to_string(inputs_.identity.rank) + " on " +
+                     own_host_name() + " (" + own_build() + ")",
+                 "install one build on all hosts"};
+  }
+  return read_members(texts);
 }
 
 std::string WorldFormation::own_member() const {
@@ -189,26 +211,29 @@ std::string WorldFormation::own_member() const {
   return member.encoded();
 }
 
-Result<void> WorldFormation::exchange_members() {
-  IVY_CHECK(inputs_.store->set(member_key(inputs_.identity.rank), own_member()));
-  const Result<void> waited = wait_for_all_ranks();
-  if (!waited.ok()) return waited.error().context("wait for the other ranks");
-  std::vector<std::string> keys;
-  for (std::uint32_t rank = 0; rank < inputs_.identity.world_size; ++rank) {
-    keys.push_back(member_key(rank));
+// With a supervisor, the supervisor reports deaths. Without one, the store does: a rank's death
+// closes the connection over which it has stored its record.
+Result<void> WorldFormation::wait_for_all_ranks() {
+  const Identity& identity = inputs_.identity;
+  const std::string name = prefix_of(world_.world_id) + "members";
+  if (inputs_.repair != nullptr) return wait_at_barrier(name);
+  if (inputs_.control != nullptr) {
+    const std::uint64_t round =
+        IVY_TRY(inputs_.store->barrier(name, identity.world_size, identity.rank, inputs_.timeout));
+    // A worker may run several programs one after the other, each of which counts its worlds from
+    // 0.
+    world_.world_id += "." + std::to_string(round);
+    return {};
   }
-  std::vector<MemberText> texts;
-  for (const std::string& text : IVY_TRY(inputs_.store->multi_get(keys))) {
-    texts.push_back(MemberText::decoded(text));
-    if (texts.back().build == own_build()) continue;
-    return Error{Code::kFailedPrecondition,
-                 "rank " + std::to_string(texts.size() - 1) + " on " + texts.back().host_name +
-                     " has a different build of libivycomm (" + texts.back().build +
-                     ") than rank " + std::to_string(inputs_.identity.rank) + " on " +
-                     own_host_name() + " (" + own_build() + ")",
-                 "install one build on all hosts"};
-  }
-  return read_members(texts);
+  const store::Client::Round waited = IVY_TRY(inputs_.store->barrier_without_losses(
+      name, identity.world_size, identity.rank, inputs_.timeout));
+  if (!waited.lost_member) return {};
+  const std::string lost = IVY_TRY(inputs_.store->get(member_key(*waited.lost_member)));
+  comm_status::RankStatus status;
+  status.state = comm_status::RankState::kDied;
+  const Member member = MemberText::decoded(lost).member(*waited.lost_member);
+  status.pid = member.pid;
+  return give_up(death_in_init(member, status));
 }
 
 Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) {
@@ -242,54 +267,6 @@ Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) 
   facts.is_overloaded = are_overloaded(processors) || are_overloaded(quotas);
   facts.caches = smallest_caches(caches);
   facts.caches.processors = static_cast<std::uint32_t>(count_processors(processors));
-  return {};
-}
-
-// Exchanges the members. The error names a rank that dies before the world is formed.
-Result<void> WorldFormation::watched_exchange() {
-  if (inputs_.control == nullptr || inputs_.repair != nullptr) return exchange_members();
-  InitWatch watch(inputs_.control->page(), inputs_.identity.rank, *inputs_.store);
-  Result<void> exchanged = exchange_members();
-  if (exchanged.ok()) return exchanged;
-  const MaybeFailure death = watch.death();
-  return death ? give_up(*death) : exchanged;
-}
-
-Result<void> WorldFormation::form_single() {
-  Member member;
-  member.pid = getpid();
-  member.host_name = own_host_name();
-  world_.members.push_back(std::move(member));
-  return {};
-}
-
-Result<World> WorldFormation::form() {
-  Result<void> formed = form_locally();
-  if (inputs_.repair != nullptr) {
-    const bool is_whole_here = formed.ok();
-    if (is_whole_here) formed = wait_at_barrier(prefix_of(first_world_id_) + "formed");
-    // If the world is complete on every rank, a later death is a failure of the new world.
-    formed = inputs_.repair->conclude(formed, death_.has_value());
-    IVY_ASSERT(!formed.ok() || is_whole_here);
-  }
-  if (!formed.ok()) return formed.error();
-  return std::move(world_);
-}
-
-Result<void> WorldFormation::form_locally() {
-  IVY_CHECK(inputs_.store == nullptr ? form_single() : watched_exchange());
-  const std::uint32_t host = world_.members[inputs_.identity.rank].host;
-  for (const Member& member : world_.members) {
-    if (member.host == host) world_.local_ranks.push_back(member.world_rank);
-  }
-  if (world_.local_ranks.size() > kMembersMax) {
-    return Error{Code::kResourceExhausted, "more than " + std::to_string(kMembersMax) +
-                                               " ranks on one host are not supported"};
-  }
-  if (world_.local_ranks.size() > 1) {
-    world_.segment =
-        IVY_TRY(inputs_.control != nullptr ? segment_of_supervisor() : segment_by_name());
-  }
   return {};
 }
 
@@ -347,20 +324,21 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
   return segment;
 }
 
-// Returns why the world cannot be formed: the repair's reason, or the death of a rank that
-// `detector` (or null) has seen.
-std::optional<Error> WorldFormation::find_formation_error(FailureDetector* detector) {
-  if (inputs_.repair != nullptr) {
-    if (std::optional<Error> why = inputs_.repair->find_formation_error()) return why;
-  }
-  const MaybeFailure death = detector != nullptr ? detector->check() : std::nullopt;
-  if (!death) return std::nullopt;
-  Failure in_init = *death;
-  set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));
-  return give_up(in_init);
+// Uses first_world_id_, because the key is written before the ranks have synchronized and read
+// later.
+std::string WorldFormation::member_key(std::uint64_t rank) const {
+  return prefix_of(first_world_id_) + "member/" + std::to_string(rank);
 }
 
-// Waits at the store in short steps, and checks after each step for a reason to give up.
+Result<void> WorldFormation::wait_at_barrier(const std::string& name) {
+  const Identity& identity = inputs_.identity;
+  const std::uint64_t arrival = inputs_.store->new_arrival();
+  const Result<std::uint64_t> waited = wait_and_check(nullptr, [&](milliseconds limit) {
+    return inputs_.store->barrier(name, identity.world_size, identity.rank, limit, arrival);
+  });
+  return waited.ok() ? Result<void>() : waited.error();
+}
+
 template <class Wait>
 auto WorldFormation::wait_and_check(FailureDetector* detector, Wait wait)
     -> decltype(wait(milliseconds())) {
@@ -379,6 +357,22 @@ auto WorldFormation::wait_and_check(FailureDetector* detector, Wait wait)
                                     std::to_string(inputs_.timeout.count()) + " ms");
     }
   }
+}
+
+std::optional<Error> WorldFormation::find_formation_error(FailureDetector* detector) {
+  if (inputs_.repair != nullptr) {
+    if (std::optional<Error> why = inputs_.repair->find_repair_error()) return why;
+  }
+  const MaybeFailure death = detector != nullptr ? detector->check() : std::nullopt;
+  if (!death) return std::nullopt;
+  Failure in_init = *death;
+  set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));
+  return give_up(in_init);
+}
+
+Error WorldFormation::give_up(const Failure& death) {
+  death_ = death;
+  return Error{static_cast<Code>(death.code), death.text};
 }
 
 }  // namespace ivy::comm

@@ -2,7 +2,7 @@
 // Forms a world of the job's ranks: each stores its address and properties of its machine, waits
 // for the others and reads their records. The ranks of one host create shared memory.
 //
-// Thread: one. Lifetime: form() is called once.
+// Use from one thread; call form() once.
 #pragma once
 
 #include <chrono>
@@ -27,9 +27,10 @@ namespace ivy::comm {
 
 // Properties that all ranks of this machine have agreed on.
 struct MachineFacts {
-  // All its ranks can run at the same time. Only then do waits spin.
+  // Each rank has a processor to itself, so that all can run at the same time. Only then do waits
+  // spin.
   bool has_processor_each = true;
-  bool is_overloaded = false;
+  bool is_overloaded = false;  // There are more than two ranks per processor.
   Caches caches;
 };
 
@@ -55,7 +56,7 @@ class RepairAttempt {
   virtual std::uint32_t job_rank() const = 0;
   // Called while ranks wait for each other. Returns why the world cannot be formed, or nothing if
   // it still can.
-  virtual std::optional<Error> find_formation_error() = 0;
+  virtual std::optional<Error> find_repair_error() = 0;
   // Called once with this rank's result (`is_death`: a rank has died). Returns the result that all
   // ranks share.
   virtual Result<void> conclude(const Result<void>& formed, bool is_death) = 0;
@@ -63,9 +64,9 @@ class RepairAttempt {
 
 // This process's inputs to the formation, all of which outlive it.
 struct FormationInputs {
-  const Identity& identity;  // In a repaired world, too, it has this process's rank and the size.
+  const Identity& identity;  // This process's rank and the size are those of the world to form.
   std::chrono::milliseconds timeout;
-  std::uint32_t number;             // Number of times that this process has joined before.
+  std::uint32_t earlier_joins;      // Number of times that this process has joined before.
   store::Client* store;             // Null in a world of one.
   ControlClient* control;           // Null if there is no supervisor.
   PeerListener* listener;           // Null if all ranks are on one host.
@@ -86,21 +87,32 @@ class WorldFormation {
 
  private:
   struct MemberText;
-  std::string member_key(std::uint64_t rank) const;
+
+  // The steps of form(), in the order in which they are called.
+  Result<void> form_locally();
+  Result<void> form_single();  // Makes a world of one.
+  // exchange_members(), while a thread watches for the death of a rank.
+  Result<void> watched_exchange();
+  // Stores this rank's record, waits for all ranks, and reads their records.
+  Result<void> exchange_members();
   std::string own_member() const;
   Result<void> wait_for_all_ranks();
-  Result<void> exchange_members();
-  Result<void> watched_exchange();
   Result<void> read_members(const std::vector<MemberText>& texts);
-  Result<void> form_single();
-  Result<void> form_locally();
+  // Create the memory that the ranks of this host share.
   Result<std::unique_ptr<SharedSegment>> segment_of_supervisor() const;
   Result<std::unique_ptr<SharedSegment>> segment_by_name();
+
+  std::string member_key(std::uint64_t rank) const;
   Result<void> wait_at_barrier(const std::string& name);
-  std::optional<Error> find_formation_error(FailureDetector* detector);
+  // Calls wait(), which waits briefly at the store, until it succeeds, there is a reason to give
+  // up, or the timeout expires. `detector` may be null.
   template <class Wait>
   auto wait_and_check(FailureDetector* detector, Wait wait)
       -> decltype(wait(std::chrono::milliseconds()));
+  // Returns why the world cannot be formed: the repair's reason, or a death that `detector` has
+  // seen.
+  std::optional<Error> find_formation_error(FailureDetector* detector);
+  // Stores the death, for death(), and returns it as an error.
   Error give_up(const Failure& death);
 
   const FormationInputs inputs_;

@@ -26,8 +26,8 @@ class WorldRepairs::Attempt final : public RepairAttempt {
 
   std::string world_id() const override { return repair_.world_id(); }
   std::uint32_t job_rank() const override { return repairs_.identity_.rank; }
-  std::optional<Error> find_formation_error() override {
-    return repair_.find_formation_error(decision_, repairs_.members_);
+  std::optional<Error> find_repair_error() override {
+    return repair_.find_error(decision_, repairs_.members_);
   }
   Result<void> conclude(const Result<void>& formed, bool is_death) override {
     end_ = IVY_TRY(repair_.conclude(formed, is_death));

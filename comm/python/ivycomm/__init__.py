@@ -2,8 +2,8 @@
 """ivycomm: rank, world size and collectives inside a worker.
 
     import ivycomm as ic
-    ic.init()                          # Under ivyrun, torchrun, mpirun, srun; alone: a world of one.
-    y = ic.all_reduce(x)               # NumPy array in, NumPy array out; so with torch, JAX, TensorFlow, and others.
+    ic.init()                          # Under ivyrun, torchrun, mpirun or srun; without a launcher: a world of one.
+    y = ic.all_reduce(x)               # NumPy array in, NumPy array out; likewise for torch, JAX, TensorFlow and others.
     ic.all_reduce_(x, "mean")          # In place.
     work = ic.all_gather(x, async_op=True)
     z = work.wait(timeout=30)
@@ -17,29 +17,28 @@ import importlib as _importlib
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING
 
+from . import collectives as _collectives
+from . import gradients as _gradients
 from .collectives import *
+from .compat import originals as _originals
 from .element_types import ReduceOp
 from .errors import (Aborted, FailedPrecondition, HostLost, InvalidArgument, IvyError, Mismatch, MissingRanks, NotFound,
                      NotInitialized, RankDied, ResourceExhausted, StillRunning, Timeout, TransportError,
                      Unauthenticated)
 from .futures import wait_all, wait_any
-from .messages import P2POp, batch_isend_irecv, irecv, isend, recv, recv_, send, sendrecv
-from .objects import all_gather_object, broadcast_object, gather_object, scatter_object
+from .groups import (Group, device, group_of_members, is_initialized, is_main_process, local_rank, local_world_size,
+                     new_group, node_rank, num_nodes, prepare_device, rank, source, split, world, world_size)
 from .job_store import Store, store
-from .store_watch import Change, Watch
-from .mesh import Mesh, mesh
-from .monitored import monitored_barrier
-from .registered import empty_registered
-from .work import Message, Timing, Work
-from .groups import (Group, abort, device, finalize, group_of_members, grow, init, is_initialized, is_main_process, local_rank,
-                    local_world_size, new_group, node_rank, num_nodes, prepare_device, rank, restart_count, shrink, source,
-                     split, world, world_size)
-
-from . import collectives as _collectives
-from . import gradients as _gradients
-from .compat import originals as _originals
 from .library import load as _load_library
+from .lifetime import abort, finalize, grow, init, restart_count, shrink
+from .mesh import Mesh, mesh
+from .messages import P2POp, batch_isend_irecv, irecv, isend, recv, recv_, send, sendrecv
 from .modules import no_such_name as _no_such_name
+from .monitored import monitored_barrier
+from .objects import all_gather_object, broadcast_object, gather_object, scatter_object
+from .registered import empty_registered
+from .store_watch import Change, Watch
+from .work import Message, Timing, Work
 
 
 def _derivatives() -> _ModuleType:
@@ -47,10 +46,12 @@ def _derivatives() -> _ModuleType:
     return operations
 
 
-_gradients.import_derivatives_by(_derivatives)
-_originals.serve()
+_gradients.import_derivatives_by(_derivatives)  # Operations on tensors that require grad use them.
+_originals.serve()  # Makes `import ivy.distributed` and `import neurenix` work if these are not installed.
 
-# Names that few programs need, or whose modules need a framework, with these modules. Imported on first use.
+# Public submodules, and other public names with the modules that define them. __getattr__ imports them on first use:
+# they are rarely needed, or in need of a framework.
+_LATER_MODULES = ("compat", "i_dist", "rpc", "sim")
 _LATER = {
     "CudaContext": ".compat.cuda_context",
     "DaskCluster": ".compat.dask_cluster",
@@ -59,28 +60,26 @@ _LATER = {
     "RpcContext": ".rpc.context",
     "SyncBatchNorm": ".torch.moments",
     "average_gradients": ".gradient_average",
-    "compat": ".compat",
     "dask_to_tensor": ".compat.dask_cluster",
     "get_rank": ".compat.context",
     "get_world_size": ".compat.context",
     "gpu_to_tensor": ".compat.cuda_context",
-    "i_dist": ".i_dist",
     "init_distributed": ".compat.context",
     "init_rpc": ".rpc",
     "register_function": ".rpc",
-    "rpc": ".rpc",
     "rpc_async": ".rpc",
     "rpc_sync": ".rpc",
     "scatter_to_sharding": ".sharding",
     "shard_indices": ".shards",
-    "sim": ".sim",
     "spawn": ".compat.spawning",
     "sync_moments": ".moments",
     "tensor_to_dask": ".compat.dask_cluster",
     "tensor_to_gpu": ".compat.cuda_context",
 }
 
-if TYPE_CHECKING:  # A type checker would take __getattr__ to have every name.
+# Type checkers would otherwise accept any attribute, because of __getattr__. They find submodules themselves, so this lists
+# the names in _LATER; test_ivycomm_api.py compares them.
+if TYPE_CHECKING:
     from .compat.context import DistributedContext as DistributedContext
     from .compat.context import get_rank as get_rank
     from .compat.context import get_world_size as get_world_size
@@ -110,17 +109,18 @@ else:
                 value = _load_library().ivy_version().decode()
             except ImportError as error:
                 raise AttributeError(f"ivycomm.__version__ is the library's: {error}") from error
+        elif name in _LATER_MODULES:
+            value = _importlib.import_module(f".{name}", __name__)
         elif name in _LATER:
-            module = _importlib.import_module(_LATER[name], __name__)
-            value = module if _LATER[name] == f".{name}" else getattr(module, name)
+            value = getattr(_importlib.import_module(_LATER[name], __name__), name)
         else:
-            raise _no_such_name(__name__, name, [*globals(), *_LATER])
+            raise _no_such_name(__name__, name, [*globals(), *_LATER_MODULES, *_LATER])
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, "__version__"})
+    return sorted({*globals(), *_LATER_MODULES, *_LATER, "__version__"})
 
 
 __version__: str  # The library's, which __getattr__ loads for it.

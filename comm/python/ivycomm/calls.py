@@ -85,7 +85,7 @@ def is_loaded() -> bool:
 
 
 def load(path: str) -> Extension:
-    """Returns the extension in that file. ImportError: it is from another build."""
+    """Returns the extension in that file. Raises ImportError if it is from another build."""
     loader = ExtensionFileLoader("ivycomm_calls", path)
     module = cast(Extension, loader.create_module(ModuleSpec("ivycomm_calls", loader, origin=path)))
     loader.exec_module(cast(Any, module))
@@ -131,3 +131,9 @@ def handle_place() -> array.array[int]:
 def inside(handle: Any = None) -> int:
     """Returns the number of threads that are inside a call of the extension on a group handle; None: on any of them."""
     return extension.inside(handle)
+
+
+def try_to_close_all() -> int:
+    """Closes every group handle, so that no call can use them, unless calls are in progress. Returns the number of these
+    calls; 0: the handles are closed."""
+    return extension.end_world()

@@ -36,11 +36,11 @@ from .arrays import ArrayKind
 from .counts import Counts, counts_of, exchanged, number_of_each
 from .element_types import ReduceOp, op_number
 from .library import IN_PLACE
-from .work import Work, start
 from .groups import Group, checked_rank, resolve
 from .objects import broadcast_object
 from .operands import (Finish, Operands, in_place, input_of, normal_axis, nothing, operands_of, row_counts, row_elements,
                        rows_of_ranks, shape_of)
+from .work import Work, start
 
 if TYPE_CHECKING:
     from typing import Concatenate, ParamSpec  # Python 3.10
@@ -57,6 +57,8 @@ __all__ = [
     "gather", "gather_", "reduce", "reduce_", "reduce_scatter", "reduce_scatter_", "scan", "scan_", "scatter",
     "scatter_",
 ]
+
+# Each collective first calls the extension, which handles common arrays; NotImplemented: use the general path, _Call.run().
 
 
 class _Call:

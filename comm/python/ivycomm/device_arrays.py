@@ -82,7 +82,7 @@ class _Region:
 
 
 def part_of(shape: Sequence[int], key: Any) -> Any:
-    """Returns (first row, shape) of x[key] for an array x. IndexError: it is not one block."""
+    """Returns (first row, shape) of x[key] for an array x. Raises IndexError if x[key] is not one block."""
     if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
         key = key[0]
     if isinstance(key, slice) and shape:

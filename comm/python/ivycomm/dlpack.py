@@ -97,8 +97,8 @@ def view(x: Any) -> Any:
 class DeviceTensor:
     """An array in GPU memory, lent by its framework until this object is destroyed. strides are in elements.
 
-    TypeError: it is elsewhere, or of a type that cannot be sent. BufferError and others: the framework does not export
-    it.
+    The constructor raises TypeError if the memory is not on a GPU or its type cannot be sent, and the framework's own
+    error, such as BufferError, if it does not export the array.
     """
 
     def __init__(self, x: Any, stream: int = 0) -> None:
@@ -136,7 +136,7 @@ def _is_writable(exported: Exported) -> bool:
 
 
 def _asked(x: Any, **options: Any) -> Exported:
-    """Returns what x exports. TypeError: it is not a capsule of DLPack."""
+    """Returns the memory that x exports. Raises TypeError if x does not return a capsule of DLPack."""
     try:
         capsule = x.__dlpack__(max_version=MAX_VERSION, **options)
     except TypeError:  # A producer of before version 1.

@@ -56,7 +56,7 @@ U8, I64 = DTYPES["uint8"][0], DTYPES["int64"][0]
 
 
 def dtype_number(name: str) -> int:
-    """Returns the number of a type. TypeError: the type cannot be sent."""
+    """Returns the number of a type. Raises TypeError if the type cannot be sent."""
     try:
         return DTYPES[name][0]
     except KeyError:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lifetime of the world, groups of ranks, and their properties."""
+"""Groups of ranks: their properties, how they are made and freed, and which of them is the world.
+
+lifetime.py makes, repairs and ends the world. Its state is here, because every group depends on it.
+"""
 
 from __future__ import annotations
 
 import array
-import atexit
 import contextlib
 import operator
 import os
@@ -20,28 +22,31 @@ from typing import Any, SupportsIndex, cast
 
 from . import calls, errors
 from .errors import IvyError, NotInitialized
-from .library import find_world_by, load, whole_number
+from .library import find_world_by, whole_number
 from .waiting import call_in_slices
-from .work import milliseconds, sweep
+from .work import milliseconds
+
+on_free: list[Callable[[Group], object]] = []  # Called with a group before it is freed.
 
 _world: Group | None = None
+# Number of worlds that have ended in this process. A Group stores the value at its creation; a different value now means
+# that its world has ended.
+_worlds_ended = 0
 # Weak references to the handles of the world's groups, in the order of creation.
 _handles: dict[weakref.ReferenceType[_OwningHandle], None] = {}
-# (address, _worlds_ended) of handles that no object holds any longer. Only destructors add to it.
-_dropped: deque[tuple[int, int]] = deque()
-_freeing = threading.RLock()  # Held while what is in _dropped is freed or aborted.
 _named: weakref.WeakValueDictionary[str, Group] = weakref.WeakValueDictionary()  # Groups of which this process is a member.
-_LEAVE_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
-before_end: list[Callable[[], object]] = []  # Functions that let what runs outside the interpreter end, while there is a world.
-on_free: list[Callable[[Group], object]] = []  # Called with a group that is about to be freed.
-on_new_world: list[Callable[[], object]] = []  # Called when a world begins.
-_worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
+# Communicators to free, with the _worlds_ended of their world: their handles were garbage-collected or never returned.
+_dropped: deque[tuple[int, int]] = deque()
+_freeing = threading.RLock()  # Held while the communicators in _dropped are freed or aborted.
+_LEAVE_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for an overloaded machine.
+
+find_world_by(lambda: world().handle)
 
 
 class Handle:
     """The address of a communicator, with the extension's group handle, which counts the calls in progress."""
 
-    address = 0  # Of a handle whose __init__() a signal handler has interrupted.
+    address = 0  # Remains 0 if a signal handler interrupts __init__().
     is_freed = False
 
     def __init__(self, address: int) -> None:
@@ -57,7 +62,7 @@ class _OwningHandle(Handle):
     """The handle of a group other than the world, held by its Group and by operations in progress: the last holder frees
     it."""
 
-    _worlds_ended = -1  # A signal handler may raise before it is set: no world's.
+    _worlds_ended = -1  # Matches no world: a signal handler may raise before __init__() sets it.
 
     def __init__(self, address: int) -> None:
         super().__init__(address)
@@ -157,17 +162,17 @@ class Group:
         """
         if not is_open(self) or self is _world:
             return
-        for tell in on_free:
-            tell(self)
+        for function in on_free:
+            function(self)
         handle = self._handle
         if handle is None or not calls.extension.close(self._group_handle):
-            return  # Another thread frees it.
+            return  # Another thread is freeing it.
         handle.is_freed, self._handle = True, None
 
         if calls.inside(self._group_handle):
-            _abort_quietly(handle.address, b"another thread has freed the group")
-            _wait_until_none(lambda: calls.inside(self._group_handle),
-                             "are still inside this group, so it remains until finalize()")
+            abort_quietly(handle.address, b"another thread has freed the group")
+            await_no_calls(lambda: calls.inside(self._group_handle),
+                           "are still inside this group, so it remains until finalize()")
         calls.extension.ivy_comm_free(handle.address)
 
     def __enter__(self) -> Group:
@@ -195,139 +200,6 @@ class Group:
         return f"<ivycomm.Group {self.name}: rank {self.rank} of {self.size}>"
 
 
-def init(init_method: str | None = None, *, rank: int | None = None, world_size: int | None = None,
-         timeout: float | None = None) -> Group:
-    """Joins the job and returns the world's Group. Blocks until every rank has joined; a later call returns the same
-    Group immediately.
-
-    Under ivyrun, torchrun, mpirun, mpiexec and srun no arguments are needed; without a launcher the world has one rank.
-    init_method: None or "env://"; "tcp://HOST:PORT", where rank 0 listens, or "file:///PATH", a path that all ranks can
-    access (both with rank and world_size, unless a launcher provides them); "self://" (a world of one). timeout:
-    seconds, for this call and as the default of all operations; None: 600.
-
-    Raises Timeout, which names the missing ranks; FailedPrecondition if the environment contradicts itself, or if the
-    launcher's variables were removed from it; ImportError if libivycomm or the extension is not found or does not match.
-    """
-    global _world
-    if _world is not None and errors.world_pid == os.getpid():
-        return _world
-    if init_method in (None, "env://") and rank is None and world_size is None:
-        _check_environment()
-    library, place = load(), calls.handle_place()
-    options = (init_method, -1 if rank is None else rank, -1 if world_size is None else world_size, milliseconds(timeout))
-    call_in_slices(lambda: library.ivy_init(options, place), on_interrupt=None)
-    made = Group(Handle(place[0]))
-    _begin(made)
-    return made
-
-
-_RANK_VARIABLES = ("IVY_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-
-
-def _check_environment() -> None:
-    """Rejects a worker that has lost its launcher's variables: it would be a world of one, while other ranks wait
-    for it."""
-    if any(name in os.environ for name in _RANK_VARIABLES):
-        return
-    try:
-        with open("/proc/self/environ", "rb") as file:
-            began_with = {entry.partition(b"=")[0].decode(errors="replace") for entry in file.read().split(b"\0")}
-    except OSError:
-        return
-    lost = [name for name in _RANK_VARIABLES if name in began_with]
-    if lost:
-        raise errors.FailedPrecondition(
-            f"this process was started with {lost[0]}, which is no longer in its environment: keep the launcher's "
-            "variables until ivycomm.init() has returned, or use init(\"self://\") for a world of one")
-
-
-def _begin(world: Group) -> None:
-    global _world
-    _world, errors.world_pid = world, os.getpid()
-    calls.extension.begin_world(world._group_handle, threading.main_thread().ident)
-    _watch_for_uncaught()
-    for tell in on_new_world:
-        tell()
-
-
-def shrink(timeout: float | None = None) -> Group:
-    """Continues after a rank has died, with the survivors as a smaller world in the same processes. Returns its Group.
-
-    Collective: every survivor calls it, whatever it was doing. The first call makes the operations of the others, and
-    pending works, raise Aborted. Blocks until all survivors have called it. Ranks are dense, in their old order; every
-    Group and Mesh of the old world has ended and must be made again. If no rank has died, the ranks stay the same. A rank
-    that dies during the call is left out as well. timeout: seconds, for the whole repair; None: the world's.
-
-    Raises, on all survivors alike, Timeout, which names the missing ranks; Mismatch if some ranks called grow(); Aborted
-    if one was interrupted. Raises FailedPrecondition if the others believed this rank dead and have continued without it.
-    After an error no world exists until shrink() or grow() is called again. One thread calls it; other threads of the
-    process must not be inside a call.
-    """
-    return _repair("ivy_comm_shrink", timeout)
-
-
-def grow(timeout: float | None = None) -> Group:
-    """Continues after a rank has died, with restarted processes in place of the lost ones.
-
-    Collective: every survivor calls it; a process that `ivyrun --on-failure replace` has restarted calls init(), which
-    waits for it. The world then has all ranks of the job again, each with its original number. The program must send its
-    state to the new processes: they are the ranks with restart_count() > 0. Otherwise as shrink(), which may be called
-    before. timeout: seconds, for the whole repair; None: the world's. Raises the errors of shrink(), Mismatch if some
-    ranks called shrink().
-    """
-    return _repair("ivy_comm_grow", timeout)
-
-
-def restart_count() -> int:
-    """Returns how many times this process's rank was restarted; 0 in the first process. Works before init()."""
-    return int(load().ivy_restart_count())
-
-
-def _repair(function: str, timeout: float | None) -> Group:
-    global _world, _worlds_ended
-    broken, limit = world(), milliseconds(timeout)
-    handle = broken.handle
-    _end_calls()
-    _handles.clear()
-    _worlds_ended += 1
-    # After a failed repair it can be called again, or finalize().
-    broken._worlds_ended = _worlds_ended
-    repairing = Handle(handle.address)  # `handle` is closed to calls of other threads.
-    try:
-        call_in_slices(lambda: getattr(calls.extension, function)(repairing, limit),
-                       on_interrupt=lambda: _abort_quietly(handle.address, b"interrupted"))
-    except BaseException:
-        # Calls get the library's error, which says that the world is not repaired.
-        handle.reopen(cast(int, broken.rank), broken.size)
-        raise
-    finally:
-        sweep()
-    repaired = _world = Group(Handle(handle.address))
-    broken._handle = None
-    calls.extension.begin_world(repaired._group_handle, threading.main_thread().ident)
-    for tell in on_new_world:
-        tell()
-    return repaired
-
-
-def _end_calls() -> None:
-    """Interrupts other threads inside a call on the world or its groups, waits until they have left, and blocks
-    further calls."""
-    if not calls.extension.end_world():
-        return
-    _abort_all("another thread is repairing the world")
-    _wait_until_none(calls.extension.end_world, "are in progress; join them first")
-
-
-def _wait_until_none(count: Callable[[], int], what: str) -> None:
-    """Waits until the aborted calls have returned. FailedPrecondition: they have not."""
-    end = time.monotonic() + _LEAVE_SECONDS
-    while (left := count()):
-        if time.monotonic() >= end:
-            raise IvyError(f"{left} calls of other threads {what}", code="FailedPrecondition")
-        time.sleep(0.001)
-
-
 def prepare_device(device: int | None = None, *, group: Group | None = None, timeout: float | None = None) -> None:
     """Sets up NCCL for the group ahead of the first collective on GPU memory, which would otherwise do it.
 
@@ -345,104 +217,66 @@ def prepare_device(device: int | None = None, *, group: Group | None = None, tim
     call_in_slices(lambda: calls.extension.ivy_prepare_device(handle, device, limit), lambda: group.abort("interrupted"))
 
 
-def prepare_device_or_leave(timeout: float | None = None) -> None:
-    """prepare_device() for a program that joins only to use its GPU: if it raises, which it does on all ranks, the world
-    is finalized."""
-    try:
-        prepare_device(timeout=timeout)
-    except Exception:
-        finalize()
-        raise
+def begin_world(new: Group, repaired: Group | None = None) -> None:
+    """Makes `new` the world of this process, in place of the one that was repaired, if any."""
+    global _world
+    _world, errors.world_pid = new, os.getpid()
+    if repaired is not None:
+        repaired._handle = None
+    calls.extension.begin_world(new._group_handle, threading.main_thread().ident)
 
 
-def finalize() -> None:
-    """Leaves the job: frees the world and every group. Does nothing without a world. Called automatically when the
-    interpreter exits.
-
-    Blocks for operations on devices' streams, and for the receivers of unfinished isends as long as they make progress
-    (10 s without progress is an error). Waits for other ranks only if the last operation was one that this rank could
-    leave before they started (broadcast, reduce, gather, scatter, scan). Raises the errors of these operations, and
-    FailedPrecondition if other threads are inside a call; abort() and Group.abort() interrupt them.
-    """
+def end_world() -> None:
+    """Ends the world and all its groups. The extension has closed their handles."""
     global _world, _worlds_ended
-    if _world is None or errors.world_pid != os.getpid():
-        return
-    for let_end in before_end:
-        let_end()
-    left = calls.extension.end_world()
-    if left:
-        raise IvyError(f"{left} calls of other threads are in progress; abort() and join them first",
-                       code="FailedPrecondition")
-    handle, _world, errors.world_pid = _world.handle, None, None
+    _world, errors.world_pid = None, None
     _handles.clear()
-    _worlds_ended += 1  # Handles of this world and its groups are invalid from now on.
-    try:
-        calls.extension.ivy_finalize(handle.address)
-    finally:
-        sweep(wait=True)  # Finalizing ended them all.
+    _worlds_ended += 1
 
 
-_uncaught: str | None = None  # The exception that ends this program, as text.
-_former_hook: Callable[[type[BaseException], BaseException, TracebackType | None], object] | None = None
+def end_groups_of(broken: Group) -> None:
+    """Ends the groups of the world `broken`, which itself can still be repaired or finalized."""
+    global _worlds_ended
+    _handles.clear()
+    _worlds_ended += 1
+    broken._worlds_ended = _worlds_ended
 
 
-def _watch_for_uncaught() -> None:
-    """Installs the hook once: a hook that was installed later already calls this one, and must not be called by it."""
-    global _former_hook, _uncaught
-    _uncaught = None  # A program that begins another world has gone on.
-    if _former_hook is None:
-        _former_hook, sys.excepthook = sys.excepthook, _note_uncaught
+def await_no_calls(count_calls: Callable[[], int], problem: str) -> None:
+    """Calls count_calls() until it returns 0. Raises FailedPrecondition, with the number and the problem, after 5 s."""
+    end = time.monotonic() + _LEAVE_SECONDS
+    while (count := count_calls()):
+        if time.monotonic() >= end:
+            raise IvyError(f"{count} calls of other threads {problem}", code="FailedPrecondition")
+        time.sleep(0.001)
 
 
-def _note_uncaught(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    global _uncaught
-    import traceback  # Slow to import, and needed only here.
-
-    try:
-        # At an interactive prompt the program continues.
-        if not (hasattr(sys, "ps1") or sys.flags.interactive):
-            _uncaught = "".join(traceback.format_exception_only(kind, value)).strip()
-    finally:
-        if _former_hook is not None:
-            _former_hook(kind, value, trace)
-
-
-def _abort_quietly(handle: Handle | int, reason: bytes) -> None:
+def abort_quietly(handle: Handle | int, reason: bytes) -> None:
     """Breaks a group unless it has ended, or another thread has freed it."""
     with contextlib.suppress(IvyError):
         calls.extension.ivy_comm_abort(handle, reason)
 
 
-def _abort_all(reason: str) -> None:
+def abort_all(reason: str) -> None:
+    """Breaks the world and all its groups, including dropped ones, whose operations may still be in progress."""
     text = reason.encode(errors="replace")
-    for handle in [world().handle, *filter(None, [each() for each in _handles.copy()])]:
-        _abort_quietly(handle, text)
+    for handle in [world().handle, *filter(None, [reference() for reference in _handles.copy()])]:
+        abort_quietly(handle, text)
     with _freeing:
         for address, worlds_ended in list(_dropped):
             if worlds_ended == _worlds_ended:
-                _abort_quietly(address, text)
-
-
-def _finalize_at_exit() -> None:
-    if _uncaught is not None and is_initialized():
-        # Ranks that wait for this rank see the reason, instead of a message that it has finalized.
-        _abort_all(f"it exits because of an uncaught {_uncaught}")
-    # Threads that still wait need their resources; the process's exit ends them.
-    if not calls.inside():
-        finalize()
-
-
-atexit.register(_finalize_at_exit)
+                abort_quietly(address, text)
 
 
 def is_open(group: Group) -> bool:
-    """Returns whether this process is a member of the group, which is not freed, and the group's world still exists."""
+    """Returns whether operations on the group are possible: this process is a member, and neither the group nor its world
+    has ended."""
     return group._handle is not None and group._worlds_ended == _worlds_ended
 
 
 def worlds_ended() -> int:
-    """Returns the number of worlds that this process has finalized, to distinguish objects of one world from those
-    of the next."""
+    """Returns the number of worlds that this process has finalized or repaired. It distinguishes the objects of one world
+    from those of the next."""
     return _worlds_ended
 
 
@@ -458,9 +292,6 @@ def world() -> Group:
     return _world
 
 
-find_world_by(lambda: world().handle)
-
-
 def resolve(group: Group | None) -> Group:
     """Returns the Group that a call uses; None is the world."""
     if group is None:
@@ -474,7 +305,7 @@ def resolve(group: Group | None) -> Group:
 
 
 def group_named(name: str) -> Group:
-    """Returns the Group of that name, of which this process is a member. NotInitialized: it has ended."""
+    """Returns the Group of that name, of which this process is a member. Raises NotInitialized if it has ended."""
     try:
         return _named[name]
     except KeyError:
@@ -482,8 +313,8 @@ def group_named(name: str) -> Group:
 
 
 def checked_rank(group: Group, rank: SupportsIndex) -> int:
-    """Returns a rank of the group, given as any integer type (NumPy's and torch's included), as an int. ValueError: it is
-    not in the group."""
+    """Returns a rank of the group, given as any integer type (NumPy's and torch's included), as an int. Raises ValueError
+    if it is not in the group."""
     try:
         number = operator.index(rank)
     except TypeError:
@@ -593,14 +424,21 @@ def _forget_handle(reference: weakref.ReferenceType[_OwningHandle]) -> None:
 
 
 def _make(parent: Group, call: Callable[[array.array[int]], object], may_abort: bool = True) -> _OwningHandle | None:
+    """Calls a function of the library that makes a group, and returns the group's handle; None: this rank is not in it.
+
+    may_abort: if a signal handler raises, the parent is aborted, so that the call returns.
+    """
     _free_dropped()
-    made, given_up = calls.handle_place(), False
+    made, is_interrupted = calls.handle_place(), False
     handle: _OwningHandle | None = None
+
+    def abort_made() -> None:  # The other members have the group, and would wait in it.
+        abort_quietly(made[0], b"interrupted while the group was made")
 
     def make() -> None:
         call(made)
-        if given_up:
-            _abort_quietly(made[0], b"interrupted while the group was made")
+        if is_interrupted:
+            abort_made()
 
     try:
         call_in_slices(make, on_interrupt=(lambda: parent.abort("interrupted")) if may_abort else None)
@@ -610,16 +448,9 @@ def _make(parent: Group, call: Callable[[array.array[int]], object], may_abort: 
         _handles[weakref.ref(handle, _forget_handle)] = None
         return handle
     except BaseException:
-        given_up = True
-        if made[0]:  # The others have the group, and would wait in it.
-            _abort_quietly(made[0], b"interrupted while the group was made")
+        is_interrupted = True
+        if made[0]:
+            abort_made()
             if handle is None:
                 _dropped.append((made[0], _worlds_ended))
         raise
-
-
-def abort(reason: str = "") -> None:
-    """Breaks the world and every group of this rank, on every rank: calls in progress and later ones raise Aborted with
-    this reason. Does not block, and may be called from any thread. Raises NotInitialized before init()."""
-    world().abort(reason)
-    _abort_all(reason)

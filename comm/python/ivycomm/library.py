@@ -32,7 +32,7 @@ EXTENSION_NAME = "ivycomm_calls" + (EXTENSION_SUFFIXES[0] if _IS_FREE_THREADED e
 def whole_number(value: SupportsIndex, what: str, bits: int = 32) -> int:
     """Converts a value to a number of the C interface with that many bits.
 
-    TypeError: it is not an integer. ValueError: it does not fit.
+    Raises TypeError if it is not an integer, and ValueError if it does not fit.
     """
     try:
         number = operator.index(value)
@@ -49,7 +49,7 @@ def places() -> list[str]:
     above = os.path.dirname(here)
     return [os.path.normpath(place) for place in (
         here,  # An installed wheel.
-        os.path.dirname(above),  # Beside the archive that the package is in.
+        os.path.dirname(above),  # Next to the archive that contains the package.
         os.path.join(above, "..", ".."),  # <prefix>/lib of <prefix>/lib/ivyrun/python; also a build tree.
         os.path.join(above, "..", "..", "build", "lib"),  # A checkout that was built in build/.
     )]
@@ -78,7 +78,7 @@ def _load_extension(library: str) -> calls.Extension:
 
 
 def _open_named(path: str) -> calls.Extension:
-    """Loads the extension, and the library in that file through it. OSError: the loader's reason."""
+    """Loads the extension, which loads the library in that file. Raises OSError with the loader's reason."""
     try:
         extension = _load_extension(path)
     except ImportError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks in a grid: for each axis, a rank's group holds the ranks that differ from it along that axis only."""
+"""Ranks in a grid. Each rank has a group along each axis: the ranks whose positions differ from its own on that axis only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .groups import Group, resolve, split
 
 
 def mesh(shape: Sequence[int], names: Sequence[Hashable] | None = None, *, group: Group | None = None) -> Mesh:
-    """Makes a Mesh of the ranks of `group` (None: the world); the last axis varies fastest. Sends nothing.
+    """Makes a Mesh of the ranks of `group` (None: the world), in row-major order: the last axis varies fastest. Sends nothing.
 
     shape: lengths of the axes, whose product must be the group's size. names: of the axes; None: their indices. Raises
     ValueError if the shape does not fit the group, or if the names are not one for each axis, all different.
@@ -42,7 +42,8 @@ class Mesh:
             self.coord = tuple(coord)
 
     def group(self, axis: Hashable) -> Group:
-        """Returns the Group along an axis, by name or index; its ranks are the indices along the axis.
+        """Returns the Group along an axis, given by its name or index; its ranks are the indices along the axis. If the
+        names are numbers, axis is a name.
 
         The first request for an axis makes the group, and is collective: every rank of the mesh makes it in the same
         order among the operations of `parent`, and it blocks until all have. Raises ValueError for an unknown axis, and
@@ -52,12 +53,19 @@ class Mesh:
         if not isinstance(index, int) or not 0 <= index < len(self.shape):
             raise ValueError(f"axis {axis!r} is not one of {self.names}")
         if index not in self._groups:
-            color = 0
-            for place, length in enumerate(self.shape):
-                if place != index and self.coord is not None:
-                    color = color * length + self.coord[place]
-            self._groups[index] = split(color, self.coord[index] if self.coord else 0, group=self.parent)
+            color, key = self._line(index)
+            self._groups[index] = split(color, key, group=self.parent)
         return self._groups[index]
+
+    def _line(self, axis: int) -> tuple[int, int]:
+        """Returns a number that the ranks in one line along the axis share, and this rank's index in the line."""
+        if self.coord is None:
+            return 0, 0
+        number = 0
+        for other, length in enumerate(self.shape):
+            if other != axis:
+                number = number * length + self.coord[other]
+        return number, self.coord[axis]
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{name}={length}" for name, length in zip(self.names, self.shape))

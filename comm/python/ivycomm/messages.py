@@ -2,8 +2,8 @@
 """Messages between two ranks. collectives.py describes `group`, `out` and `timeout`.
 
 Ranks are ranks of the group; tags are 0 to 2^30. Messages of one pair with one tag arrive in order. The receiver gets an
-error if a message is longer than its array. A receive raises immediately if no message can arrive
-any longer: src has left, or, without a src, all other ranks have.
+error if a message is longer than its array. A receive raises immediately if no message can still arrive: src has left,
+or, without a src, all other ranks have.
 
 GPU memory is transferred by NCCL, on the current stream, in one order with the group's other operations on GPUs. It
 requires a src, tag 0 (None for a receive), and a previous operation of the group on a GPU, or prepare_device(). Ranks
@@ -20,12 +20,14 @@ from . import arrays, calls, docstrings, gradients
 from .arrays import Memory
 from .errors import IvyError
 from .library import ANY, whole_number
-from .work import Message, Work, read_message, start
 from .groups import Group, checked_rank, resolve
 from .operands import Operands, in_place, nothing, operands_of
+from .work import Message, Work, read_message, start
 
 ArrayT = TypeVar("ArrayT")  # An array, in the types of its framework.
 TAG_MAX = 2**30
+
+# send(), recv() and recv_() first call the extension, which handles common arrays; NotImplemented: use the general path.
 
 
 def _peer(group: Group, rank: SupportsIndex | None) -> int:
@@ -44,24 +46,29 @@ def send(x: Any, dst: int, tag: int = 0, *, group: Group | None = None, timeout:
     """Sends x to rank dst. Blocks until x may be changed; that may be before the other rank has called recv."""
     result = calls.extension.send(x, dst, tag, group, False, timeout)
     if result is NotImplemented:
-        _send(x, dst, tag, group, False, timeout)
+        _send(x, dst, tag, group, async_op=False, timeout=timeout)
 
 
 @docstrings.message
 def isend(x: Any, dst: int, tag: int = 0, *, group: Group | None = None, timeout: float | None = None) -> Work[None]:
     """As send, but does not block: returns a Work. x must not change until the Work is done."""
-    work: Work[None] = _send(x, dst, tag, group, True, timeout)
+    work: Work[None] = _send(x, dst, tag, group, async_op=True, timeout=timeout)
     return work
 
 
-def _send(x: Any, dst: int, tag: int, group: Group | None, async_op: bool, timeout: float | None) -> Any:
+def _send(x: Any, dst: int, tag: int, group: Group | None, *, async_op: bool, timeout: float | None) -> Any:
     group = resolve(group)
     if not group.is_member:
         return nothing(async_op)
     kind, array = arrays.adopt(x)
-    memory = kind.input(array)
-    return start("ivy_send", (group.handle, memory.pointer, memory.count, memory.dtype, checked_rank(group, dst), _tag(tag)),
-                 (array, memory), None, async_op, timeout)
+    return _start_send(group, array, kind.input(array), checked_rank(group, dst), _tag(tag), async_op=async_op,
+                       timeout=timeout)
+
+
+def _start_send(group: Group, array: Any, memory: Memory, dst: int, tag: int, *, async_op: bool,
+                timeout: float | None) -> Any:
+    return start("ivy_send", (group.handle, memory.pointer, memory.count, memory.dtype, dst, tag), keep=(array, memory),
+                 async_op=async_op, timeout=timeout)
 
 
 @overload
@@ -86,7 +93,7 @@ def recv(like: ArrayT, src: int | None = None, tag: int | None = None, *, group:
     if not group.is_member:
         return None
     operands = operands_of(like, out, is_sent=False)
-    return _recv(group, operands, src, tag, False, timeout, with_message)
+    return _recv(group, operands, src, tag, async_op=False, timeout=timeout, with_message=with_message)
 
 
 @overload
@@ -102,7 +109,7 @@ def recv_(x: ArrayT, src: int | None = None, tag: int | None = None, *, group: G
     result = calls.extension.recv_(x, src, tag, group, False, timeout, with_message)
     if result is not NotImplemented:
         return result
-    return _recv_into(x, src, tag, group, False, timeout, with_message)
+    return _recv_into(x, src, tag, group, async_op=False, timeout=timeout, with_message=with_message)
 
 
 @docstrings.message
@@ -110,20 +117,20 @@ def irecv(x: ArrayT, src: int | None = None, tag: int | None = None, *, group: G
           timeout: float | None = None) -> Work[ArrayT]:
     """As recv into x, but does not block: returns a Work, whose message() has the source. x must not be used until the
     Work is done."""
-    work: Work[ArrayT] = _recv_into(x, src, tag, group, True, timeout, True)
+    work: Work[ArrayT] = _recv_into(x, src, tag, group, async_op=True, timeout=timeout, with_message=True)
     return work
 
 
-def _recv_into(x: Any, src: int | None, tag: int | None, group: Group | None, async_op: bool, timeout: float | None,
-               with_message: bool) -> Any:
+def _recv_into(x: Any, src: int | None, tag: int | None, group: Group | None, *, async_op: bool,
+               timeout: float | None, with_message: bool) -> Any:
     group = resolve(group)
     if not group.is_member:
         return nothing(async_op)
-    return _recv(group, in_place(x), src, tag, async_op, timeout, with_message)
+    return _recv(group, in_place(x), src, tag, async_op=async_op, timeout=timeout, with_message=with_message)
 
 
-def _recv(group: Group, operands: Operands, src: int | None, tag: int | None, async_op: bool, timeout: float | None,
-          with_message: bool) -> Any:
+def _recv(group: Group, operands: Operands, src: int | None, tag: int | None, *, async_op: bool,
+          timeout: float | None, with_message: bool) -> Any:
     finish = operands.finish()
 
     def finish_with_message(work: Work[Any]) -> Any:
@@ -133,8 +140,8 @@ def _recv(group: Group, operands: Operands, src: int | None, tag: int | None, as
 
     return start("ivy_recv", (group.handle, operands.recv, operands.output.count, operands.output.dtype,
                               _peer(group, src), ANY if tag is None else _tag(tag)),
-                 operands.keep, finish_with_message if with_message else finish, async_op, timeout,
-                 has_message=with_message)
+                 keep=operands.keep, finish=finish_with_message if with_message else finish, async_op=async_op,
+                 timeout=timeout, has_message=with_message)
 
 
 class P2POp(NamedTuple):
@@ -158,34 +165,33 @@ def batch_isend_irecv(operations: Iterable[P2POp], *, timeout: float | None = No
     the invalid one, and nothing is sent. The order of the operations may differ between ranks. wait_all() waits for
     all.
     """
-    given = [P2POp(*operation) for operation in operations]
-    planned: list[P2POp] = []
-    for index, (op, x, peer, tag, group) in enumerate(given):
+    messages = [P2POp(*operation) for operation in operations]
+    for index, (op, x, peer, tag, group) in enumerate(messages):
         if op is not isend and op is not irecv:
             raise TypeError(f"operation {index} of batch_isend_irecv is {op!r}, not ivycomm.isend or ivycomm.irecv")
         try:
             _check_message(op, x, peer, tag, resolve(group))
         except (TypeError, ValueError) as error:
             raise type(error)(f"operation {index} of batch_isend_irecv: {error}") from None
-        planned.append(P2POp(op, x, peer, tag, group))
-    works: list[tuple[int, Work[Any]]] = []
+    works: dict[int, Work[Any]] = {}
     try:
-        with together(bool(planned)):
+        with together(may_use_device=bool(messages) and Memory.any_on_device):
             # Receives first: a message for a posted receive needs no buffer.
-            for index in sorted(range(len(planned)), key=lambda index: planned[index][0] is isend):
-                op, x, peer, tag, group = planned[index]
-                works.append((index, op(x, peer, tag, group=group, timeout=timeout)))
+            for index in sorted(range(len(messages)), key=lambda index: messages[index].op is isend):
+                op, x, peer, tag, group = messages[index]
+                works[index] = op(x, peer, tag, group=group, timeout=timeout)
     except BaseException:
-        for _, work in works:
+        for work in works.values():
             work.give_up()
         raise
-    return [work for _, work in sorted(works, key=lambda each: each[0])]
+    return [works[index] for index in range(len(messages))]
 
 
 @contextlib.contextmanager
-def together(any_on_device: bool) -> Iterator[None]:
-    """Passes messages of device memory inside it to NCCL as one group, so that ranks may send to each other."""
-    if not any_on_device or not Memory.any_on_device:
+def together(*, may_use_device: bool) -> Iterator[None]:
+    """Passes messages of device memory inside it to NCCL as one group, so that ranks may send to each other. Starts them
+    only at its end. Does nothing unless may_use_device."""
+    if not may_use_device:
         yield
         return
     calls.extension.ivy_group_begin()
@@ -226,18 +232,23 @@ def sendrecv(x: ArrayT, dst: int, like: ArrayT | None = None, src: int | None = 
                                                 out=out, timeout=timeout)
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
-    dst, send_tag = checked_rank(group, dst), _tag(send_tag)  # Before the receive is under way.
+    dst, send_tag = checked_rank(group, dst), _tag(send_tag)  # Errors come before the receive has started.
     operands = operands_of(x if like is None else like, out, is_sent=False)
     if operands.output.overlaps(memory):
         raise ValueError("out must not share memory with x")
     under_way: list[Work[Any]] = []
     try:
-        with together(memory.stream is not None):
-            under_way.append(_recv(group, operands, src, recv_tag, True, timeout, False))
-            sending = start("ivy_send", (group.handle, memory.pointer, memory.count, memory.dtype, dst, send_tag),
-                            (array, memory), None, memory.is_borrowed, timeout)
-            under_way.extend([sending] if sending is not None else [])
-        return [work.wait() for work in under_way][0]
+        with together(may_use_device=memory.stream is not None):
+            receiving = _recv(group, operands, src, recv_tag, async_op=True, timeout=timeout, with_message=False)
+            under_way.append(receiving)
+            # A blocking send of borrowed memory waits for the device, which starts only at the end of together().
+            sending = _start_send(group, array, memory, dst, send_tag, async_op=memory.is_borrowed, timeout=timeout)
+            if memory.is_borrowed:
+                under_way.append(sending)
+        received: ArrayT = receiving.wait()
+        if memory.is_borrowed:
+            sending.wait()
+        return received
     except BaseException:
         for work in under_way:
             work.give_up()

@@ -89,16 +89,17 @@ struct JobSocket::Client {
 Result<std::unique_ptr<JobSocket>> JobSocket::open(boost::asio::io_context& loop,
                                                    const std::string& job_id,
                                                    CtlRequests& requests) {
-  LauncherDirectory directory = IVY_TRY(make_launcher_directory(job_id));
+  remove_stale_launcher_directories();
+  LockedLauncherDirectory directory = IVY_TRY(make_launcher_directory(job_id));
   const Result<int> fd = listen_unix(directory.socket(), SOCK_STREAM, kBacklog);
   if (!fd.ok()) {
     remove_launcher_directory(directory);
     return fd.error();
   }
-  return std::unique_ptr<JobSocket>(new JobSocket(loop, directory, *fd, requests));
+  return std::unique_ptr<JobSocket>(new JobSocket(loop, std::move(directory), *fd, requests));
 }
 
-JobSocket::JobSocket(boost::asio::io_context& loop, LauncherDirectory directory, int fd,
+JobSocket::JobSocket(boost::asio::io_context& loop, LockedLauncherDirectory directory, int fd,
                      CtlRequests& requests)
     : loop_(loop),
       directory_(std::move(directory)),

@@ -71,14 +71,17 @@ class JobSocket final : public OutputFollower {
   void end(const ctl::JobEnd& end, std::function<void()> done);
 
   const LauncherDirectory& directory() const { return directory_; }
-  // The directory stays for the next launcher of the job when this object is destroyed.
-  void release_directory() { directory_ = LauncherDirectory{}; }
+  // Leaves the directory to the next launcher of the job. It stays locked until this process exits.
+  void release_directory() {
+    directory_.lock.release();
+    directory_ = LockedLauncherDirectory();
+  }
 
  private:
   struct Client;
   using ClientPointer = std::shared_ptr<Client>;
 
-  JobSocket(boost::asio::io_context& loop, LauncherDirectory directory, int fd,
+  JobSocket(boost::asio::io_context& loop, LockedLauncherDirectory directory, int fd,
             CtlRequests& requests);
   std::size_t followers() const;
   void schedule_directory_check();
@@ -98,7 +101,7 @@ class JobSocket final : public OutputFollower {
   void check_closed();
 
   boost::asio::io_context& loop_;
-  LauncherDirectory directory_;
+  LockedLauncherDirectory directory_;
   boost::asio::posix::stream_descriptor listener_;
   CtlRequests& requests_;
   std::vector<ClientPointer> clients_;

@@ -10,7 +10,6 @@
 #include <limits>
 #include <utility>
 
-#include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/own_directory.h"
 #include "proto/os/user_directories.h"
@@ -22,7 +21,9 @@ namespace {
 constexpr std::time_t kSettledSeconds = 10;
 // Tolerance for clock changes: a record is kept this long after its lease end.
 constexpr std::time_t kClockTolerance = 24 * 60 * 60;
-constexpr int kLockTries = 20;  // make_launcher_directory() tries the lock this often, with pauses.
+// ivyctl holds the lock for a moment to see whether the launcher runs; a launcher keeps it. So
+// make_launcher_directory() tries it this often, with pauses.
+constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;
 
 bool is_settled(const std::string& path) {
@@ -65,28 +66,17 @@ std::vector<FoundJob> scan(const std::string& parent) {
   return found;
 }
 
-void remove_stale_directories(const std::string& parent) {
-  for (const FoundJob& job : scan(parent)) {
-    if (job.is_alive || !is_settled(job.directory.path)) continue;
-    if (lease_end(job.directory) > std::time(nullptr) - kClockTolerance) continue;
-    if (const Descriptor lock = lock_directory(job.directory.path))
-      remove_files(job.directory.path);
-  }
-}
-
-Result<LauncherDirectory> make_in(const std::string& parent, const std::string& job_id) {
+Result<LockedLauncherDirectory> make_in(const std::string& parent, const std::string& job_id) {
   IVY_CHECK(make_own_directory(parent));
-  remove_stale_directories(parent);
-  LauncherDirectory directory;
+  LockedLauncherDirectory directory;
   directory.job_id = job_id;
   directory.path = parent + "/" + job_id;
   IVY_CHECK(make_own_directory(directory.path));
-  // ivyctl holds the lock for a moment to see whether the launcher runs; a launcher keeps it.
-  for (int tries = 0; directory.lock_fd < 0 && tries < kLockTries; ++tries) {
+  for (int tries = 0; !directory.lock && tries < kLockTries; ++tries) {
     if (tries > 0) usleep(kLockPauseMicroseconds);
-    directory.lock_fd = lock_directory(directory.path).release();
+    directory.lock = lock_directory(directory.path);
   }
-  if (directory.lock_fd < 0)
+  if (!directory.lock)
     return Error{Code::kAlreadyExists, "this job already has a launcher: " + directory.path};
   unlink(directory.socket().c_str());
   return directory;
@@ -94,10 +84,10 @@ Result<LauncherDirectory> make_in(const std::string& parent, const std::string& 
 
 }  // namespace
 
-Result<LauncherDirectory> make_launcher_directory(const std::string& job_id) {
+Result<LockedLauncherDirectory> make_launcher_directory(const std::string& job_id) {
   std::string reasons;
   for (const std::string& parent : job_parents()) {
-    Result<LauncherDirectory> made = make_in(parent, job_id);
+    Result<LockedLauncherDirectory> made = make_in(parent, job_id);
     if (made.ok() || made.error().code == Code::kAlreadyExists) return made;
     reasons += (reasons.empty() ? "" : "; ") + made.error().message;
   }
@@ -105,23 +95,33 @@ Result<LauncherDirectory> make_launcher_directory(const std::string& job_id) {
                "make one of these directories writable, or set XDG_RUNTIME_DIR"};
 }
 
-bool restore_launcher_directory(LauncherDirectory& directory) {
-  if (directory.lock_fd < 0) return false;
-  if (!still_exists(directory.lock_fd, directory.path)) {
+bool restore_launcher_directory(LockedLauncherDirectory& directory) {
+  if (!directory.lock) return false;
+  if (!still_exists(directory.lock.get(), directory.path)) {
     Descriptor lock = make_again(directory.path);
     if (!lock) return false;
-    // Closes the descriptor of the removed directory.
-    const Descriptor removed(std::exchange(directory.lock_fd, lock.release()));
+    directory.lock = std::move(lock);
   }
   struct stat status {};
   return lstat(directory.socket().c_str(), &status) != 0;
 }
 
-void remove_launcher_directory(LauncherDirectory& directory) {
-  if (directory.lock_fd < 0) return;
-  // Released last, so that no other process finds the directory unlocked.
-  const Descriptor lock(std::exchange(directory.lock_fd, -1));
+void remove_launcher_directory(LockedLauncherDirectory& directory) {
+  if (!directory.lock) return;
   remove_files(directory.path);
+  // Released last, so that no other process finds the directory unlocked.
+  directory.lock.reset();
+}
+
+void remove_stale_launcher_directories() {
+  for (const std::string& parent : job_parents()) {
+    for (const FoundJob& job : scan(parent)) {
+      if (job.is_alive || !is_settled(job.directory.path)) continue;
+      if (lease_end(job.directory) > std::time(nullptr) - kClockTolerance) continue;
+      if (const Descriptor lock = lock_directory(job.directory.path))
+        remove_files(job.directory.path);
+    }
+  }
 }
 
 std::vector<FoundJob> find_launcher_directories() {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's directory (0700) on this host, where ivyctl finds the job.
-// It is named JOBID, and the directories of supervisors next to it JOBID-HOST
-// (agent/node/spawn/README.md), so neither side removes stale directories of the other. Thread:
-// any.
+// The launcher's private directory (0700), named JOBID; ivyctl finds the job through it.
+// Supervisors' directories are siblings named JOBID-HOST (agent/node/spawn/README.md); neither side
+// removes the other's stale ones. Thread: any.
 //
 //   /tmp/ivyrun-UID/JOBID    locked (flock) as long as the launcher runs
 //     launcher.sock          the job's socket
@@ -13,27 +12,35 @@
 #include <vector>
 
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
 struct LauncherDirectory {
   std::string path;
   std::string job_id;
-  int lock_fd = -1;  // Held by the launcher that made the directory; else -1.
   std::string socket() const { return path + "/launcher.sock"; }
   std::string record() const { return path + "/record"; }
 };
 
-// Makes the directory and locks it. AlreadyExists: another launcher of this job is running. Removes
-// stale directories of this user: their launcher has exited and left no record, or one whose leases
-// ended more than a day ago. The day protects jobs that wait for a new launcher while the clock is
-// put forward.
-Result<LauncherDirectory> make_launcher_directory(const std::string& job_id);
-// Makes the directory again if another program, such as a cleaner of /tmp, has removed it. Returns
-// true if the directory exists and lacks its socket, which the caller then makes again.
-bool restore_launcher_directory(LauncherDirectory& directory);
-// Removes the directory with its contents, and releases the lock.
-void remove_launcher_directory(LauncherDirectory& directory);
+// The directory of the running launcher, which holds its lock.
+struct LockedLauncherDirectory : LauncherDirectory {
+  Descriptor lock{};
+};
+
+// Makes the directory and locks it. Fails with AlreadyExists if another launcher of this job is
+// running.
+Result<LockedLauncherDirectory> make_launcher_directory(const std::string& job_id);
+// Recreates the directory if another program, such as a cleaner of /tmp, has removed it. Returns
+// true if the caller must recreate the socket.
+bool restore_launcher_directory(LockedLauncherDirectory& directory);
+// Removes the directory with its contents, and releases the lock. Does nothing without the lock.
+void remove_launcher_directory(LockedLauncherDirectory& directory);
+
+// Removes this user's stale directories: those whose launcher has exited and left either no record
+// or a record whose leases expired more than a day ago. The day's grace protects waiting jobs if
+// the clock jumps forward.
+void remove_stale_launcher_directories();
 
 struct FoundJob {
   LauncherDirectory directory;

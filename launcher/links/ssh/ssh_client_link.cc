@@ -10,13 +10,25 @@
 
 namespace ivy {
 
+namespace {
+
+// Returns true unless --ssh-command names a program other than OpenSSH's.
+bool is_openssh(const Options& options) {
+  return options.ssh_command.empty() || is_ssh_program(options.ssh_command.front());
+}
+
+std::uint16_t port_of(const Options& options, const Host& host) {
+  return host.port != 0 ? host.port : options.ssh_port;
+}
+
+}  // namespace
+
 std::vector<std::string> ssh_client_command(const Options& options, const Host& host,
                                             const SshTarget& target, const std::string& config_path,
                                             const std::string& remote_command) {
   std::vector<std::string> words = options.ssh_command;
   if (words.empty()) words.emplace_back("ssh");
-  const bool is_ssh = is_ssh_program(words.front());
-  if (is_ssh) {
+  if (is_openssh(options)) {
     // The user's own options come first, because ssh uses the first value of an option.
     for (const char* const word :
          {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5",
@@ -31,8 +43,7 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
       words.push_back(config_path);
     }
   }
-  const std::uint16_t port = host.port != 0 ? host.port : options.ssh_port;
-  if (port != 0) {
+  if (const std::uint16_t port = port_of(options, host); port != 0) {
     words.emplace_back("-p");
     words.push_back(std::to_string(port));
   }
@@ -41,7 +52,7 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
     words.push_back(host.user);
   }
   words.insert(words.end(), options.ssh_args.begin(), options.ssh_args.end());
-  if (is_ssh) words.emplace_back("--");
+  if (is_openssh(options)) words.emplace_back("--");
   words.push_back(host.name);
   words.push_back(remote_command);
   return words;
@@ -52,7 +63,9 @@ SshClientLink::SshClientLink(std::shared_ptr<TransportContext> context, Host hos
     : CommandLink(std::move(context), std::move(host), owner), target_(std::move(target)) {}
 
 Awaitable<void> SshClientLink::run() {
-  const Result<NodeUpload*> upload = co_await ssh().upload(sequence_, host_.name);
+  const Result<void> account = co_await ssh().read_account(sequence_, host_.name);
+  if (!account.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, account.error()));
+  const Result<std::shared_ptr<NodeUpload>> upload = co_await context_->node_upload(sequence_);
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
   slot_ = co_await context_->handshakes().acquire(sequence_);
   co_await bypass_silent_agent();
@@ -67,21 +80,19 @@ Awaitable<void> SshClientLink::run() {
   up_.local_address = route.local;
   up_.remote_command = context_->command_for(**upload, host_);
   const ChildRequest request = client_request();
-  const std::string input;
-  co_await carry(request, input);
+  const std::string no_input;
+  co_await carry(request, no_input);
 }
 
-// The client would wait for ever for an agent that accepts connections but does not answer: queries
-// the agent first, and makes the client ignore it in that case.
+// Queries the agent first, and makes the client ignore it if it does not answer: the client would
+// wait for it for ever.
 Awaitable<void> SshClientLink::bypass_silent_agent() {
   const std::string path = ssh_agent_path(target_);
-  const std::vector<std::string>& command = context_->options().ssh_command;
-  const bool is_ssh = command.empty() || is_ssh_program(command.front());
-  if (!is_ssh || path.empty()) co_return;
+  if (!is_openssh(context_->options()) || path.empty()) co_return;
   co_await report_progress(
       LinkStep("ssh client: waiting for the SSH agent at " + path, silent_agent_fix()));
-  const bool is_redial = request_.reattach || request_.again;
-  const Result<Descriptor> agent = co_await ssh().agent(sequence_, host_.name, target_, is_redial);
+  const Result<Descriptor> agent =
+      co_await ssh().agent(sequence_, host_.name, target_, is_redial());
   if (agent.ok() || agent.error().code != Code::kDeadlineExceeded) co_return;
   agent_error_ = agent.error().message;
   const std::string option = "IdentityAgent=none";
@@ -95,7 +106,7 @@ ChildRequest SshClientLink::client_request() const {
   request.arguments = ssh_client_command(context_->options(), host_, target_, ssh().config_path(),
                                          up_.remote_command);
   // The user's own program may need all of the user's variables.
-  if (!is_ssh_program(request.arguments.front()))
+  if (!is_openssh(context_->options()))
     request.environment = environment_texts(environment_of(environ));
   return request;
 }
@@ -118,27 +129,40 @@ LinkStep SshClientLink::delayed_step() const {
 }
 
 LinkDown SshClientLink::end_reason() const {
+  return was_up() ? broken_connection() : connection_failure();
+}
+
+LinkDown SshClientLink::broken_connection() const {
+  LinkDown down = client_failure(LinkFailure::kBroken, "the ssh client's connection closed");
+  down.message += printed_reason();
+  down.fix.clear();
+  return down;
+}
+
+LinkDown SshClientLink::connection_failure() const {
+  LinkFailure failure = classify_client_failure(error_text());
+  if (failure == LinkFailure::kBroken) failure = LinkFailure::kBootstrap;
+  LinkDown down = client_failure(failure, "the ssh client could not connect");
+  down.message += printed_reason();
+  if (agent_error_.empty()) return down;
+  down.message += " (" + agent_error_ + ")";
+  down.fix = silent_agent_fix();
+  // Not final, because the agent may answer when the owner dials again.
+  if (is_redial()) down.failure = LinkFailure::kUnreachable;
+  return down;
+}
+
+// Returns ": REASON (EXIT)", from the client's output and exit code. Either part may be missing.
+RemoteText SshClientLink::printed_reason() const {
   const std::string reason = error_line_of(error_text());
   const std::string printed = last_line(noise());
-  LinkFailure failure = was_up() ? LinkFailure::kBroken : classify_client_failure(error_text());
-  if (!was_up() && failure == LinkFailure::kBroken) failure = LinkFailure::kBootstrap;
-  LinkDown down = client_failure(failure, was_up() ? "the ssh client's connection closed"
-                                                   : "the ssh client could not connect");
-  if (!reason.empty() || !printed.empty())
-    down.message += ": " + (reason.empty() ? printed : reason);
+  RemoteText text;
+  if (!reason.empty() || !printed.empty()) text += ": " + (reason.empty() ? printed : reason);
   // ssh exits with 255 for all reasons of its own, so only another code is worth printing.
   const auto& status = exit_status();
-  if (status && !status->is_success() && (reason.empty() || status->code != 255)) {
-    down.message += " (" + describe(*status) + ")";
-  }
-  if (was_up()) down.fix.clear();
-  if (!was_up() && !agent_error_.empty()) {
-    down.message += " (" + agent_error_ + ")";
-    down.fix = silent_agent_fix();
-    // Not final, because the agent may answer when the owner dials again.
-    if (request_.reattach || request_.again) down.failure = LinkFailure::kUnreachable;
-  }
-  return down;
+  if (status && !status->is_success() && (reason.empty() || status->code != 255))
+    text += " (" + describe(*status) + ")";
+  return text;
 }
 
 LinkDown SshClientLink::client_failure(LinkFailure failure, const std::string& message) const {
@@ -146,9 +170,8 @@ LinkDown SshClientLink::client_failure(LinkFailure failure, const std::string& m
 }
 
 std::string SshClientLink::test_command() const {
-  const std::uint16_t port = host_.port != 0 ? host_.port : context_->options().ssh_port;
-  return ssh_true(host_, port, ssh().config_path(), PromptChoice::kNeverPrompt,
-                  target_.client_options);
+  return ssh_true(host_, port_of(context_->options(), host_), ssh().config_path(),
+                  PromptChoice::kNeverPrompt, target_.client_options);
 }
 
 }  // namespace ivy

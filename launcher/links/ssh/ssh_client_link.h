@@ -36,6 +36,10 @@ class SshClientLink final : public CommandLink {
 
   Awaitable<void> bypass_silent_agent();  // Bypasses an SSH agent that does not answer.
   ChildRequest client_request() const;
+  bool is_redial() const { return request_.reattach || request_.again; }
+  LinkDown broken_connection() const;
+  LinkDown connection_failure() const;
+  RemoteText printed_reason() const;
   LinkDown client_failure(LinkFailure failure, const std::string& message) const;
   // Returns a command that shows to the user whether the client can log in.
   std::string test_command() const;

@@ -54,7 +54,9 @@ void SshLink::open(const OpenRequest& request) {
 
 Awaitable<void> SshLink::run() {
   co_await report_progress(ssh_step("ssh: reading its configuration"));
-  const Result<NodeUpload*> upload = co_await ssh().upload(sequence_, host_.name);
+  const Result<void> account = co_await ssh().read_account(sequence_, host_.name);
+  if (!account.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, account.error()));
+  const Result<std::shared_ptr<NodeUpload>> upload = co_await context_->node_upload(sequence_);
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
   slot_ = co_await context_->handshakes().acquire(sequence_);
   target_ = co_await ssh().target_of(sequence_, host_);

@@ -43,7 +43,7 @@ Awaitable<std::optional<LinkDown>> SshRelay::carry() {
                entry_.host() + " 'echo started' must print it"});
       co_await sequence_.checkpoint();
     }
-    if (!entry_.needed_bundle().empty()) {
+    if (!entry_.needed_architecture().empty()) {
       co_await provide_bundle();
       continue;
     }
@@ -68,7 +68,8 @@ Awaitable<std::optional<LinkDown>> SshRelay::carry() {
 }
 
 Awaitable<void> SshRelay::provide_bundle() {
-  const Result<NodeBundle> bundle = co_await context_.bundle(sequence_, entry_.needed_bundle());
+  const Result<NodeBundle> bundle =
+      co_await context_.bundle(sequence_, entry_.needed_architecture());
   wire_.set_limit(kUploadTimeout);
   enter(entry_.provide(bundle));
 }
@@ -106,7 +107,7 @@ bool SshRelay::read_stream(SshStream stream) {
   const std::string_view bytes(buffer_->data(), result.count);
   if (stream == SshStream::kError) {
     append_tail(error_text_, bytes);
-  } else if (entry_.is_past()) {
+  } else if (entry_.is_handed_over()) {
     has_received_relay_ = true;
     reports_.bytes(bytes);
   } else {
@@ -115,23 +116,24 @@ bool SshRelay::read_stream(SshStream stream) {
   return reports_.is_open();
 }
 
-void SshRelay::enter(const RemoteEntry::Step& step) {
-  if (step.progress) reports_.progress(*step.progress);
+void SshRelay::enter(const RemoteEntry::Actions& actions) {
+  if (actions.progress) reports_.progress(*actions.progress);
   {
     const std::lock_guard lock(write_mutex_);
-    outgoing_ += step.send;
+    outgoing_ += actions.send;
   }
-  has_greeted_ =
-      has_greeted_ || !step.send.empty() || !entry_.needed_bundle().empty() || step.failed;
-  has_received_relay_ = has_received_relay_ || !step.bytes.empty() || (step.failed && is_up());
-  if (step.up) {
+  has_greeted_ = has_greeted_ || !actions.send.empty() || !entry_.needed_architecture().empty() ||
+                 actions.failed;
+  has_received_relay_ =
+      has_received_relay_ || !actions.bytes.empty() || (actions.failed && is_up());
+  if (actions.is_up) {
     wire_.lift_limit();
     owner_.relay_up();
   } else if (!is_up()) {
     wire_.set_limit(kUploadTimeout);
   }
-  if (!step.bytes.empty()) reports_.bytes(step.bytes);
-  failure_ = step.failed;
+  if (!actions.bytes.empty()) reports_.bytes(actions.bytes);
+  failure_ = actions.failed;
   is_over_ = is_over_ || failure_;
 }
 

@@ -61,7 +61,7 @@ class SshRelay {
  private:
   bool move_bytes();
   bool read_stream(SshStream stream);
-  void enter(const RemoteEntry::Step& step);
+  void enter(const RemoteEntry::Actions& actions);
   Awaitable<void> provide_bundle();
   bool write_some();
   // Returns the number of bytes that have left; 0: none can leave now; negative: the connection has

@@ -19,13 +19,12 @@
 namespace ivy {
 namespace {
 
-// Limit for `ssh -G`. It is longer than a name server takes to fail, for which CanonicalizeHostname
-// may wait.
+// Time limit of `ssh -G`, which may wait for a name server (CanonicalizeHostname): longer than a
+// name server takes to fail.
 constexpr std::chrono::seconds kAnswerTimeout{10};
-// Limit for an agent to list its keys. It may ask its user to unlock it.
+// Time limit for an agent to list its keys. It may ask its user to unlock it.
 constexpr std::chrono::milliseconds kAgentLimit{10'000};
-// Limit for an agent on a redial. It is shorter, because a supervisor waits for its launcher for a
-// limited time.
+// The same on a redial: shorter, because a supervisor waits for its launcher for a limited time.
 constexpr std::chrono::milliseconds kAgentLimitRedial{3'000};
 constexpr const char* kUnanswered = "settings that ssh -G did not print";
 // A larger file was not written by a person, and is not read.
@@ -85,7 +84,7 @@ Result<void> can_read(const std::string& path) {
 
 }  // namespace
 
-std::string KnownHostsFiles::first_for_the_client(const std::vector<std::string>& paths) {
+std::string KnownHostsFiles::first_needing_openssh(const std::vector<std::string>& paths) {
   const std::lock_guard lock(mutex_);
   for (const std::string& path : paths) {
     const auto [checked, is_new] = checked_.try_emplace(path, false);
@@ -99,16 +98,7 @@ std::string KnownHostsFiles::first_for_the_client(const std::vector<std::string>
 SshState::SshState(TransportContext& context)
     : context_(context), config_path_(config_path_of_environment()) {}
 
-Awaitable<Result<NodeUpload*>> SshState::upload(Sequence& sequence, std::string host) {
-  const Result<void> read = co_await read_account(sequence, host);
-  if (!read.ok()) co_return read.error();
-  const Result<std::shared_ptr<NodeUpload>> upload = co_await context_.node_upload(sequence);
-  if (!upload.ok()) co_return upload.error();
-  co_return upload->get();
-}
-
-// Reads the account once for all hosts: it may be in LDAP, and the home on a file system that
-// stalls.
+// On the pool, because the account may be in LDAP, and the home on a file system that stalls.
 Awaitable<Result<void>> SshState::read_account(Sequence& sequence, std::string host) {
   const std::string what = config_path_.empty() ? "~/.ssh/config" : config_path_;
   if (!std::exchange(is_reading_account_, true)) {
@@ -208,7 +198,7 @@ Awaitable<SshTarget> SshState::make_target(Sequence& sequence, Host host) {
   if (!target.client_because.empty()) co_return target;
   const std::vector<std::string> files = known_hosts_files(target, account_->value().user);
   const auto check = [known_hosts = known_hosts_, files]() -> Result<std::string> {
-    return known_hosts->first_for_the_client(files);
+    return known_hosts->first_needing_openssh(files);
   };
   const Result<std::string> checked = co_await call_blocking(
       sequence, context_, host.name, target.known_hosts, BlockingPool::kNoDeadline, check);
@@ -259,8 +249,8 @@ Awaitable<Result<Descriptor>> SshState::agent(Sequence& sequence, std::string ho
 }
 
 void SshState::note_silent_agent(const std::string& path, const std::string& why,
-                                 std::chrono::nanoseconds time) {
-  silent_agents_[path] = {monotonic_ns() + time.count(), why};
+                                 std::chrono::nanoseconds duration) {
+  silent_agents_[path] = {monotonic_ns() + duration.count(), why};
 }
 
 void SshState::remember_login(const Host& host, const SshTarget::Login& login) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// State that the SSH links of one job share: the ssh configuration of the user, keys that were
-// read, and the hosts that the OpenSSH client serves because libssh could not. Thread: the loop's.
-// Lifetime: as long as the context.
+// State that the SSH links of one job share: the user's account and ssh configuration, keys that
+// were read, and the hosts that the OpenSSH client serves because libssh could not. A link calls
+// read_account(), then target_of() if it uses libssh, then agent() to log in.
+//
+// Thread: the loop's. Lifetime: as long as the context.
 #pragma once
 
 #include <chrono>
@@ -26,7 +28,7 @@ namespace ivy {
 class KnownHostsFiles {
  public:
   // Returns the first of these files that has such lines; empty: none.
-  std::string first_for_the_client(const std::vector<std::string>& paths);
+  std::string first_needing_openssh(const std::vector<std::string>& paths);
 
  private:
   std::mutex mutex_;
@@ -43,43 +45,41 @@ class SshState {
   // with -F. Empty: the user's and the system's configurations count.
   const std::string& config_path() const { return config_path_; }
   const std::shared_ptr<SshKeys>& keys() const { return keys_; }
-  // Returns the bundles. Reads the account and its ssh configuration first.
-  Awaitable<Result<NodeUpload*>> upload(Sequence& sequence, std::string host);
-  // Returns how to reach a host, as the user's own ssh reports it. ssh is run only if a
-  // configuration file or --ssh-args may matter; if it does not answer, the client must be used,
-  // and the next call runs it again. Else only the first call for a host reads files or runs ssh.
-  // Call after upload().
+
+  // Reads the user's account and ssh configuration, once for all hosts. Required by user() and
+  // target_of(). `host` is the host in whose name the wait is reported.
+  Awaitable<Result<void>> read_account(Sequence& sequence, std::string host);
+  const SshUser& user() const { return account_->value().user; }
+  // Returns how to reach a host according to the user's ssh configuration. The result is cached per
+  // host. Runs ssh only if a configuration file or --ssh-args could matter. If ssh does not answer,
+  // the result says to use the client, and is not cached.
   Awaitable<SshTarget> target_of(Sequence& sequence, Host host);
 
-  // Returns a connection to the user's SSH agent, or an error of open_ssh_agent(). An agent that
-  // did not answer is not queried again for as long as it was waited for.
+  // Returns a connection to the user's SSH agent, or an error of open_ssh_agent(). After a timeout,
+  // the agent is not asked again until as much time has passed again.
   Awaitable<Result<Descriptor>> agent(Sequence& sequence, std::string host, SshTarget target,
                                       bool is_redial);
-  // Makes agent() fail with `why` for this time.
+  // Makes agent() fail with `why` until `duration` has passed.
   void note_silent_agent(const std::string& path, const std::string& why,
-                         std::chrono::nanoseconds time);
+                         std::chrono::nanoseconds duration);
 
   // Keeps the host key and the kind of login for redials, which then read no files.
   void remember_login(const Host& host, const SshTarget::Login& login);
-  // Returns the user's account. Call after upload().
-  const SshUser& user() const { return account_->value().user; }
-  // From now on, the OpenSSH client serves this host.
+  // Makes the OpenSSH client serve this host from now on.
   void prefer_client(const Host& host) { client_hosts_.insert(host.name); }
   bool prefers_client(const Host& host) const { return client_hosts_.contains(host.name); }
 
  private:
   struct Answer;
-  // The user's account, and whether its ssh configuration says anything.
   struct Account {
     SshUser user;
-    bool is_configured = false;
+    bool is_configured = false;  // A configuration file contains more than comments.
   };
   // An agent that does not answer, and until when it is not queried.
   struct SilentAgent {
     std::int64_t until_ns = 0;
     std::string why;
   };
-  Awaitable<Result<void>> read_account(Sequence& sequence, std::string host);
   Awaitable<SshTarget> make_target(Sequence& sequence, Host host);
   std::shared_ptr<Answer> run_ssh_config(std::vector<std::string> words);
   Awaitable<SshSettings> settings_of(Sequence& sequence, std::shared_ptr<Answer> answer);

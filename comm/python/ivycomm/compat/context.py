@@ -15,7 +15,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from .. import collectives, groups
+from .. import collectives, groups, lifetime
 from ..errors import FailedPrecondition
 from ..modules import nearest
 
@@ -52,7 +52,7 @@ class DistributedContext:
         """Joins the job; collective, and blocks until every rank has joined. Returns the context; a second call does
         nothing. With backend "nccl" and a GPU, sets up NCCL. Raises as ivycomm.init() and ivycomm.prepare_device()."""
         if not self.is_initialized:
-            self._world = groups.init(**self._options)
+            self._world = lifetime.init(**self._options)
             if self.backend == "nccl":
                 self._begin_with_gpu(self._world)
         return self
@@ -69,7 +69,7 @@ class DistributedContext:
         """Leaves the job, as ivycomm.finalize(). Does nothing if it has already been left."""
         if self.is_initialized:
             self._world = None
-            groups.finalize()
+            lifetime.finalize()
 
     @property
     def is_initialized(self) -> bool:

@@ -63,7 +63,7 @@ try:
 except ImportError:  # Before JAX 0.4.38.
     from jax.extend import ffi
 
-from .. import calls, groups, library
+from .. import calls, groups, library, lifetime
 from ..element_types import ReduceOp, dtype_number, op_number
 from ..errors import Failure, IvyError, of_failure
 from ..work import milliseconds
@@ -211,7 +211,7 @@ def _forget_programs() -> None:
 
 
 groups.on_free.append(_forget_group)
-groups.on_new_world.append(_forget_programs)
+lifetime.on_new_world.append(_forget_programs)
 
 
 def _translated(error: RuntimeError) -> IvyError | None:
@@ -637,4 +637,4 @@ def _await_programs() -> None:
         jax.effects_barrier()
 
 
-groups.before_end.append(_await_programs)
+lifetime.before_end.append(_await_programs)

@@ -40,7 +40,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from .. import collectives, errors, groups, objects
+from .. import collectives, errors, groups, lifetime, objects
 from ..errors import IvyError, NotInitialized, Timeout
 from ..modules import nearest, no_such_name
 from . import frames
@@ -135,7 +135,7 @@ def init_rpc(name: str | None = None, *, group: groups.Group | None = None, time
     if _service is not None and _service.is_open():
         return
     if group is None:
-        groups.init(**options)
+        lifetime.init(**options)
     _service = _Service(groups.resolve(group), name, timeout)
 
 
@@ -579,7 +579,7 @@ def _end_at_exit() -> None:
 
 
 atexit.register(_end_at_exit)
-groups.before_end.append(_end_at_exit)
+lifetime.before_end.append(_end_at_exit)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from .. import groups, rpc
+from .. import lifetime, rpc
 
 
 class RpcContext:
@@ -32,7 +32,7 @@ class RpcContext:
     def initialize(self) -> RpcContext:
         """Joins the job and starts the service. Collective: every rank calls it; blocks until all have. Returns the
         context; a second call does nothing."""
-        groups.init(**self._options)
+        lifetime.init(**self._options)
         rpc.init_rpc(timeout=self.timeout)
         return self
 

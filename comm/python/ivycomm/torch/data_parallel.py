@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .. import groups, objects
+from .. import groups, lifetime, objects
 from ..job_store import store as job_store
 from .backend import registration
 
@@ -85,7 +85,7 @@ def _make_default_group() -> None:
     global _made_here
     if dist.is_initialized():
         return
-    groups.init()
+    lifetime.init()
     registration.register()
     world = groups.world()
     # The job's store still has the keys of earlier process groups, so each group needs its own prefix.
@@ -103,4 +103,4 @@ def _destroy_default_group() -> None:
             dist.destroy_process_group()
 
 
-groups.before_end.append(_destroy_default_group)
+lifetime.before_end.append(_destroy_default_group)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .. import collectives, groups
+from .. import collectives, groups, lifetime
 from ..merging import merged
 
 Tensor = Any  # A torch.Tensor, and Module a torch.nn.Module; torch is not installed where the types are checked.
@@ -85,7 +85,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
                  track_running_stats: bool = True, *, group: groups.Group | None = None) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
         if group is None:
-            groups.init()  # Without a launcher: a world of one.
+            lifetime.init()  # Without a launcher: a world of one.
         self._group = groups.resolve(group)
 
     def _check_input_dim(self, x: Tensor) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ... import groups
+from ... import groups, lifetime
 from ...modules import nearest
 
 _BACKENDS = ("nccl", "gloo", "mpi", "auto", "ivy", "shm", "tcp")
@@ -32,9 +32,9 @@ def init_dist(backend: str | None = None, **options: Any) -> ParallelContext:
         raise ValueError(f"backend {backend!r} is unknown; {nearest(name, _BACKENDS)}")
     if _backend is not None and groups.is_initialized():
         return ParallelContext()
-    world = groups.init(**options)
+    world = lifetime.init(**options)
     if name == "nccl":
-        groups.prepare_device_or_leave(options.get("timeout"))
+        lifetime.prepare_device_or_leave(options.get("timeout"))
     if name in ("gloo", "mpi") and world.rank == 0:
         print(f'ivycomm: backend "{name}" is provided by ivycomm itself', file=sys.stderr)
     _backend = name
@@ -51,7 +51,7 @@ def _forget_backend() -> None:
     _backend = None
 
 
-groups.before_end.append(_forget_backend)
+lifetime.before_end.append(_forget_backend)
 
 # The names that every ParallelContext has, and the function that returns the value of each.
 _VALUES: dict[str, Callable[[], Any]] = {
@@ -127,7 +127,7 @@ class ParallelContext(collections.abc.MutableMapping[str, Any]):
     def reset_context(self) -> None:
         """Leaves the job, as ivycomm.finalize(), and removes the values that programs have stored."""
         self.__dict__.clear()
-        groups.finalize()
+        lifetime.finalize()
 
     def get_global_rank(self) -> Any:
         """Returns this process's rank. Raises NotInitialized before init_dist()."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, Union, cast
 
 import torch
 
+from ...arrays import Memory
 from ...counts import Counts, counts_of
 from ...errors import IvyError, Timeout
 from ...library import ANY, IN_PLACE
@@ -199,7 +200,7 @@ class Calls:
         begun = self._coalescing
         works, begun.works = begun.works or [], None
         messages, begun.messages = begun.messages or [], None
-        with together(bool(messages)):  # So that ranks may send device memory to each other.
+        with together(may_use_device=bool(messages) and Memory.any_on_device):
             works += [begin() for begin in messages]
         return handed(JoinedWork(works), self._channel)
 

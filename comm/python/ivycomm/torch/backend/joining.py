@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ... import groups
+from ... import groups, lifetime
 from ...errors import IvyError
 
 _POLL_SECONDS = 0.005
@@ -38,13 +38,13 @@ def join(store: Any, rank: int, size: int, seconds: float) -> bool:
                              "rank nor world_size, or call ivycomm.finalize() first")
         return False
     if size == 1 and not os.environ.get("IVY_RANK"):
-        groups.init("self://", timeout=seconds)
+        lifetime.init("self://", timeout=seconds)
     elif os.environ.get("IVY_RANK"):
-        groups.init(timeout=seconds)
+        lifetime.init(timeout=seconds)
         try:
             join(store, rank, size, seconds)
         except ValueError:
-            groups.finalize()
+            lifetime.finalize()
             raise
     else:
         _join_by_store(store, rank, size, seconds)
@@ -62,7 +62,7 @@ def _join_by_store(store: Any, rank: int, size: int, seconds: float) -> None:
             publisher.start()
         else:
             _write(path, store.get(key))
-        groups.init(f"file://{path}", rank=rank, world_size=size, timeout=seconds)
+        lifetime.init(f"file://{path}", rank=rank, world_size=size, timeout=seconds)
         if rank == 0:
             store.delete_key(key)  # All ranks have joined, and the value contains a secret.
     finally:
@@ -96,7 +96,7 @@ def leave(was_made_here: bool) -> None:
     """Finalizes the world after the default group was destroyed, unless ivycomm.init() was called before."""
     if was_made_here and groups.is_initialized():
         try:
-            groups.finalize()
+            lifetime.finalize()
         except IvyError:
             pass  # A rank has exited, which operations on the groups have reported.
 
