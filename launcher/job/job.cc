@@ -45,11 +45,12 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       stdin_feed_(job_),
       bring_up_(job_, planner_, store_, ranks_, stdin_feed_),
       losses_(job_, ranks_),
+      notices_(job_, preemption_, losses_),
       service_(job_, ranks_),
       record_(job_, service_),
       restarts_(job_, planner_, store_, bring_up_, ranks_, losses_, service_, record_),
-      ending_(job_, bring_up_, stdin_feed_, preemption_, ranks_, losses_, restarts_, service_,
-              record_),
+      ending_(job_, bring_up_, stdin_feed_, preemption_, ranks_, losses_, notices_, restarts_,
+              service_, record_),
       takeover_(job_, store_, ranks_, losses_, service_, record_, restarts_, *this),
       timeout_timer_(loop),
       absence_timer_(loop),
@@ -72,6 +73,7 @@ void Job::start(std::function<void(int, int)> on_finished) {
   job_.opened_unix_ms = wall_ms();
   dial_hosts();
   bring_up_.start(transports_);
+  notices_.start();
   watch_reader();
   service_.schedule();
 }
@@ -163,6 +165,7 @@ void Job::cancel_timers() {
   timeout_timer_.cancel();
   absence_timer_.cancel();
   reader_timer_.cancel();
+  notices_.stop();
 }
 
 // An event of a host. While a takeover waits for other hosts, events are deferred.
@@ -222,19 +225,13 @@ void Job::handle(std::size_t index, const Event& event) {
     case Event::kTaskOutput:
       return host_task_output(index, event.task_output());
     case Event::kHostNotice:
-      return on_host_notice(index, event.host_notice());
+      return notices_.take(index, event.host_notice());
     // At any time.
     case Event::kNote:
       return on_note(index, event.note());
     case Event::KIND_NOT_SET:
       return;
   }
-}
-
-void Job::on_host_notice(std::size_t index, const HostNotice& notice) {
-  const std::string reason = RemoteText(notice.reason()).line();
-  job_.print("notice from " + job_.hosts[index].name() + ": " + RemoteText(notice.source()).line() +
-             (reason.empty() ? "" : ", " + reason));
 }
 
 void Job::host_task_output(std::size_t index, const TaskOutput& output) {

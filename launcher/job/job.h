@@ -16,6 +16,7 @@
 //  how a job comes up                           bring_up.h
 //  how a generation runs                        ranks/rank_events.h
 //  hosts that are lost                          host_losses.h
+//  hosts that will be stopped                   host_notices.h
 //  how a group starts again                     restarts.h
 //  how a job ends                               job_ending.h
 //  a job whose launcher was killed              takeover.h
@@ -41,6 +42,7 @@
 #include "launcher/job/control/record_keeper.h"
 #include "launcher/job/core/job_context.h"
 #include "launcher/job/host_losses.h"
+#include "launcher/job/host_notices.h"
 #include "launcher/job/job_ending.h"
 #include "launcher/job/job_planner.h"
 #include "launcher/job/ranks/preemption.h"
@@ -123,7 +125,6 @@ class Job final : public AllocationEvents,
 
   void start_timeout();
   void watch_reader();
-  void on_host_notice(std::size_t index, const HostNotice& notice);
   void host_task_output(std::size_t index, const TaskOutput& output);
   void host_is_ready();
   void watch_absences();
@@ -143,6 +144,7 @@ class Job final : public AllocationEvents,
   StdinFeed stdin_feed_;
   BringUp bring_up_;
   HostLosses losses_;
+  HostNotices notices_;
   CtlService service_;
   JobRecordWriter record_;
   Restarts restarts_;

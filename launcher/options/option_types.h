@@ -49,6 +49,9 @@ enum class SummaryChoice { kAuto, kOff, kJson };
 enum class OnFailure { kRestart, kShrink, kReplace };
 // --on-stall: action if there was no progress for --stall-timeout.
 enum class OnStall { kReport, kStop };
+// --watch-notices: who announces that hosts will be stopped. kAuto: each host's own cloud, and
+// Slurm.
+enum class WatchNotices { kAuto, kAws, kGcp, kAzure, kSlurm, kNone };
 // --map-by: the property by which consecutive ranks are close to each other.
 enum class MapChoice { kHost, kNvlink, kSwitch };
 // --bind-to. kAuto: near the worker's accelerators, if it has any.

@@ -134,6 +134,8 @@ void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   recorded.set_max_replacements(static_cast<std::uint32_t>(options.max_replacements));
   recorded.set_restart_on(cause_list_text(options.restart_on));
   recorded.set_never_restart(cause_list_text(options.never_restart));
+  recorded.set_notice_ms(static_cast<std::uint64_t>(options.notice_time.count()));
+  recorded.set_preempt_signal(static_cast<std::uint32_t>(options.preempt_signal.value_or(0)));
   if (options.progress_match) recorded.set_progress_match(options.progress_match->text());
 }
 
@@ -174,6 +176,9 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
   options.max_replacements = static_cast<int>(recorded.max_replacements());
   options.restart_on = recorded_causes(recorded.restart_on());
   options.never_restart = recorded_causes(recorded.never_restart());
+  options.notice_time = milliseconds(recorded.notice_ms());
+  if (recorded.preempt_signal() != 0)
+    options.preempt_signal = static_cast<int>(recorded.preempt_signal());
   if (!recorded.progress_match().empty()) {
     Result<Pattern> pattern = Pattern::compile(recorded.progress_match());
     if (pattern.ok()) options.progress_match = std::move(pattern).value();

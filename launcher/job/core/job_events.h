@@ -73,6 +73,10 @@ class JobEvents {
   // ranks: the ranks of the host whose end is unknown.
   void host_lost(const std::string& host, HostLoss loss, const RemoteText& cause,
                  const std::vector<std::uint32_t>& ranks);
+  // A host will be stopped, or no longer. host: empty for the whole job (the end of an allocation).
+  // deadline_ns: on the monotonic clock.
+  void notice(const std::string& host, const std::string& source, const std::string& reason,
+              std::optional<std::int64_t> deadline_ns, bool withdrawn);
   // An attempt has failed, and another one follows after the pause.
   void restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause);
   // The job has ended.
