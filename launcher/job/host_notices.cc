@@ -206,8 +206,12 @@ void HostNotices::warn_ranks(const std::vector<NoticeHost>& all) {
 void HostNotices::stop_attempt(const std::vector<NoticeHost>& all) {
   job_.print("the time of the notice is up: " + job_.stopping_text());
   if (can_continue(all)) return job_.phase.apply(JobEvent::kMemberLost);
-  for (const Notice& notice : board_.binding(all))
-    if (!all[notice.host].can_leave) end_job(notice);
+  const std::vector<Notice> binding = board_.binding(all);
+  const auto needed =
+      std::find_if(binding.begin(), binding.end(),
+                   [&all](const Notice& notice) { return !all[notice.host].can_leave; });
+  // Without one the whole allocation ends, but this host ends earlier.
+  end_job(needed != binding.end() ? *needed : binding.front());
   job_.phase.apply(JobEvent::kStopRequired);
 }
 
@@ -226,7 +230,10 @@ void HostNotices::settle() {
     // Without a wave the attempt has ended for another reason, which decides whether one follows.
     if (job_.has_reason() || (!was_wave && job_.max_restarts == 0)) break;
     const std::size_t index = notice.host;
-    if (job_.hosts[index].excluded || job_.hosts[index].lost) continue;
+    if (job_.hosts[index].excluded || job_.hosts[index].lost) {
+      board_.forget(index);
+      continue;
+    }
     if (!job_.hosts.can_do_without(index)) {
       if (was_wave) end_job(notice);
       continue;

@@ -12,6 +12,8 @@ import time
 import pytest
 
 from launching import wait_until
+
+import leftovers  # (found by way of launching)
 from slurm_jobs import CONFIGURATION, Slurm, running_on
 
 RESUME = "/srv/ivyshared/examples/resume.py"
@@ -65,13 +67,16 @@ def stand_in(hosts, host, answers):
     hosts.file("requests.log")
     assert hosts.run_on(host, "ip", "address", "add", ADDRESS, "dev", "lo").code == 0
     service = type(hosts)(hosts.bed, hosts.name, "root", host)
-    try:
-        with service.start_program("python3", hosts.script("metadata_stand_in.py"), f"{hosts.directory}/answers.json",
-                                   f"{hosts.directory}/requests.log") as run:
+    with service.start_program("python3", hosts.script("metadata_stand_in.py"), f"{hosts.directory}/answers.json",
+                               f"{hosts.directory}/requests.log") as run:
+        try:
             yield made
-            run.process.kill()
-    finally:
-        hosts.run_on(host, "ip", "address", "delete", ADDRESS, "dev", "lo")
+        finally:
+            for process in leftovers.processes_of(hosts.bed.init_pid(host)):
+                if "metadata_stand_in" in process.words():
+                    os.kill(process.pid, signal.SIGKILL)
+            hosts.run_on(host, "ip", "address", "delete", ADDRESS, "dev", "lo")
+            run.finish()
 
 
 def start_resume(hosts, *flags, steps=100_000):
