@@ -2,7 +2,7 @@
 # ivyrun itself. Everything that can be static is, for a fast start.
 add_library(ivy_job STATIC
   fetch/fetch_writer.cc hang/job_evidence.cc
-  job/advice.cc job/bring_up.cc job/health_gate.cc job/host_list_refresh.cc job/host_losses.cc job/job.cc
+  job/advice.cc job/bring_up.cc job/health_gate.cc job/host_list_refresh.cc job/host_losses.cc job/host_notices.cc job/job.cc
   job/job_ending.cc job/job_fetch.cc job/job_planner.cc job/progress_reader.cc job/restarts.cc job/staging.cc
   job/store_controller.cc
   job/takeover.cc
@@ -13,7 +13,7 @@ add_library(ivy_job STATIC
   job/ranks/mpi_world.cc job/ranks/preemption.cc job/ranks/rank_event_relay.cc
   job/ranks/rank_events.cc job/ranks/rank_losses.cc job/ranks/stdin_feed.cc
   plan/interpreter.cc stage/stage_scan.cc
-  slurm/allocation_watch.cc slurm/slurm_command.cc)
+  slurm/allocation_watch.cc slurm/drain_watch.cc slurm/slurm_command.cc)
 target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_stage_wire ivy_asio)
 # An event that no case names would be ignored in silence.
 target_compile_options(ivy_job PRIVATE -Werror=switch)

@@ -63,7 +63,7 @@ PURE = {
         "launcher/options": "hosts",
         "launcher/plan": "plan worker_environment jax_variables placement device_checks device_and_slurm_variables allocation",
         "launcher/job/core": "job_state job_workers",
-        "launcher/job/hosts": "host_clock host_failures node_ranks",
+        "launcher/job/hosts": "host_clock host_failures node_ranks notice_board",
         "launcher/report": "diagnostic verdict label",
         "launcher/slurm": "nodelist slurm_allocation allocation_end step",
         "launcher/screen": "host_credit line_splitter control_filter summary",

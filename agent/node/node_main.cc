@@ -21,6 +21,7 @@
 #include "agent/node/roles/dial.h"
 #include "agent/node/roles/fetch.h"
 #include "agent/node/roles/mpi_exec.h"
+#include "agent/node/roles/notices.h"
 #include "agent/node/roles/progress.h"
 #include "agent/node/roles/relay.h"
 #include "agent/node/roles/stage.h"
@@ -131,6 +132,7 @@ int run(int argc, char** argv) {
   if (role == "fetch" && argc == 2) return run_fetch();
   if (role == "progress" && argc == 2) return run_progress();
   if (role == "stage" && argc == 2) return run_stage();
+  if (role == "notices" && argc == 3) return run_notices(argv[2]);
   if (role == "--version" && argc == 2) return print_version();
   return print_usage();
 }

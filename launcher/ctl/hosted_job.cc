@@ -163,7 +163,9 @@ bool request_stop(const HostedJob& job) {
   for (const std::string& name : names_in("/proc")) {
     const pid_t pid = static_cast<pid_t>(std::strtol(name.c_str(), nullptr, 10));
     // The warden ignores signals; its supervisor ends the job in an orderly way on SIGTERM.
-    if (pid > 1 && is_supervisor_of(pid, *warden)) return terminate_supervisor(pid, *warden);
+    if (pid <= 1 || !is_supervisor_of(pid, *warden)) continue;
+    mark_stop(job.directory);
+    return terminate_supervisor(pid, *warden);
   }
   return false;
 }

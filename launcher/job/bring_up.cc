@@ -50,6 +50,28 @@ ProgramForm program_form(ProgramKind kind) {
   return PROGRAM_AUTO;
 }
 
+// Requests the notices of --watch-notices from a host.
+void add_notices(const Options& options, Hello& hello) {
+  hello.set_notice_ms(static_cast<std::uint32_t>(options.notice_time.count()));
+  switch (options.watch_notices) {
+    case WatchNotices::kSlurm:
+    case WatchNotices::kNone:
+      return;
+    case WatchNotices::kAws:
+      hello.set_notice_service("aws");
+      break;
+    case WatchNotices::kGcp:
+      hello.set_notice_service("gcp");
+      break;
+    case WatchNotices::kAzure:
+      hello.set_notice_service("azure");
+      break;
+    case WatchNotices::kAuto:
+      break;
+  }
+  hello.set_watch_notices(true);
+}
+
 // Returns the present step of a host that has not answered Hello.
 LinkStep progress_of(const HostRecord& host) {
   if (!host.wait.what.empty()) return "waiting for " + host.wait.what;
@@ -361,6 +383,7 @@ Command BringUp::hello_for(std::size_t index) const {
   hello.set_interface(options.interface);
   hello.set_outlives_launcher(job_.outlives_launcher());
   add_device_request(options, caller, hello);
+  if (!options.dry_run) add_notices(options, hello);
   hello.set_examine(options.doctor);
   hello.set_module(options.check_module);
   return command;

@@ -232,6 +232,11 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
   return true;
 }
 
+void HostLosses::leaves(std::size_t index, LauncherEnd end, const std::string& cause) {
+  members_.push_back({index, std::move(end), cause});
+  job_.hosts.exclude(index, {.reason = cause});
+}
+
 void HostLosses::take_as_reason() {
   if (!job_.has_reason()) job_.launcher_end = members_.front().end;
   members_.erase(members_.begin());
@@ -239,7 +244,8 @@ void HostLosses::take_as_reason() {
 
 void HostLosses::report_lost_members() {
   for (const LostMember& lost : std::exchange(members_, {}))
-    job_.unclean.push_back(lost.cause + "; its workers may still run");
+    if (lost.end.reason != LauncherReason::kPreempted)
+      job_.unclean.push_back(lost.cause + "; its workers may still run");
 }
 
 milliseconds HostLosses::pause_for(milliseconds usual) const {

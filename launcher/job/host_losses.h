@@ -37,6 +37,9 @@ class HostLosses {
   // job can do without the host.
   bool left(std::size_t index, const RemoteText& reason);
 
+  // The host will be stopped, its ranks have been, and the job continues without it.
+  void leaves(std::size_t index, LauncherEnd end, const std::string& cause);
+
   // Hosts that were lost in this attempt, and that the job can do without.
   const std::vector<LostMember>& members() const { return members_; }
   void begin_attempt() {

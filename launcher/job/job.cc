@@ -48,12 +48,13 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       bring_up_(job_, planner_, store_, progress_, ranks_, stdin_feed_, gate_),
       growth_(job_, planner_, bring_up_, store_),
       losses_(job_, planner_, bring_up_, ranks_, growth_),
+      notices_(job_, preemption_, losses_),
       service_(job_, ranks_),
       record_(job_, service_),
       restarts_(job_, planner_, store_, progress_, bring_up_, gate_, ranks_, losses_, growth_,
                 service_, record_),
-      ending_(job_, bring_up_, stdin_feed_, preemption_, ranks_, losses_, restarts_, service_,
-              record_),
+      ending_(job_, bring_up_, stdin_feed_, preemption_, ranks_, losses_, notices_, restarts_,
+              service_, record_),
       takeover_(job_, store_, ranks_, losses_, service_, record_, restarts_, *this),
       timeout_timer_(loop),
       absence_timer_(loop),
@@ -77,6 +78,7 @@ void Job::start(std::function<void(int, int)> on_finished) {
   dial_hosts();
   bring_up_.start(transports_);
   if (job_.hosts.may_grow()) growth_.start(transports_, *this);
+  notices_.start();
   watch_reader();
   service_.schedule();
 }
@@ -169,6 +171,7 @@ void Job::cancel_timers() {
   absence_timer_.cancel();
   reader_timer_.cancel();
   growth_.stop();
+  notices_.stop();
 }
 
 // An event of a host. While a takeover waits for other hosts, events are deferred.
@@ -230,19 +233,13 @@ void Job::handle(std::size_t index, const Event& event) {
     case Event::kTaskOutput:
       return host_task_output(index, event.task_output());
     case Event::kHostNotice:
-      return on_host_notice(index, event.host_notice());
+      return notices_.take(index, event.host_notice());
     // At any time.
     case Event::kNote:
       return on_note(index, event.note());
     case Event::KIND_NOT_SET:
       return;
   }
-}
-
-void Job::on_host_notice(std::size_t index, const HostNotice& notice) {
-  const std::string reason = RemoteText(notice.reason()).line();
-  job_.print("notice from " + job_.hosts[index].name() + ": " + RemoteText(notice.source()).line() +
-             (reason.empty() ? "" : ", " + reason));
 }
 
 void Job::host_task_output(std::size_t index, const TaskOutput& output) {

@@ -17,6 +17,7 @@
 //  how a generation runs                        ranks/rank_events.h
 //  hosts that are lost                          host_losses.h
 //  hosts that join later                        growth.h
+//  hosts that will be stopped                   host_notices.h
 //  how a group starts again                     restarts.h
 //  how a job ends                               job_ending.h
 //  a job whose launcher was killed              takeover.h
@@ -44,6 +45,7 @@
 #include "launcher/job/growth.h"
 #include "launcher/job/health_gate.h"
 #include "launcher/job/host_losses.h"
+#include "launcher/job/host_notices.h"
 #include "launcher/job/job_ending.h"
 #include "launcher/job/job_planner.h"
 #include "launcher/job/ranks/preemption.h"
@@ -126,7 +128,6 @@ class Job final : public AllocationEvents,
 
   void start_timeout();
   void watch_reader();
-  void on_host_notice(std::size_t index, const HostNotice& notice);
   void host_task_output(std::size_t index, const TaskOutput& output);
   void host_is_ready();
   void watch_absences();
@@ -149,6 +150,7 @@ class Job final : public AllocationEvents,
   BringUp bring_up_;
   Growth growth_;
   HostLosses losses_;
+  HostNotices notices_;
   CtlService service_;
   JobRecordWriter record_;
   Restarts restarts_;

@@ -44,13 +44,15 @@ void write_at_once(const std::string& text) {
 
 JobEnding::JobEnding(JobContext& job, BringUp& bring_up, StdinFeed& stdin_feed,
                      Preemption& preemption, RankEvents& ranks, HostLosses& losses,
-                     Restarts& restarts, CtlService& service, JobRecordWriter& record)
+                     HostNotices& notices, Restarts& restarts, CtlService& service,
+                     JobRecordWriter& record)
     : job_(job),
       bring_up_(bring_up),
       stdin_feed_(stdin_feed),
       preemption_(preemption),
       ranks_(ranks),
       losses_(losses),
+      notices_(notices),
       restarts_(restarts),
       service_(service),
       record_(record),
@@ -176,9 +178,10 @@ void JobEnding::check_end() {
     return;
   }
   const bool is_over = state == JobState::kStopping || state == JobState::kConfirming;
-  if (is_over && restarts_.awaits_progress(preemption_.has_notice())) return;
-  if (!is_over || !restarts_.decide(preemption_.has_notice()))
-    return job_.phase.apply(JobEvent::kAllReported);
+  const bool is_preempted = preemption_.ends_job();
+  if (is_over && restarts_.awaits_progress(is_preempted)) return;
+  if (is_over) notices_.settle();
+  if (!is_over || !restarts_.decide(is_preempted)) return job_.phase.apply(JobEvent::kAllReported);
   cancel_stop();
   stdin_feed_.stop();
   job_.phase.apply(JobEvent::kGroupExited);

@@ -30,6 +30,7 @@
 #include "launcher/job/control/record_keeper.h"
 #include "launcher/job/core/job_context.h"
 #include "launcher/job/host_losses.h"
+#include "launcher/job/host_notices.h"
 #include "launcher/job/job_fetch.h"
 #include "launcher/job/ranks/preemption.h"
 #include "launcher/job/ranks/rank_events.h"
@@ -43,8 +44,8 @@ namespace ivy {
 class JobEnding {
  public:
   JobEnding(JobContext& job, BringUp& bring_up, StdinFeed& stdin_feed, Preemption& preemption,
-            RankEvents& ranks, HostLosses& losses, Restarts& restarts, CtlService& service,
-            JobRecordWriter& record);
+            RankEvents& ranks, HostLosses& losses, HostNotices& notices, Restarts& restarts,
+            CtlService& service, JobRecordWriter& record);
 
   // Applies kEvidenceReady when the evidence has arrived or has timed out.
   void collect_evidence();
@@ -97,6 +98,7 @@ class JobEnding {
   Preemption& preemption_;
   RankEvents& ranks_;
   HostLosses& losses_;
+  HostNotices& notices_;
   Restarts& restarts_;
   CtlService& service_;
   JobRecordWriter& record_;

@@ -49,7 +49,8 @@ class Restarts {
   // decision depends; then calls JobPhase::check_end().
   bool awaits_progress(bool is_preempted);
   // Call when an attempt is over and nothing of it is left. Returns whether another one follows.
-  // is_preempted: the ranks have been given notice that the allocation ends.
+  // is_preempted: the ranks have been warned that the allocation, or a host that the job needs,
+  // ends.
   bool decide(bool is_preempted);
   // Action kPrepareRestart: starts the pause and the restart, or starts them again.
   void prepare();

@@ -287,7 +287,13 @@ constexpr OptionEntry kTable[] = {
      "in a Slurm job: send --preempt-signal to the ranks once, TIME before the job ends; exit code 75 after they exit. "
      "In a pod: its terminationGracePeriodSeconds (default 30s)"},
     {"preempt-signal", "", "SIGNAL", kLifecycle, kHonoured, kIvyrun,
-     "signal that warns the ranks of the end of the Slurm job or the pod (default TERM)"},
+     "signal that warns the ranks of the end of the Slurm job, of the pod, or of a host (default TERM)"},
+    {"watch-notices", "", "auto|aws|gcp|azure|slurm|none", kLifecycle, kHonoured, kIvyrun,
+     "notices of hosts that will be stopped: each host polls the metadata service of its cloud, ivyrun asks Slurm for "
+     "drained nodes (default auto: the cloud that a host is in; Slurm, if the job can act on it)"},
+    {"notice-time", "", "TIME", kLifecycle, kHonoured, kIvyrun,
+     "time for the ranks to save their state after a notice without a deadline, or after a TERM to a host's supervisor "
+     "(default 25s, at most 10m; 0: a TERM stops at once)"},
     {"requeue", "", "", kLifecycle, kHonoured, kIvyrun,
      "requeue the Slurm job if its time limit stopped it (exit code 75)"},
     {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kIvyrun,

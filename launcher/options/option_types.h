@@ -51,6 +51,10 @@ enum class OnFailure { kRestart, kShrink, kReplace };
 enum class OnStall { kReport, kStop };
 // --pick: the hosts that get ranks if there are more than needed.
 enum class PickChoice { kFirst, kHealthiest };
+
+// --watch-notices: who announces that hosts will be stopped. kAuto: each host's own cloud, and
+// Slurm.
+enum class WatchNotices { kAuto, kAws, kGcp, kAzure, kSlurm, kNone };
 // --map-by: the property by which consecutive ranks are close to each other.
 enum class MapChoice { kHost, kNvlink, kSwitch };
 // --bind-to. kAuto: near the worker's accelerators, if it has any.

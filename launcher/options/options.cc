@@ -318,6 +318,15 @@ void bind_checks(Binder& binder, CheckOptions& options, Raw& raw) {
   binder.on("check-load", options.check_load);
 }
 
+// --notice-time. Longer than any notice of a cloud, except for planned maintenance.
+constexpr std::chrono::minutes kLongestNotice{10};
+
+Result<std::chrono::milliseconds> parse_notice_time(const std::string& text) {
+  const std::chrono::milliseconds time = IVY_TRY(parse_duration(text));
+  if (time <= kLongestNotice) return time;
+  return usage_error("--notice-time is at most 10m");
+}
+
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
   binder.parsed("start-timeout", options.start_timeout, parse_duration);
   // 0 means no limit, as for timeout(1) and Slurm.
@@ -356,6 +365,14 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
     return {};
   });
   binder.on("requeue", options.requeue);
+  binder.choice<WatchNotices>("watch-notices", options.watch_notices,
+                              {{"auto", WatchNotices::kAuto},
+                               {"aws", WatchNotices::kAws},
+                               {"gcp", WatchNotices::kGcp},
+                               {"azure", WatchNotices::kAzure},
+                               {"slurm", WatchNotices::kSlurm},
+                               {"none", WatchNotices::kNone}});
+  binder.parsed("notice-time", options.notice_time, parse_notice_time);
   binder.on("detach", options.detach);
   binder.choice<OnFailure>("on-failure", options.on_failure,
                            {{"restart", OnFailure::kRestart},

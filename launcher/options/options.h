@@ -188,6 +188,9 @@ struct LifecycleOptions {
   std::optional<std::chrono::milliseconds> stop_before_end;
   std::optional<int> preempt_signal;  // TERM if not given.
   bool requeue = false;
+  // Hosts that will be stopped (launcher/job/host_notices.h).
+  WatchNotices watch_notices = WatchNotices::kAuto;
+  std::chrono::milliseconds notice_time{25'000};
   bool in_pod = false;  // ivyrun is a pod's program: TERM warns of the end of the pod.
 };
 

@@ -305,6 +305,12 @@ constexpr MessageEntry kMessages[] = {
      "`--exclude`, or let `--condemn-on` do so ([decide what is "
      "restarted](decide-what-is-restarted.md))",
      kExitNoProgress},
+    {"IVY-R040", "the job was stopped because one of its hosts is going to be stopped",
+     "a cloud, an administrator or a TERM to the host's supervisor has announced it, and too few "
+     "other hosts are left",
+     "run it again: exit code 75 means that it has not finished; with `--nnodes MIN:MAX` a job "
+     "continues without the host ([spot machines](spot-and-preemptible.md))",
+     kExitPreempted},
     {"IVY-R030", "a rank could not enter its container, or start its program there",
      "the container was removed while the job started, or the program is missing in the image",
      "see [containers](containers.md)", ""},

@@ -50,7 +50,7 @@ enum class LauncherReason {
   kSupervisorLost,
   kStoreLost,
   kOutputClosed,
-  kPreempted,   // The time of the Slurm allocation has expired.
+  kPreempted,   // The Slurm allocation, the pod or a host that the job needs ends.
   kNoProgress,  // Attempts in a row have failed without progress.
   kHostsNotUp,
   kRejected,

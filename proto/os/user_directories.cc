@@ -15,6 +15,7 @@ namespace ivy {
 namespace {
 
 constexpr char kStopGraceFile[] = "/stop-grace-ms";
+constexpr char kStopMark[] = "/stop";
 // 340 lines is the kernel's limit.
 constexpr std::size_t kMaxUidMap = 16u << 10;
 
@@ -77,6 +78,14 @@ std::optional<std::chrono::milliseconds> read_stop_grace(const std::string& job_
 
 bool change_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace) {
   return read_stop_grace(job_directory) && write_stop_grace(job_directory, grace);
+}
+
+void mark_stop(const std::string& job_directory) {
+  (void)write_whole(job_directory + kStopMark, "");
+}
+
+bool is_stop_marked(const std::string& job_directory) {
+  return access((job_directory + kStopMark).c_str(), F_OK) == 0;
 }
 
 }  // namespace ivy

@@ -44,5 +44,9 @@ std::optional<std::chrono::milliseconds> read_stop_grace(const std::string& job_
 // Changes the time before SIGTERM is sent; for other processes of this user. Returns false if the
 // job's supervisor has written no file; it is then an older version, which uses its own time.
 bool change_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace);
+// Call before SIGTERM is sent to stop the job: without it, a supervisor takes the signal for a
+// warning that its host will be stopped, and its workers run on for a while.
+void mark_stop(const std::string& job_directory);
+bool is_stop_marked(const std::string& job_directory);
 
 }  // namespace ivy

@@ -1,4 +1,5 @@
-"""A program that may be stopped at any time and goes on where it was: what --stop-before-end and --requeue need.
+"""A program that may be stopped at any time and goes on where it was, as on spot machines
+(docs/spot-and-preemptible.md), and as --stop-before-end and --requeue need it.
 
     ivyrun -n 2 resume.py --steps 1000 --checkpoint state.json
 

@@ -7,6 +7,7 @@
 
 #include <csignal>
 
+#include "proto/os/user_directories.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_launcher.h"
 #include "tests/support/leak_guard.h"
@@ -179,6 +180,81 @@ TEST_F(SupervisorEndingTest, StopsOnItsOwnTermSignal) {
   EXPECT_EQ(launcher.exited(0)->signal(), SIGTERM);
   EXPECT_NE(launcher.report()->reason(), "");
   finish(launcher);
+}
+
+// With Hello.notice_ms, the workers run on after a TERM to the supervisor.
+class SupervisorNoticeTest : public SupervisorEndingTest {
+ protected:
+  std::string start_with_notice(FakeLauncher& launcher, std::uint32_t notice_ms) {
+    Hello hello = launcher.hello();
+    hello.set_notice_ms(notice_ms);
+    std::string directory = launcher.send_hello(hello).job_directory();
+    launcher.start(launcher.shell_plan(1, "echo ready; exec sleep 600"));
+    EXPECT_TRUE(launcher.wait([&] { return launcher.output(0) == "ready\n"; }));
+    return directory;
+  }
+  static const HostNotice* notice(const FakeLauncher& launcher) {
+    for (const Event& event : launcher.events())
+      if (event.has_host_notice()) return &event.host_notice();
+    return nullptr;
+  }
+  static void terminate(const FakeLauncher& launcher) {
+    ASSERT_EQ(kill(launcher.supervisor_pid(), SIGTERM), 0);
+  }
+};
+
+TEST_F(SupervisorNoticeTest, ReportsATermAndStopsWhenTheTimeIsUp) {
+  FakeLauncher launcher;
+  start_with_notice(launcher, 1'500);
+  terminate(launcher);
+  ASSERT_TRUE(launcher.wait([&] { return notice(launcher) != nullptr; }));
+  EXPECT_EQ(notice(launcher)->source(), "SIGTERM to its supervisor");
+  EXPECT_GT(notice(launcher)->deadline_ns(), 0u);
+  launcher.serve(milliseconds(700));
+  EXPECT_EQ(launcher.exited(0), nullptr);
+  ASSERT_TRUE(reported(launcher, seconds(10)));
+  EXPECT_EQ(launcher.report()->reason(), "the supervisor received SIGTERM");
+  finish(launcher);
+}
+
+TEST_F(SupervisorNoticeTest, StopsOnASecondTerm) {
+  FakeLauncher launcher;
+  start_with_notice(launcher, 600'000);
+  terminate(launcher);
+  ASSERT_TRUE(launcher.wait([&] { return notice(launcher) != nullptr; }));
+  terminate(launcher);
+  ASSERT_TRUE(reported(launcher, seconds(10)));
+  finish(launcher);
+}
+
+TEST_F(SupervisorNoticeTest, StopsOnATermOfIvyctlOrAnAgent) {
+  FakeLauncher launcher;
+  mark_stop(start_with_notice(launcher, 600'000));
+  terminate(launcher);
+  ASSERT_TRUE(reported(launcher, seconds(10)));
+  EXPECT_EQ(notice(launcher), nullptr);
+  finish(launcher);
+}
+
+TEST_F(SupervisorNoticeTest, FollowsTheLauncherThatStopsEarlier) {
+  FakeLauncher launcher;
+  start_with_notice(launcher, 600'000);
+  terminate(launcher);
+  ASSERT_TRUE(launcher.wait([&] { return notice(launcher) != nullptr; }));
+  launcher.stop(1'000);
+  ASSERT_TRUE(reported(launcher, seconds(10)));
+  EXPECT_EQ(launcher.report()->reason(), "");
+  finish(launcher);
+}
+
+// The launcher has continued without this host, and no longer talks to it.
+TEST_F(SupervisorNoticeTest, ExitsWithoutFinishWhenTheTimeIsUp) {
+  FakeLauncher launcher;
+  start_with_notice(launcher, 2'000);
+  terminate(launcher);
+  launcher.stop(1'000);
+  ASSERT_TRUE(reported(launcher, seconds(10)));
+  EXPECT_EQ(launcher.wait_for_node(), 0);
 }
 
 TEST_F(SupervisorEndingTest, LeavesNothingWhenTheSupervisorIsKilled) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The supervisor. Its pure parts need no other process; the rest drives a real ivy-node.
 add_executable(supervisor_parts_tests
-  app_child_test.cc container_runtime_test.cc ending_test.cc event_budget_test.cc flight_client_test.cc lease_test.cc
+  app_child_test.cc cloud_notices_test.cc container_runtime_test.cc ending_test.cc event_budget_test.cc flight_client_test.cc lease_test.cc
   mpi_exec_test.cc mpi_identity_test.cc mpi_ranks_test.cc node_rank_file_test.cc
   observed_pages_test.cc old_bundles_test.cc own_package_test.cc program_facts_test.cc
   rank_usage_test.cc replacements_test.cc reserved_port_test.cc stack_methods_test.cc staged_python_test.cc

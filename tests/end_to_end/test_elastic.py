@@ -126,7 +126,7 @@ def test_a_host_is_lost(hosts, how):
 
 
 def test_a_host_that_shuts_down_in_order(hosts):
-    """The supervisor gets TERM, as when its agent drains or systemd stops the host's services."""
+    """The supervisor gets TERM, as when systemd stops the host's services."""
     script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
     with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", script, go, env=QUICKLY) as run:
         run.wait_for(r"attempt 0 ", count=3)
@@ -137,7 +137,7 @@ def test_a_host_that_shuts_down_in_order(hosts):
         hosts.file("go")
         done = run.finish()
     assert done.code == 0, done
-    assert "attempt 1 of 2 failed: host node2 left the job: the supervisor received SIGTERM" in done.err_text
+    assert "attempt 1 of 2 failed: node2 will be stopped (SIGTERM to its supervisor)" in done.err_text
     assert hosts_of(done, 1) == {0: "node3", 1: "node4"}, done
 
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -38,6 +39,8 @@ Options all_options() {
   options.name = "bert";
   options.stall_timeout = std::chrono::seconds(90);
   options.on_stall = OnStall::kStop;
+  options.notice_time = std::chrono::seconds(40);
+  options.preempt_signal = SIGUSR1;
   options.metrics_file = "/metrics";
   options.start_timeout = milliseconds(5'000);
   options.no_store = true;
@@ -71,6 +74,8 @@ TEST(JobRecord, KeepsOptions) {
   EXPECT_EQ(after.name, before.name);
   EXPECT_EQ(after.stall_timeout, before.stall_timeout);
   EXPECT_EQ(after.on_stall, before.on_stall);
+  EXPECT_EQ(after.notice_time, before.notice_time);
+  EXPECT_EQ(after.preempt_signal, before.preempt_signal);
   EXPECT_EQ(after.metrics_file, before.metrics_file);
   EXPECT_EQ(after.start_timeout, before.start_timeout);
   EXPECT_EQ(after.no_store, before.no_store);

@@ -919,6 +919,184 @@ TEST_F(GateTest, EndsInTimeIfInterrupted) {
   EXPECT_TRUE(first_.ranks.empty());
 }
 
+// ---- Hosts that will be stopped
+// ------------------------------------------------------------------
+
+class HostNoticesTest : public FewerHostsTest {
+ protected:
+  void SetUp() override {
+    FewerHostsTest::SetUp();
+    for (Node* const node : {&first_, &second_, &third_})
+      node->on_command = [this, node](const Command& command) { return note(*node, command); };
+  }
+  bool note(Node& node, const Command& command) {
+    if (command.has_signal_workers())
+      signals_[node.name].push_back(static_cast<int>(command.signal_workers().signal()));
+    if (command.has_stop()) stopped_.insert(node.name);
+    if (command.has_start_again()) again_.insert(node.name);
+    if (!command.has_begin_generation()) return false;
+    Event event;
+    event.mutable_generation_begun()->set_generation(command.begin_generation().generation());
+    node.host.send(event);
+    return true;
+  }
+  void start_all() {
+    start();
+    ASSERT_TRUE(run_until([&] {
+      return !first_.ranks.empty() && !second_.ranks.empty() && !third_.ranks.empty();
+    })) << text_;
+  }
+  static void give_notice(Node& node, const std::string& source, const std::string& reason,
+                          int seconds, bool withdrawn = false) {
+    Event event;
+    HostNotice& notice = *event.mutable_host_notice();
+    notice.set_source(source);
+    notice.set_reason(reason);
+    if (seconds > 0)
+      notice.set_deadline_ns(static_cast<std::uint64_t>(monotonic_ns()) +
+                             seconds * 1'000'000'000ull);
+    notice.set_withdrawn(withdrawn);
+    node.host.send(event);
+  }
+  bool has_text(const std::string& text) {
+    return run_until([&] { return text_.find(text) != std::string::npos; }, milliseconds(15'000));
+  }
+  std::size_t count_of(const std::string& text) const {
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = text_.find(text, at)) != std::string::npos; ++at) ++count;
+    return count;
+  }
+
+  std::map<std::string, std::vector<int>> signals_;
+  std::set<std::string> stopped_, again_;
+};
+
+TEST_F(HostNoticesTest, SignalsTheRanksAndContinuesWithoutTheHost) {
+  start_all();
+  give_notice(third_, "AWS", "spot interruption", 120);
+  ASSERT_TRUE(has_text("notice: node3 will be stopped in 120 s (AWS: spot interruption)")) << text_;
+  ASSERT_TRUE(
+      has_text("SIGTERM to 3 ranks; the attempt is stopped in 104 s, and the next one runs "
+               "without node3"))
+      << text_;
+  ASSERT_TRUE(run_until([&] { return signals_.size() == 3; })) << text_;
+  // One has saved its state, one has no handler, and one fails because of its peers.
+  second_.end(1, 75);
+  third_.end(2, 128 + SIGTERM);
+  first_.end(0, 1);
+  ASSERT_TRUE(run_until([&] { return again_.size() == 2; })) << text_;
+  EXPECT_EQ(again_, (std::set<std::string>{"node1", "node2"}));
+  EXPECT_TRUE(stopped_.empty());
+  EXPECT_EQ(signals_["node1"], std::vector<int>{SIGTERM});
+  EXPECT_TRUE(
+      has_text("attempt 1 of 2 failed: node3 will be stopped (AWS: spot interruption); "
+               "attempt 2 starts in 1 s"))
+      << text_;
+  leave();
+}
+
+TEST_F(HostNoticesTest, StopsTheAttemptBeforeTheDeadline) {
+  options_.preempt_signal = SIGUSR1;
+  start_all();
+  give_notice(second_, "SIGTERM to its supervisor", "", 2);
+  ASSERT_TRUE(has_text("SIGUSR1 to 3 ranks; the attempt is stopped in 1 s")) << text_;
+  ASSERT_TRUE(run_until([&] { return again_.size() == 2; })) << text_;
+  EXPECT_EQ(stopped_.size(), 3u);
+  EXPECT_EQ(again_, (std::set<std::string>{"node1", "node3"}));
+  leave();
+}
+
+TEST_F(HostNoticesTest, MoveTheStoreIfTheFirstHostLeaves) {
+  start_all();
+  give_notice(first_, "Azure", "spot eviction", 2);
+  ASSERT_TRUE(run_until([&] { return again_.size() == 2; })) << text_;
+  EXPECT_EQ(again_, (std::set<std::string>{"node2", "node3"}));
+  leave();
+}
+
+TEST_F(HostNoticesTest, SendOneSignalIfTheyArriveTogether) {
+  options_.min_nodes = 1;
+  start_all();
+  give_notice(second_, "AWS", "spot interruption", 120);
+  give_notice(third_, "AWS", "spot interruption", 120);
+  ASSERT_TRUE(has_text("notice: node3")) << text_;
+  for (Node* const node : {&first_, &second_, &third_})
+    for (const std::uint32_t rank : std::set<std::uint32_t>(node->running)) node->end(rank, 0);
+  ASSERT_TRUE(run_until([&] { return !again_.empty(); })) << text_;
+  EXPECT_EQ(again_, std::set<std::string>{"node1"});
+  EXPECT_EQ(count_of("SIGTERM to 3 ranks"), 1u) << text_;
+  EXPECT_EQ(signals_["node1"], std::vector<int>{SIGTERM});
+  leave();
+}
+
+TEST_F(HostNoticesTest, EndTheJobIfItNeedsTheHost) {
+  options_.min_nodes.reset();
+  start_all();
+  give_notice(second_, "AWS", "spot interruption", 2);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(exit_code_, kExitPreempted) << text_;
+  EXPECT_EQ(stopped_.size(), 3u);
+  EXPECT_NE(text_.find("the job is stopped in 1 s (exit code 75)"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("stopped because node2 will be stopped (AWS: spot interruption)"),
+            std::string::npos)
+      << text_;
+}
+
+TEST_F(HostNoticesTest, AreNoFailureOfRanksThatExitByThemselves) {
+  options_.min_nodes.reset();
+  start_all();
+  give_notice(second_, "AWS", "spot interruption", 120);
+  ASSERT_TRUE(run_until([&] { return signals_.size() == 3; })) << text_;
+  first_.end(0, 0);
+  second_.end(1, 75);
+  third_.end(2, 128 + SIGTERM);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(exit_code_, kExitPreempted) << text_;
+  EXPECT_TRUE(stopped_.empty());
+}
+
+TEST_F(HostNoticesTest, MayBeWithdrawn) {
+  start_all();
+  give_notice(second_, "Azure", "reboot", 4);
+  give_notice(second_, "Azure", "reboot", 0, /*withdrawn=*/true);
+  ASSERT_TRUE(has_text("notice withdrawn: node2 will not be stopped (Azure: reboot)")) << text_;
+  run_until([] { return false; }, milliseconds(4'500));
+  EXPECT_TRUE(stopped_.empty());
+  for (Node* const node : {&first_, &second_, &third_})
+    for (const std::uint32_t rank : std::set<std::uint32_t>(node->running)) node->end(rank, 0);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  EXPECT_EQ(exit_code_, 0) << text_;
+}
+
+TEST_F(HostNoticesTest, WithoutADeadlineDoNotDisturbAJobThatNeedsTheHost) {
+  options_.min_nodes.reset();
+  start_all();
+  give_notice(second_, "AWS", "rebalance recommendation", 0);
+  ASSERT_TRUE(has_text("notice: node2 should be left")) << text_;
+  run_until([] { return false; }, milliseconds(1'500));
+  EXPECT_TRUE(signals_.empty());
+  leave();
+}
+
+TEST_F(HostNoticesTest, LeaveAHostOutBeforeTheStart) {
+  second_.on_command = [&](const Command& command) {
+    if (!command.has_check_address()) return false;
+    give_notice(second_, "Google Cloud", "preemption", 30);
+    return true;
+  };
+  expect_start_without_second();
+}
+
+TEST_F(HostNoticesTest, EscapeTheTextOfAHost) {
+  start_all();
+  give_notice(second_, kEvil, kEvil, 120);
+  ASSERT_TRUE(has_text("EVIL")) << text_;
+  leave();
+  expect_harmless(text_);
+}
+
 // The connection works but is slow, so advice on how to test it would not help.
 TEST_F(JobTest, AllowsMoreTimeForAnUpload) {
   Node& host = node("node1");

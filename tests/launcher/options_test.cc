@@ -468,6 +468,11 @@ TEST(OptionsTest, ParsesTheEndOfASlurmJob) {
   EXPECT_EQ(all.preempt_signal, SIGUSR1);
   EXPECT_TRUE(all.requeue);
   EXPECT_EQ(options_of({"--preempt_signal=usr2", "x"}).preempt_signal, SIGUSR2);
+  EXPECT_EQ(none.watch_notices, WatchNotices::kAuto);
+  const Options notices = options_of({"--watch-notices", "gcp", "--notice-time", "2m", "x"});
+  EXPECT_EQ(notices.watch_notices, WatchNotices::kGcp);
+  EXPECT_EQ(notices.notice_time, std::chrono::minutes(2));
+  EXPECT_TRUE(contains(error_of({"--notice-time", "11m", "x"}).message, "at most 10m"));
   EXPECT_TRUE(
       contains(error_of({"--preempt-signal", "LOUD", "x"}).message, "unknown signal \"LOUD\""));
   EXPECT_TRUE(contains(error_of({"--preempt-signal", "KILL", "x"}).fix, "USR1"));

@@ -157,6 +157,7 @@ bool JobRegistry::stop(const JobKey& key, std::optional<milliseconds> grace) {
   if (found == jobs_.end()) return false;
   const Result<JobDirectory> directory = find_job_directory(key.job_id, key.host);
   const bool is_taken = grace && directory.ok() && change_stop_grace(directory->path, *grace);
+  if (directory.ok()) mark_stop(directory->path);
   stop_soon(found->second, 0);
   return is_taken;
 }

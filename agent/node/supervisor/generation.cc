@@ -114,7 +114,7 @@ std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start) 
 
 Generation::Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
                        ControlServer& control, EventSender& events, JobStore& store,
-                       HostTasks& tasks, HostContainer& container)
+                       HostTasks& tasks, HostContainer& container, NoticeWatch& notices)
     : context_(context),
       lease_(lease),
       channel_(channel),
@@ -123,6 +123,7 @@ Generation::Generation(SupervisorContext& context, const Lease& lease, CommandCh
       store_(store),
       tasks_(tasks),
       container_(container),
+      notices_(notices),
       devices_(context, *this),
       workers_(context, channel, control, container, ending_, *this),
       mpi_(context, workers_),
@@ -221,6 +222,7 @@ void Generation::forget_generation() {
   store_.spare_again();
   tasks_.spare_again();
   container_.spare_again();
+  notices_.spare_again();
   workers_.forget();
   boost::asio::post(context_.loop, [this] { context_.containment->settle(); });
   ending_.begin_again();
@@ -274,6 +276,7 @@ void Generation::reap_children() {
     jax_.reaped(reaped, status);
     devices_.reaped(reaped);
     container_.reaped(reaped);
+    notices_.reaped(reaped);
   }
   if (ending_.phase() != EndingPhase::kIdle) check_soon();
 }

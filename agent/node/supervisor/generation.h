@@ -35,6 +35,7 @@
 #include "agent/node/supervisor/jax_service.h"
 #include "agent/node/supervisor/job_store.h"
 #include "agent/node/supervisor/mpi_servers.h"
+#include "agent/node/supervisor/notice_watch.h"
 #include "agent/node/supervisor/supervisor_context.h"
 #include "agent/node/workers/ending.h"
 #include "agent/node/workers/lease.h"
@@ -51,7 +52,7 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
  public:
   Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
              ControlServer& control, EventSender& events, JobStore& store, HostTasks& tasks,
-             HostContainer& container);
+             HostContainer& container, NoticeWatch& notices);
 
   // Set by Hello: the time from TERM to KILL unless a stop specifies another one, and whether the
   // job continues without its launcher.
@@ -126,6 +127,7 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
   JobStore& store_;
   HostTasks& tasks_;
   HostContainer& container_;
+  NoticeWatch& notices_;
   DeviceWatch devices_;
 
   // Set by the launcher's commands.

@@ -38,6 +38,7 @@
 #include "agent/node/supervisor/host_container.h"
 #include "agent/node/supervisor/host_task.h"
 #include "agent/node/supervisor/job_store.h"
+#include "agent/node/supervisor/notice_watch.h"
 #include "agent/node/supervisor/supervisor_context.h"
 #include "agent/node/workers/lease.h"
 #include "proto/contract/limits.h"
@@ -118,6 +119,7 @@ class Supervisor final : private CommandChannelEvents,
   void watch_step_task();
   void wait_signal();
   void on_signal(int signal);
+  void stop_after_term();
   void wait_tick();
   void on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
   void check_launcher();
@@ -132,6 +134,7 @@ class Supervisor final : private CommandChannelEvents,
   JobStore store_;
   HostTasks tasks_;
   HostContainer container_;
+  NoticeWatch notices_;
   Discovery discovery_;
   Generation generation_;
   StackCollector stacks_;
@@ -161,8 +164,10 @@ Supervisor::Supervisor(const SupervisorStart& start)
       store_(context_),
       tasks_(context_, channel_),
       container_(context_, *this),
+      notices_(context_),
       discovery_(context_.loop, start.program_directory + "/ivy-probe"),
-      generation_(context_, lease_, channel_, control_, events_, store_, tasks_, container_),
+      generation_(context_, lease_, channel_, control_, events_, store_, tasks_, container_,
+                  notices_),
       stacks_(context_.loop, context_.blocking, *this),
       signals_(context_.loop, SIGCHLD, SIGTERM, SIGUSR1),
       warden_(context_.loop),
@@ -268,6 +273,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   }
   if (is_examining_host()) return out_of_turn("a second Hello");
   if (!context_.containment) context_.containment = make_containment_for(context_.start);
+  notices_.begin(hello);
   pending_hello_ = PendingHello{.hello = hello, .answer = {}};
   collect_facts();
   prepare_answer();
@@ -486,6 +492,20 @@ void Supervisor::on_signal(int signal) {
     return events_.send(event);
   }
   if (signal != SIGTERM) return;
+  // Others than ivyctl and an agent warn that this host is going to be stopped. The launcher
+  // decides what the job does then.
+  const bool is_warning =
+      lease_.state() == LeaseState::kAttached && !is_stop_marked(context_.start.directory.path);
+  const auto time_is_up = [this] {
+    // If nothing runs here, the job continues without this host, or does not need it yet.
+    if (generation_.is_idle()) return generation_.finish();
+    stop_after_term();
+  };
+  if (is_warning && notices_.terminated(time_is_up)) return;
+  stop_after_term();
+}
+
+void Supervisor::stop_after_term() {
   const auto written = read_stop_grace(context_.start.directory.path);
   const std::uint64_t grace_ns = written ? nanoseconds_of(*written) : generation_.grace_ns();
   constexpr const char* kReason = "the supervisor received SIGTERM";

@@ -140,6 +140,8 @@ void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   if (options.expect_gpus)
     recorded.set_expect_gpus(static_cast<std::uint32_t>(*options.expect_gpus) + 1);
   recorded.set_check_load(options.check_load);
+  recorded.set_notice_ms(static_cast<std::uint64_t>(options.notice_time.count()));
+  recorded.set_preempt_signal(static_cast<std::uint32_t>(options.preempt_signal.value_or(0)));
   if (options.progress_match) recorded.set_progress_match(options.progress_match->text());
   recorded.set_progress_file(options.progress_file);
   recorded.set_condemn_on(cause_list_text(options.condemn_on));
@@ -189,6 +191,9 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
   if (recorded.expect_gpus() > 0)
     options.expect_gpus = static_cast<int>(recorded.expect_gpus()) - 1;
   options.check_load = recorded.check_load();
+  options.notice_time = milliseconds(recorded.notice_ms());
+  if (recorded.preempt_signal() != 0)
+    options.preempt_signal = static_cast<int>(recorded.preempt_signal());
   if (!recorded.progress_match().empty()) {
     Result<Pattern> pattern = Pattern::compile(recorded.progress_match());
     if (pattern.ok()) options.progress_match = std::move(pattern).value();

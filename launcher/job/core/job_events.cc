@@ -178,6 +178,17 @@ void JobEvents::check_failed(const CheckFailure& failure, int attempt, bool is_l
                          {"left_out", is_left_out}});
 }
 
+void JobEvents::notice(const std::string& host, const std::string& source,
+                       const std::string& reason, std::optional<std::int64_t> deadline_ns,
+                       bool withdrawn) {
+  boost::json::object fields{{"source", json_text(source)}, {"reason", json_text(reason)}};
+  if (!host.empty()) fields["host"] = json_text(host);
+  if (deadline_ns)
+    fields["deadline_unix_ms"] = wall_ms() + (*deadline_ns - monotonic_ns()) / 1'000'000;
+  if (withdrawn) fields["withdrawn"] = true;
+  write("notice", std::move(fields));
+}
+
 void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause) {
   boost::json::object event{{"failed_attempt", attempt.number},
                             {"cause", json_text(attempt.cause)},

@@ -81,6 +81,10 @@ class JobEvents {
   // A host has failed a check of the health gate before this attempt. is_left_out: the job continues
   // without it.
   void check_failed(const CheckFailure& failure, int attempt, bool is_left_out);
+  // A host will be stopped, or no longer. host: empty for the whole job (the end of an allocation).
+  // deadline_ns: on the monotonic clock.
+  void notice(const std::string& host, const std::string& source, const std::string& reason,
+              std::optional<std::int64_t> deadline_ns, bool withdrawn);
   // An attempt has failed, and another one follows after the pause.
   void restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause);
   // The job has ended.
