@@ -18,6 +18,7 @@
 #include "agent/node/container/container_role.h"
 #include "agent/node/roles/app_run.h"
 #include "agent/node/roles/dial.h"
+#include "agent/node/roles/drill.h"
 #include "agent/node/roles/fetch.h"
 #include "agent/node/roles/mpi_exec.h"
 #include "agent/node/roles/relay.h"
@@ -126,6 +127,7 @@ int run(int argc, char** argv) {
   if (role == "relay" && argc == 2) return run_relay();
   if (role == "dial" && argc == 2) return run_dial();
   if (role == "fetch" && argc == 2) return run_fetch();
+  if (role == "drill" && argc == 2) return run_drill();
   if (role == "stage" && argc == 2) return run_stage();
   if (role == "--version" && argc == 2) return print_version();
   return print_usage();

@@ -57,12 +57,13 @@ LinkStep progress_of(const HostRecord& host) {
 }  // namespace
 
 BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
-                 StdinFeed& stdin_feed)
+                 StdinFeed& stdin_feed, JobDrill& drill)
     : job_(job),
       planner_(planner),
       store_(store),
       ranks_(ranks),
       stdin_feed_(stdin_feed),
+      drill_(drill),
       staging_(job, *this),
       steps_(job.loop) {}
 
@@ -152,6 +153,8 @@ Awaitable<void> BringUp::start_workers() {
     job_.print("warning: starting with " + job_.hosts.members_text());
   if (job_.hosts.may_shrink())
     job_.spare_hosts = spare_members(job_.hosts.members(), job_.hosts.min_members());
+  const bool may_drill = co_await drill_.prepare(steps_);
+  if (!may_drill) co_return;
   if (job_.options.dry_run) co_return print_dry_run();
   job_.events.planned(job_.plan);
   Result<std::vector<HostPlan>> plans = planner_.host_plans();

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "launcher/job/core/job_context.h"
+#include "launcher/job/job_drill.h"
 #include "launcher/job/job_planner.h"
 #include "launcher/job/ranks/rank_events.h"
 #include "launcher/job/ranks/stdin_feed.h"
@@ -34,7 +35,7 @@ namespace ivy {
 class BringUp final : private StagingEvents {
  public:
   BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
-          StdinFeed& stdin_feed);
+          StdinFeed& stdin_feed, JobDrill& drill);
 
   // Opens the sessions of all hosts.
   void dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events);
@@ -102,6 +103,7 @@ class BringUp final : private StagingEvents {
   StoreController& store_;
   RankEvents& ranks_;
   StdinFeed& stdin_feed_;
+  JobDrill& drill_;
   bool looks_up_master_ = false;  // The address is being looked up; the plan has to wait for it.
   // Set when a host that the job needs has failed: until then the others may fail, too, so that one
   // message names all of them.

@@ -43,13 +43,14 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       preemption_(job_),
       ranks_(job_, preemption_),
       stdin_feed_(job_),
-      bring_up_(job_, planner_, store_, ranks_, stdin_feed_),
+      drill_(job_, *this),
+      bring_up_(job_, planner_, store_, ranks_, stdin_feed_, drill_),
       losses_(job_, ranks_),
       service_(job_, ranks_),
       record_(job_, service_),
       restarts_(job_, planner_, store_, bring_up_, ranks_, losses_, service_, record_),
       ending_(job_, bring_up_, stdin_feed_, preemption_, ranks_, losses_, restarts_, service_,
-              record_),
+              record_, drill_),
       takeover_(job_, store_, ranks_, losses_, service_, record_, restarts_, *this),
       timeout_timer_(loop),
       absence_timer_(loop),
@@ -163,6 +164,7 @@ void Job::cancel_timers() {
   timeout_timer_.cancel();
   absence_timer_.cancel();
   reader_timer_.cancel();
+  drill_.stop();
 }
 
 // An event of a host. While a takeover waits for other hosts, events are deferred.
@@ -233,12 +235,18 @@ void Job::handle(std::size_t index, const Event& event) {
 
 void Job::on_host_notice(std::size_t index, const HostNotice& notice) {
   const std::string reason = RemoteText(notice.reason()).line();
+  NamedFailure named{.kind = NamedFailure::Kind::kNotice, .host = job_.hosts[index].name()};
+  job_.faults.named(named, monotonic_ns());
   job_.print("notice from " + job_.hosts[index].name() + ": " + RemoteText(notice.source()).line() +
              (reason.empty() ? "" : ", " + reason));
 }
 
 void Job::host_task_output(std::size_t index, const TaskOutput& output) {
   if (output.task() == TASK_FETCH) return ending_.fetch().take(index, output);
+  if (output.task() == TASK_DRILL) {
+    drill_.take(index, output);
+    return bring_up_.notify();
+  }
   bring_up_.task_output(index, output);
 }
 
@@ -323,6 +331,8 @@ void Job::check_absence(std::size_t index) {
   }
   if (absence.ns < 2 * host.absence_reported_ns) return;
   host.absence_reported_ns = absence.ns;
+  NamedFailure silence{.kind = NamedFailure::Kind::kSilence, .host = host.name()};
+  job_.faults.named(silence, monotonic_ns());
   if (absence.limit.count() == 0)
     return job_.print(host.name() + ": its supervisor has not responded for " +
                       whole_seconds(absence.ns) +

@@ -18,6 +18,7 @@
 //  hosts that are lost                          host_losses.h
 //  how a group starts again                     restarts.h
 //  how a job ends                               job_ending.h
+//  faults that a drill injects                  job_drill.h
 //  a job whose launcher was killed              takeover.h
 //  the record for the next launcher             control/record_keeper.h
 //  the state that all of them share             core/job_context.h
@@ -41,6 +42,7 @@
 #include "launcher/job/control/record_keeper.h"
 #include "launcher/job/core/job_context.h"
 #include "launcher/job/host_losses.h"
+#include "launcher/job/job_drill.h"
 #include "launcher/job/job_ending.h"
 #include "launcher/job/job_planner.h"
 #include "launcher/job/ranks/preemption.h"
@@ -58,6 +60,7 @@ class Job final : public AllocationEvents,
                   private JobActions,
                   private HostSessionEvents,
                   private TakeoverActions,
+                  private DrillActions,
                   private TransportEvents,
                   private JoinedNodesEvents {
  public:
@@ -110,6 +113,10 @@ class Job final : public AllocationEvents,
   void dial_hosts() override;
   void handle(std::size_t host, const Event& event) override;
   void taken_over() override;
+  // DrillActions
+  void drill_notice(std::size_t host, const HostNotice& notice) override {
+    on_host_notice(host, notice);
+  }
   // TransportEvents
   void transport_note(const RemoteText& text) override { job_.screen.note(text.line()); }
   void step_signalled(int signal, bool whole_tree) override {
@@ -141,6 +148,7 @@ class Job final : public AllocationEvents,
   Preemption preemption_;
   RankEvents ranks_;
   StdinFeed stdin_feed_;
+  JobDrill drill_;
   BringUp bring_up_;
   HostLosses losses_;
   CtlService service_;

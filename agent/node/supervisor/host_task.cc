@@ -30,6 +30,8 @@ const char* task_role(HostTask task) {
       return "stage";
     case TASK_FETCH:
       return "fetch";
+    case TASK_DRILL:
+      return "drill";
     default:
       return "unknown";
   }
@@ -172,6 +174,8 @@ Result<void> HostTasks::take(const TaskInput& input) {
       return stage.take(input);
     case TASK_FETCH:
       return fetch.take(input);
+    case TASK_DRILL:
+      return drill.take(input);
     default:
       return Error{Code::kDataLoss, "input for an unknown task"};
   }
@@ -180,11 +184,13 @@ Result<void> HostTasks::take(const TaskInput& input) {
 void HostTasks::reaped(pid_t pid, int wait_status) {
   stage.reaped(pid, wait_status);
   fetch.reaped(pid, wait_status);
+  drill.reaped(pid, wait_status);
 }
 
 void HostTasks::spare_again() const {
   stage.spare_again();
   fetch.spare_again();
+  drill.spare_again();
 }
 
 }  // namespace ivy

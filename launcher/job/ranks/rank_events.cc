@@ -340,6 +340,8 @@ WatchdogAbort RankEvents::watchdog_abort() {
 
 // --on-stall stop, --exit-timeout: ends this attempt, as a failure does.
 void RankEvents::stall_continues() {
+  NamedFailure named{.kind = NamedFailure::Kind::kStall, .text = evidence_.finding()};
+  job_.faults.named(named, monotonic_ns());
   if (job_.options.on_stall != OnStall::kStop && !exit_timeout_runs_) return;
   const std::string flag = exit_timeout_runs_ ? "--exit-timeout" : "--on-stall stop";
   LauncherEnd end;
