@@ -51,10 +51,10 @@ struct InjectedFault {
 struct NamedFailure {
   enum class Kind : std::uint8_t { kRank, kHost, kSupervisor, kSilence, kStall, kNotice };
   Kind kind = Kind::kRank;
-  int rank = -1;       // kRank
-  std::string host;    // Its host; empty for kStall.
-  ExitStatus status;   // kRank
-  std::string text;    // The message, or the end of the rank's standard error.
+  int rank = -1;           // kRank
+  std::string host = {};   // Its host; empty for kStall.
+  ExitStatus status = {};  // kRank
+  std::string text = {};   // The message, or the end of the rank's standard error.
 };
 
 class FaultLog {

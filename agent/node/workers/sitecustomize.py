@@ -1289,8 +1289,8 @@ def _run():
     import sys
     if sys.version_info < (3, 6):
         return _run_hidden_of_old_python()
-    for step in (_register_stack_dumps, _hold_lock_in_drills, _hook_store_and_semaphores, _hook_jax, _hook_frameworks, _refuse_worlds_of_one,
-                 _hook_mpi4py, _serve_originals):
+    for step in (_register_stack_dumps, _hold_lock_in_drills, _hook_store_and_semaphores, _hook_jax, _hook_frameworks,
+                 _refuse_worlds_of_one, _hook_mpi4py, _serve_originals):
         try:
             step()
         except Exception:
