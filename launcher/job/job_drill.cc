@@ -216,11 +216,12 @@ void JobDrill::tick() {
   inject(*due, now_ns);
 }
 
-// Faults wait until all ranks run and the last one that ends an attempt has been named: otherwise
-// the verdict could not be attributed to one of them.
+// Faults wait until all ranks run (with --progress-match, until they have printed a step) and the
+// last one that ends an attempt has been named: otherwise no verdict could be attributed to it.
 bool JobDrill::may_inject() const {
   if (job_.phase.state() != JobState::kRunning || job_.has_reason() || job_.is_muted) return false;
   if (!job_.workers.all_started()) return false;
+  if (job_.options.progress_match && !job_.screen.output().first_step()) return false;
   for (const WorkerRecord& worker : job_.workers)
     if (worker.has_failed() && !worker.end.tolerated) return false;
   const std::int64_t now_ns = monotonic_ns();
