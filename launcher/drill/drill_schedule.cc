@@ -100,10 +100,9 @@ DrillTarget pick_target(const DrillRule& rule, Fault fault, std::uint64_t draw,
     return target;
   }
   for (const DrillWorld::Rank& rank : world.ranks) {
-    const bool is_wanted =
-        rule.ranks != DrillRule::Pick::kListed ||
-        std::find(rule.listed_ranks.begin(), rule.listed_ranks.end(), rank.rank) !=
-            rule.listed_ranks.end();
+    const bool is_wanted = rule.ranks != DrillRule::Pick::kListed ||
+                           std::find(rule.listed_ranks.begin(), rule.listed_ranks.end(),
+                                     rank.rank) != rule.listed_ranks.end();
     const bool is_here =
         std::find(target.hosts.begin(), target.hosts.end(), rank.host) != target.hosts.end();
     if (is_wanted && is_here) target.ranks.push_back(rank);
@@ -132,8 +131,7 @@ Result<void> check_targets(const DrillRule& rule, const DrillWorld& world) {
       return drill_error(rule.ranks_column,
                          "there is no rank " + std::to_string(rank) + ": the job has " +
                              counted(world.ranks.size(), "rank"),
-                         "ranks=any, or ranks from 0 to " +
-                             std::to_string(world.ranks.size() - 1));
+                         "ranks=any, or ranks from 0 to " + std::to_string(world.ranks.size() - 1));
   std::vector<std::string> names;
   for (const DrillWorld::Host& host : world.hosts) names.push_back(host.name);
   for (const std::string& name : rule.listed_hosts)

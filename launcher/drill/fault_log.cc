@@ -34,22 +34,42 @@ bool mentions_rank(std::string_view text, int rank) {
   return false;
 }
 
+// Returns whether a report about the ranks' stacks (hang/stack_lines.h) has this text in the
+// section about the rank, which is alone in its state.
+bool shows_rank_as(std::string_view report, int rank, std::string_view state) {
+  bool is_about_rank = false;
+  while (!report.empty()) {
+    const std::string_view line = take_part(report, '\n');
+    const std::size_t begin = line.find_first_not_of(' ');
+    if (begin == std::string_view::npos) continue;
+    const std::string_view text = line.substr(begin);
+    if (text.starts_with("rank "))
+      is_about_rank = mentions_rank(text.substr(0, text.find_first_of("(:")), rank);
+    else if (text.starts_with("ranks "))
+      is_about_rank = false;
+    if (is_about_rank && line.find(state) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 // Returns whether this failure is what the fault causes.
 bool is_effect(const InjectedFault& fault, const NamedFailure& failure) {
   const bool is_its_rank = failure.kind == Kind::kRank && has(fault.ranks, failure.rank);
   const bool is_its_host = has(fault.hosts, failure.host);
-  const bool is_its_stall =
-      failure.kind == Kind::kStall &&
-      std::any_of(fault.ranks.begin(), fault.ranks.end(),
-                  [&](int rank) { return mentions_rank(failure.text, rank); });
+  const auto is_its_stall = [&](std::string_view state) {
+    return failure.kind == Kind::kStall &&
+           std::any_of(fault.ranks.begin(), fault.ranks.end(),
+                       [&](int rank) { return shows_rank_as(failure.text, rank, state); });
+  };
   switch (fault.fault) {
     case Fault::kKill:
       return is_its_rank && failure.status.shell_code() == 128 + SIGKILL;
     case Fault::kSegfault:
       return is_its_rank && failure.status.shell_code() == 128 + SIGSEGV;
     case Fault::kStop:
+      return is_its_stall("stopped by a signal");
     case Fault::kHoldGil:
-      return is_its_stall;
+      return is_its_stall("sitecustomize");
     case Fault::kCut:
       return is_its_host && (failure.kind == Kind::kHost || failure.kind == Kind::kSilence);
     case Fault::kSlow:
@@ -78,7 +98,7 @@ std::string named_text(const NamedFailure& failure) {
     case Kind::kSilence:
       return failure.host + " does not respond";
     case Kind::kStall:
-      return "a stall: " + failure.text;
+      return "a stall";
     case Kind::kNotice:
       return "a notice from " + failure.host;
   }
@@ -135,7 +155,11 @@ void FaultLog::attempt_failed(const std::optional<NamedFailure>& failure, std::u
       continue;
     fault.has_ended_attempt = true;
     newest = &fault;
-    if (is_effect(fault, *failure)) cause = &fault;
+    // The report of a stall, which precedes its verdict, has named the rank.
+    const bool is_reported_stall = failure->kind == Kind::kStall &&
+                                   fault.verdict == InjectedFault::Verdict::kCorrect &&
+                                   (fault.fault == Fault::kStop || fault.fault == Fault::kHoldGil);
+    if (is_reported_stall || is_effect(fault, *failure)) cause = &fault;
   }
   if (newest == nullptr) {
     if (others_.size() < kMaxOthers) others_.push_back(named_text(*failure));

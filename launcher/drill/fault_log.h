@@ -31,15 +31,15 @@ struct InjectedFault {
   std::vector<std::string> hosts;  // On which it has an effect.
   std::uint32_t generation = 0;
   std::int64_t at_ns = 0;
-  double at_s = 0;               // Since the first attempt started.
+  double at_s = 0;                  // Since the first attempt started.
   std::int64_t lasts_until_ns = 0;  // When it is undone; `at_ns` if it has no duration.
-  std::string failure;           // Why it could not be injected; empty if it was.
+  std::string failure;              // Why it could not be injected; empty if it was.
   bool has_ended_attempt = false;
   Verdict verdict = Verdict::kOpen;
   std::string named_as;  // The failure that was named.
   std::int64_t named_ns = 0;
-  std::int64_t recovered_ns = 0;  // 0: not, or not yet.
-  std::optional<double> last_step;   // The largest step before the failure.
+  std::int64_t recovered_ns = 0;    // 0: not, or not yet.
+  std::optional<double> last_step;  // The largest step before the failure.
   std::optional<double> steps_lost;
 
   bool is_over(std::int64_t now_ns) const { return now_ns >= lasts_until_ns; }
@@ -54,7 +54,7 @@ struct NamedFailure {
   int rank = -1;           // kRank
   std::string host = {};   // Its host; empty for kStall.
   ExitStatus status = {};  // kRank
-  std::string text = {};   // The message, or the end of the rank's standard error.
+  std::string text = {};   // The report, or the end of the rank's standard error.
 };
 
 class FaultLog {

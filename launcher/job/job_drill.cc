@@ -302,8 +302,7 @@ void JobDrill::give_notice(const DrillRule& rule, Fault fault, std::size_t host)
   notice.set_source(fault == Fault::kDrain ? "Slurm" : "--drill");
   notice.set_reason(fault == Fault::kDrain ? "the node is being drained (--drill)"
                                            : "the host will be stopped");
-  const std::int64_t deadline_ns =
-      monotonic_ns() + std::chrono::nanoseconds(rule.deadline).count();
+  const std::int64_t deadline_ns = monotonic_ns() + std::chrono::nanoseconds(rule.deadline).count();
   notice.set_deadline_ns(
       static_cast<std::uint64_t>(job_.hosts[host].session->host_time(deadline_ns)));
   actions_.drill_notice(host, notice);
@@ -317,9 +316,9 @@ void JobDrill::continue_ranks(std::int64_t now_ns) {
     const DrillWorld running = world(/*only_running=*/true);
     DrillTarget target;
     for (const DrillWorld::Rank& rank : running.ranks) {
-      const bool is_stopped = std::any_of(
-          stopped.target.ranks.begin(), stopped.target.ranks.end(),
-          [&rank](const DrillWorld::Rank& other) { return other.rank == rank.rank; });
+      const bool is_stopped =
+          std::any_of(stopped.target.ranks.begin(), stopped.target.ranks.end(),
+                      [&rank](const DrillWorld::Rank& other) { return other.rank == rank.rank; });
       if (!is_stopped) continue;
       target.ranks.push_back(rank);
       if (target.hosts.empty() || target.hosts.back() != rank.host)
@@ -370,7 +369,8 @@ bool JobDrill::has_recovered(const InjectedFault& fault, std::int64_t now_ns) co
     return repairs && fault.verdict != InjectedFault::Verdict::kOpen &&
            fault.fault != Fault::kNotice && fault.fault != Fault::kDrain;
   const std::optional<double> step = job_.screen.output().step();
-  return fault.is_over(now_ns) && (!measures || !fault.last_step || (step && *step > *fault.last_step));
+  return fault.is_over(now_ns) &&
+         (!measures || !fault.last_step || (step && *step > *fault.last_step));
 }
 
 // ---- The end ------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ class JobDrill {
   const std::vector<DrillRule>& rules_;
   DrillSchedule schedule_;
   boost::asio::steady_timer timer_;
-  std::vector<Check> checks_;  // The index is the number of their orders.
+  std::vector<Check> checks_;                            // The index is the number of their orders.
   std::map<std::size_t, stage::MessageSplitter> hosts_;  // With a drill task.
   std::vector<Continuation> stopped_;
 };

@@ -65,9 +65,8 @@ Result<void> store_at(const TextPiece& value, T& target, Result<T> parsed) {
 Result<void> take_duration(const TextPiece& value, milliseconds& target, milliseconds shortest) {
   IVY_CHECK(store_at(value, target, parse_duration(value.text)));
   if (target >= shortest) return {};
-  return drill_error(value.column,
-                     in_quotes(value.text) + " is too short: at least " +
-                         std::to_string(shortest.count()) + " ms");
+  return drill_error(value.column, in_quotes(value.text) + " is too short: at least " +
+                                       std::to_string(shortest.count()) + " ms");
 }
 
 Result<void> take_number(const TextPiece& value, std::uint64_t& target) {
@@ -153,16 +152,15 @@ Result<void> take_key(std::string_view key, const TextPiece& at, const TextPiece
     return {};
   }
   const std::string nearest = nearest_word(key, kDrillKeys);
-  return drill_error(
-      at.column, in_quotes(key) + " is not a key of a drill",
-      nearest.empty() ? "the keys are " + joined(kDrillKeys, ", ") : "did you mean " + nearest + "=?");
+  return drill_error(at.column, in_quotes(key) + " is not a key of a drill",
+                     nearest.empty() ? "the keys are " + joined(kDrillKeys, ", ")
+                                     : "did you mean " + nearest + "=?");
 }
 
 Result<void> take_faults(const TextPiece& word, DrillRule& rule) {
   for (const TextPiece& part : cut_at_commas(word, /*outside_brackets=*/false)) {
-    const auto found =
-        std::find_if(std::begin(kFaults), std::end(kFaults),
-                     [&part](const FaultRow& row) { return row.name == part.text; });
+    const auto found = std::find_if(std::begin(kFaults), std::end(kFaults),
+                                    [&part](const FaultRow& row) { return row.name == part.text; });
     if (found == std::end(kFaults))
       return drill_error(part.column, in_quotes(part.text) + " is not a fault",
                          "the faults are " + fault_names());
@@ -180,9 +178,9 @@ Result<void> check_drill(const DrillRule& rule) {
     return drill_error(1, "slow needs rate= or delay=", "rate=10mbit, or delay=50ms");
   const auto ranks = std::count_if(rule.faults.begin(), rule.faults.end(), hits_ranks);
   if (ranks == 0 && rule.ranks != DrillRule::Pick::kAny)
-    return drill_error(rule.ranks_column, "ranks= is for faults of ranks, and " +
-                                              std::string(fault_name(rule.faults.front())) +
-                                              " is one of a host",
+    return drill_error(rule.ranks_column,
+                       "ranks= is for faults of ranks, and " +
+                           std::string(fault_name(rule.faults.front())) + " is one of a host",
                        "use hosts=");
   return {};
 }
@@ -222,8 +220,7 @@ Result<DrillRule> parse_drill(const std::string& text) {
                          "several faults are separated by commas: kill,stop");
     if (rule.faults.empty())
       return drill_error(word.column, "a drill starts with its fault", "'kill every=15s'");
-    IVY_CHECK(
-        take_key(word.text.substr(0, equals), word, word.sub(equals + 1), rule, has_after));
+    IVY_CHECK(take_key(word.text.substr(0, equals), word, word.sub(equals + 1), rule, has_after));
   }
   if (rule.faults.empty())
     return drill_error(1, "there is no fault", "'kill every=15s'; the faults are " + fault_names());

@@ -52,10 +52,10 @@ struct DrillRule {
   Pick hosts = Pick::kAny;  // For faults of ranks: only ranks on these hosts.
   std::vector<std::string> listed_hosts;
   std::uint64_t seed = 0;
-  std::string path;                          // kFullDisk: a directory on that file system.
-  std::uint64_t size = 1ull << 30;           // kFullDisk: the largest file that may be made.
-  std::string rate;                          // kSlow: "10mbit", as for tc; empty: no limit.
-  std::chrono::milliseconds delay{0};        // kSlow: added to each packet that the host sends.
+  std::string path;                    // kFullDisk: a directory on that file system.
+  std::uint64_t size = 1ull << 30;     // kFullDisk: the largest file that may be made.
+  std::string rate;                    // kSlow: "10mbit", as for tc; empty: no limit.
+  std::chrono::milliseconds delay{0};  // kSlow: added to each packet that the host sends.
   std::size_t ranks_column = 1, hosts_column = 1;  // In `text`, for errors about them.
 
   bool has(Fault fault) const;

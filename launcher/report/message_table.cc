@@ -158,7 +158,8 @@ constexpr MessageEntry kMessages[] = {
      "each host takes the first runtime that it has",
      "choose one that all hosts have: `--container-runtime NAME`", kExitRejected},
     {"IVY-P075", "a fault of `--drill` is not possible in this job",
-     "a rank or host that the job does not have, or a host that cannot cause the fault: no root, no "
+     "a rank or host that the job does not have, or a host that cannot cause the fault: no root, "
+     "no "
      "iptables or tc, more free space than size=",
      "the message shows the host and the reason; see [drills](drills.md)", kExitUsage},
     {"IVY-H003", "hosts could not be reached",

@@ -258,9 +258,15 @@ TEST(FaultLogTest, AttributesAStallToTheStoppedRank) {
   FaultLog log;
   InjectedFault& stop = log.add(Fault::kStop, kSecondNs);
   stop.ranks = {3};
-  log.named({.kind = Kind::kStall, .text = "rank 13 is stopped"}, 2 * kSecondNs);
+  log.named({.kind = Kind::kStall,
+             .text = "Where each rank is:\n  rank 13 (host a1; stopped by a signal)"},
+            2 * kSecondNs);
   EXPECT_EQ(log.faults()[0].verdict, Verdict::kOpen);
-  log.named({.kind = Kind::kStall, .text = "rank 3 is stopped"}, 2 * kSecondNs);
+  log.named(
+      {.kind = Kind::kStall,
+       .text =
+           "Where each rank is:\n  ranks 0-2 (host a1)\n  rank 3 (host a1; stopped by a signal)"},
+      2 * kSecondNs);
   EXPECT_EQ(log.faults()[0].verdict, Verdict::kCorrect);
 }
 
@@ -274,11 +280,12 @@ TEST(FaultLogTest, PrintsATable) {
   kill.verdict = Verdict::kCorrect;
   kill.steps_lost = 2;
   log.add(Fault::kStop, kSecondNs).target = "rank 1";
-  EXPECT_EQ(log.table(true),
-            "drill: 2 faults, 0 named wrongly or not at all\n"
-            "  #  fault  at s  target  named after s  recovered after s  steps lost  named correctly\n"
-            "  1  kill   15.0  rank 3  1.00           2.00               2           yes\n"
-            "  2  stop   0.0   rank 1  -              -                  -           -\n");
+  EXPECT_EQ(
+      log.table(true),
+      "drill: 2 faults, 0 named wrongly or not at all\n"
+      "  #  fault  at s  target  named after s  recovered after s  steps lost  named correctly\n"
+      "  1  kill   15.0  rank 3  1.00           2.00               2           yes\n"
+      "  2  stop   0.0   rank 1  -              -                  -           -\n");
   EXPECT_EQ(log.table(false).find("steps lost"), std::string::npos);
 }
 

@@ -119,8 +119,7 @@ int run_once(const Words& words, std::string& said) {
   posix_spawn_file_actions_adddup2(&files, pipe.second.get(), STDERR_FILENO);
   std::vector<char*> arguments = exec_array(words);
   pid_t pid = 0;
-  const int error =
-      posix_spawn(&pid, words[0].c_str(), &files, nullptr, arguments.data(), environ);
+  const int error = posix_spawn(&pid, words[0].c_str(), &files, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) {
     errno = error;
@@ -272,8 +271,8 @@ std::string interface_with(const std::string& address) {
       bytes = &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr;
     if (one->ifa_addr->sa_family == AF_INET6)
       bytes = &reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr;
-    if (bytes != nullptr && inet_ntop(one->ifa_addr->sa_family, bytes, text, sizeof text) != nullptr &&
-        text == address)
+    if (bytes != nullptr &&
+        inet_ntop(one->ifa_addr->sa_family, bytes, text, sizeof text) != nullptr && text == address)
       return one->ifa_name;
   }
   return "";
@@ -303,9 +302,9 @@ Result<std::uint64_t> free_bytes(const DrillOrder& order) {
     return Error{Code::kNotFound, order.path() + ": " + strerror(errno)};
   const std::uint64_t free = (geteuid() == 0 ? status.f_bfree : status.f_bavail) * status.f_frsize;
   if (free > order.max_bytes())
-    return Error{Code::kFailedPrecondition, order.path() + " has " + size_text(free) +
-                                                " free, more than size=" +
-                                                size_text(order.max_bytes())};
+    return Error{Code::kFailedPrecondition,
+                 order.path() + " has " + size_text(free) +
+                     " free, more than size=" + size_text(order.max_bytes())};
   return free;
 }
 
@@ -336,8 +335,8 @@ std::string begin_full_disk(const DrillOrder& order, Active& active) {
   const std::string zeros(64u << 10, '\0');
   while (taken < order.max_bytes()) {
     const std::uint64_t piece = std::min<std::uint64_t>(zeros.size(), order.max_bytes() - taken);
-    const ssize_t count =
-        pwrite(file.get(), zeros.data(), static_cast<std::size_t>(piece), static_cast<off_t>(taken));
+    const ssize_t count = pwrite(file.get(), zeros.data(), static_cast<std::size_t>(piece),
+                                 static_cast<off_t>(taken));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) break;
     taken += static_cast<std::uint64_t>(count);

@@ -61,7 +61,9 @@ class HostTaskProcess {
 // The tasks of a host.
 struct HostTasks {
   HostTasks(SupervisorContext& context, CommandChannel& channel)
-      : stage(context, channel, TASK_STAGE), fetch(context, channel, TASK_FETCH), drill(context, channel, TASK_DRILL) {}
+      : stage(context, channel, TASK_STAGE),
+        fetch(context, channel, TASK_FETCH),
+        drill(context, channel, TASK_DRILL) {}
 
   Result<void> take(const TaskInput& input);
   void reaped(pid_t pid, int wait_status);

@@ -323,6 +323,7 @@ std::vector<ExaminedJob::HostRanks> RankEvents::ranks_by_host() {
 bool RankEvents::is_running() { return job_.phase.state() == JobState::kRunning && !job_.is_muted; }
 
 void RankEvents::print(const std::string& text) {
+  job_.faults.named({.kind = NamedFailure::Kind::kStall, .text = text}, monotonic_ns());
   if (!job_.is_muted) job_.screen.print(text);
 }
 
@@ -340,8 +341,6 @@ WatchdogAbort RankEvents::watchdog_abort() {
 
 // --on-stall stop, --exit-timeout: ends this attempt, as a failure does.
 void RankEvents::stall_continues() {
-  NamedFailure named{.kind = NamedFailure::Kind::kStall, .text = evidence_.finding()};
-  job_.faults.named(named, monotonic_ns());
   if (job_.options.on_stall != OnStall::kStop && !exit_timeout_runs_) return;
   const std::string flag = exit_timeout_runs_ ? "--exit-timeout" : "--on-stall stop";
   LauncherEnd end;
