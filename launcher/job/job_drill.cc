@@ -87,6 +87,20 @@ bool JobDrill::reject(const Error& error, std::size_t rule) {
   return false;
 }
 
+bool JobDrill::reject(const Check& check) {
+  const std::string& host = job_.hosts[check.host].name();
+  job_.reject({Diagnostic{.id = "IVY-P076",
+                          .what = "--drill '" + rules_[check.rule].text +
+                                  "': " + std::string(fault_name(check.fault)) +
+                                  " is not possible on " + host,
+                          .where = host,
+                          .cause = check.has_answered ? check.why : std::string("no response for 20 s"),
+                          .fix = "leave this fault out, or choose other hosts: hosts=",
+                          .exit_code = kExitRejected}},
+              LauncherReason::kRejected);
+  return false;
+}
+
 Awaitable<bool> JobDrill::prepare(Sequence& steps) {
   if (rules_.empty()) co_return true;
   const DrillWorld planned = world(/*only_running=*/false);
@@ -98,15 +112,10 @@ Awaitable<bool> JobDrill::prepare(Sequence& steps) {
   const auto is_open = [](const Check& check) { return !check.has_answered; };
   while (std::any_of(checks_.begin(), checks_.end(), is_open) && steady_now() < limit)
     co_await steps.notified(limit);
-  for (const Check& check : checks_) {
-    if (check.has_answered && check.why.empty()) continue;
-    const std::string why = check.has_answered ? check.why : "it has not answered in 20 s";
-    const Error error{Code::kFailedPrecondition,
-                      std::string(fault_name(check.fault)) + " is not possible on " +
-                          job_.hosts[check.host].name() + ": " + why,
-                      "leave this fault out, or use hosts= to choose other hosts"};
-    co_return reject(error, check.rule);
-  }
+  const auto failed = std::find_if(checks_.begin(), checks_.end(), [](const Check& check) {
+    return !check.has_answered || !check.why.empty();
+  });
+  if (failed != checks_.end()) co_return reject(*failed);
   job_.print("warning: drill: this job injects faults (--drill). The first ones:");
   for (const std::string& line : drill_plan_lines(rules_, planned)) job_.screen.print(line + "\n");
   if (!job_.options.dry_run) schedule_tick();

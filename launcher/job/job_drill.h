@@ -69,6 +69,7 @@ class JobDrill {
   DrillWorld world(bool only_running) const;
   void order_checks();
   bool reject(const Error& error, std::size_t rule);
+  bool reject(const Check& check);
   void schedule_tick();
   void tick();
   bool may_inject() const;
