@@ -89,15 +89,15 @@ bool JobDrill::reject(const Error& error, std::size_t rule) {
 
 bool JobDrill::reject(const Check& check) {
   const std::string& host = job_.hosts[check.host].name();
-  job_.reject({Diagnostic{.id = "IVY-P076",
-                          .what = "--drill '" + rules_[check.rule].text +
-                                  "': " + std::string(fault_name(check.fault)) +
-                                  " is not possible on " + host,
-                          .where = host,
-                          .cause = check.has_answered ? check.why : std::string("no response for 20 s"),
-                          .fix = "leave this fault out, or choose other hosts: hosts=",
-                          .exit_code = kExitRejected}},
-              LauncherReason::kRejected);
+  job_.reject(
+      {Diagnostic{.id = "IVY-P076",
+                  .what = "--drill '" + rules_[check.rule].text + "': " +
+                          std::string(fault_name(check.fault)) + " is not possible on " + host,
+                  .where = host,
+                  .cause = check.has_answered ? check.why : std::string("no response for 20 s"),
+                  .fix = "leave this fault out, or choose other hosts: hosts=",
+                  .exit_code = kExitRejected}},
+      LauncherReason::kRejected);
   return false;
 }
 
@@ -198,6 +198,14 @@ void JobDrill::take(std::size_t host, const TaskOutput& output) {
     }
   }
   if (!output.ended()) return;
+  hosts_.erase(known);
+  for (InjectedFault& fault : job_.faults.faults()) {
+    const bool is_here = std::find(fault.hosts.begin(), fault.hosts.end(),
+                                   job_.hosts[host].name()) != fault.hosts.end();
+    if (is_here && is_host_task(fault.fault) && fault.fault != Fault::kKillSupervisor &&
+        fault.recovered_ns == 0 && fault.verdict == InjectedFault::Verdict::kOpen)
+      fault.failure = RemoteText(output.why()).line();
+  }
   for (Check& check : checks_) {
     if (check.host != host || check.has_answered) continue;
     check.has_answered = true;
@@ -229,7 +237,7 @@ void JobDrill::tick() {
 // last one that ends an attempt has been named: otherwise no verdict could be attributed to it.
 bool JobDrill::may_inject() const {
   if (job_.phase.state() != JobState::kRunning || job_.has_reason() || job_.is_muted) return false;
-  if (!job_.workers.all_started()) return false;
+  if (job_.workers.empty() || !job_.workers.all_started()) return false;
   if (job_.options.progress_match && !job_.screen.output().first_step()) return false;
   for (const WorkerRecord& worker : job_.workers)
     if (worker.has_failed() && !worker.end.tolerated) return false;
@@ -364,7 +372,8 @@ void JobDrill::observe(InjectedFault& fault, std::int64_t now_ns) const {
 }
 
 bool JobDrill::has_recovered(const InjectedFault& fault, std::int64_t now_ns) const {
-  if (job_.phase.state() != JobState::kRunning || !job_.workers.all_started()) return false;
+  if (job_.phase.state() != JobState::kRunning) return false;
+  if (job_.workers.empty() || !job_.workers.all_started()) return false;
   for (const WorkerRecord& worker : job_.workers) {
     if (worker.has_failed() && !worker.end.tolerated) return false;
     if (!worker.ended && worker.end.pid == 0) return false;

@@ -147,7 +147,7 @@ def test_the_interpreter_lock_is_held(local):
     assert 1.4 < longest < 1.5 + seconds(1), done
 
 
-def test_without_the_fault_the_last_exit_code_is_the_jobs(local):
+def test_a_fatal_fault_ends_the_job_with_its_exit_code(local):
     done = local.run("-n", "2", "--drill", "kill every=500ms ranks=1 times=1", *SLEEP, "10")
     assert done.code == 137, done
     assert re.search(r"1 +kill .* yes", done.err_text), done
@@ -203,10 +203,10 @@ def test_a_full_disk_is_named_and_freed(local):
     try:
         events = local.file("events")
         script = (f"import os, time\n"
-                  f"for i in range(100):\n"
-                  f"    with open('{directory}/checkpoint', 'wb') as file: file.write(b'x' * 65536)\n"
-                  f"    time.sleep(0.1)\n"
-                  f"    os.unlink('{directory}/checkpoint')\n")
+                  f"with open('{directory}/checkpoint', 'wb', buffering=0) as file:\n"
+                  f"    for i in range(100):\n"
+                  f"        file.write(b'x' * 4096)\n"
+                  f"        time.sleep(0.1)\n")
         done = local.run("-n", "1", "--events", events, "--drill",
                          f"full-disk every=1s times=1 for=3s path={directory} size=2M", local.file("train.py", script))
         assert done.code == 1, done
