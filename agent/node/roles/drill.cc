@@ -359,7 +359,9 @@ class DrillTask {
   std::string check(const DrillOrder& order) const;
   std::string begin(const DrillOrder& order, Active& active) const;
   void undo_due(std::int64_t now_ns);
-  void undo(Active& active);
+  // Returns why it could not be undone; empty: it was.
+  std::string undo(Active& active) const;
+  void end(Active& active);
   void reply(std::uint32_t number, DrillStep step, const std::string& why = "");
   int poll_ms() const;
 
@@ -374,7 +376,7 @@ int DrillTask::run() {
     if (poll(&waited, 1, poll_ms()) > 0) is_open = read_orders();
     undo_due(monotonic_ns());
   }
-  for (Active& active : active_) undo(active);
+  for (Active& active : active_) end(active);
   return 0;
 }
 
@@ -415,10 +417,9 @@ void DrillTask::take(const DrillOrder& order) {
   Active active;
   active.number = order.number();
   active.until_ns = monotonic_ns() + order.lasts_ms() * kMillisecondNs;
-  const std::string why = begin(order, active);
-  if (!why.empty()) {
-    undo(active);
-    return reply(order.number(), DRILL_FAILED, why);
+  if (const std::string why = begin(order, active); !why.empty()) {
+    const std::string not_undone = undo(active);
+    return reply(order.number(), DRILL_FAILED, why + (not_undone.empty() ? "" : "; " + not_undone));
   }
   active_.push_back(std::move(active));
   reply(order.number(), DRILL_BEGUN);
@@ -456,18 +457,22 @@ std::string DrillTask::begin(const DrillOrder& order, Active& active) const {
 
 void DrillTask::undo_due(std::int64_t now_ns) {
   for (Active& active : active_)
-    if (now_ns >= active.until_ns) undo(active);
+    if (now_ns >= active.until_ns) end(active);
   std::erase_if(active_, [now_ns](const Active& active) { return now_ns >= active.until_ns; });
 }
 
-void DrillTask::undo(Active& active) {
+std::string DrillTask::undo(Active& active) const {
   std::string why;
   // In reverse, as it was built up.
   for (auto command = active.undo.rbegin(); command != active.undo.rend(); ++command)
     if (std::string failed = run_tool(*command); !failed.empty()) why = failed;
   active.file.reset();
-  reply(active.number, why.empty() ? DRILL_ENDED : DRILL_FAILED,
-        why.empty() ? "" : "it could not be undone: " + why);
+  return why.empty() ? "" : "it could not be undone: " + why;
+}
+
+void DrillTask::end(Active& active) {
+  const std::string why = undo(active);
+  reply(active.number, why.empty() ? DRILL_ENDED : DRILL_FAILED, why);
 }
 
 void DrillTask::reply(std::uint32_t number, DrillStep step, const std::string& why) {
