@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
 set(IVY_LAUNCH_CORE_SOURCES
+  drill/drill_schedule.cc drill/fault_log.cc
   fetch/fetch_names.cc
   hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc
   hang/stack_lines.cc hang/stack_text.cc
@@ -8,7 +9,7 @@ set(IVY_LAUNCH_CORE_SOURCES
   job/hosts/host_failures.cc job/hosts/membership.cc job/hosts/notice_board.cc
   job/ranks/rank_event_log.cc job/ranks/rank_rows.cc
   links/link_step.cc
-  options/activation.cc options/app_file.cc options/app_table.cc options/cause_list.cc options/config_files.cc
+  options/activation.cc options/app_file.cc options/app_table.cc options/cause_list.cc options/config_files.cc options/drill_rule.cc
   options/env_files.cc options/exec_command.cc options/exports.cc options/fetch_rule.cc options/host_filter.cc
   options/hosts.cc
   options/option_help.cc options/option_scan.cc options/option_table.cc options/option_values.cc

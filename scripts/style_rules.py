@@ -60,7 +60,8 @@ PURE = {
     for folder, names in {
         "proto/contract": "env exit_code metrics_page recent_minimum status device_vendor edit_distance",
         "proto/wire": "session mpi_names mpi_server_options dial_wire control_wire operation status_page store_wire",
-        "launcher/options": "hosts",
+        "launcher/drill": "drill_schedule fault_log",
+        "launcher/options": "drill_rule hosts",
         "launcher/plan": "plan worker_environment jax_variables placement device_checks device_and_slurm_variables allocation",
         "launcher/job/core": "job_state job_workers",
         "launcher/job/hosts": "host_clock host_failures node_ranks notice_board",

@@ -19,6 +19,7 @@
 #include "agent/node/roles/app_run.h"
 #include "agent/node/roles/check.h"
 #include "agent/node/roles/dial.h"
+#include "agent/node/roles/drill.h"
 #include "agent/node/roles/fetch.h"
 #include "agent/node/roles/mpi_exec.h"
 #include "agent/node/roles/notices.h"
@@ -131,6 +132,7 @@ int run(int argc, char** argv) {
   if (role == "check" && argc == 2) return run_check();
   if (role == "fetch" && argc == 2) return run_fetch();
   if (role == "progress" && argc == 2) return run_progress();
+  if (role == "drill" && argc == 2) return run_drill();
   if (role == "stage" && argc == 2) return run_stage();
   if (role == "notices" && argc == 3) return run_notices(argv[2]);
   if (role == "--version" && argc == 2) return print_version();

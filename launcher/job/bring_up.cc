@@ -82,7 +82,7 @@ LinkStep progress_of(const HostRecord& host) {
 
 BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreController& store,
                  ProgressReader& progress, RankEvents& ranks, StdinFeed& stdin_feed,
-                 HealthGate& gate)
+                 HealthGate& gate, JobDrill& drill)
     : job_(job),
       planner_(planner),
       store_(store),
@@ -90,6 +90,7 @@ BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreController& store,
       ranks_(ranks),
       stdin_feed_(stdin_feed),
       gate_(gate),
+      drill_(drill),
       staging_(job, *this),
       steps_(job.loop) {}
 
@@ -200,6 +201,8 @@ Awaitable<void> BringUp::start_workers() {
     job_.print("warning: starting with " + job_.hosts.members_text());
   if (job_.hosts.may_lose_hosts())
     job_.spare_hosts = spare_members(job_.hosts.members(), job_.hosts.min_members());
+  const bool may_drill = co_await drill_.prepare(steps_);
+  if (!may_drill) co_return;
   if (job_.options.dry_run) co_return print_dry_run();
   job_.events.planned(job_.plan);
   Result<std::vector<HostPlan>> plans = planner_.host_plans();

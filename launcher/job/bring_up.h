@@ -26,6 +26,7 @@
 
 #include "launcher/job/core/job_context.h"
 #include "launcher/job/health_gate.h"
+#include "launcher/job/job_drill.h"
 #include "launcher/job/job_planner.h"
 #include "launcher/job/progress_reader.h"
 #include "launcher/job/ranks/rank_events.h"
@@ -39,7 +40,7 @@ namespace ivy {
 class BringUp final : private StagingEvents {
  public:
   BringUp(JobContext& job, JobPlanner& planner, StoreController& store, ProgressReader& progress,
-          RankEvents& ranks, StdinFeed& stdin_feed, HealthGate& gate);
+          RankEvents& ranks, StdinFeed& stdin_feed, HealthGate& gate, JobDrill& drill);
 
   // Returns a session with a host, to be opened.
   std::unique_ptr<HostSession> make_session(std::size_t index,
@@ -118,6 +119,7 @@ class BringUp final : private StagingEvents {
   RankEvents& ranks_;
   StdinFeed& stdin_feed_;
   HealthGate& gate_;
+  JobDrill& drill_;
   bool looks_up_master_ = false;  // The address is being looked up; the plan has to wait for it.
   // Set when a host that the job needs has failed: until then the others may fail, too, so that one
   // message names all of them.

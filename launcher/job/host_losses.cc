@@ -65,6 +65,7 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
       loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost;
   end.diagnostic = loss_text(host.name(), loss, message, ranks);
   end.at_ns = host.session->last_received_ns();
+  if (const auto named = named_failure(nullptr, end)) job_.faults.named(*named, monotonic_ns());
   if (replaces_host(index, ranks, loss, end, message)) return;
   if (lose_member(index, end, end.diagnostic.what + ": " + message.line())) return;
   if (continues_without_host(index, ranks, end, message)) {

@@ -103,6 +103,7 @@ void HostNotices::add(Notice notice) {
   if (is_over_ || state == JobState::kDone || host.excluded || host.lost) return;
   notice.at_ns = monotonic_ns();
   if (!board_.add(notice)) return;
+  job_.faults.named({.kind = NamedFailure::Kind::kNotice, .host = host.name()}, notice.at_ns);
   job_.print("notice: " + notice_text(notice, host.name(), notice.at_ns));
   job_.events.notice(host.name(), notice.source, notice.reason, notice.deadline_ns,
                      /*withdrawn=*/false);

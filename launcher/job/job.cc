@@ -45,7 +45,8 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       ranks_(job_, preemption_),
       stdin_feed_(job_),
       gate_(job_),
-      bring_up_(job_, planner_, store_, progress_, ranks_, stdin_feed_, gate_),
+      drill_(job_, *this),
+      bring_up_(job_, planner_, store_, progress_, ranks_, stdin_feed_, gate_, drill_),
       growth_(job_, planner_, bring_up_, store_),
       losses_(job_, planner_, bring_up_, ranks_, growth_),
       notices_(job_, preemption_, losses_),
@@ -54,7 +55,7 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       restarts_(job_, planner_, store_, progress_, bring_up_, gate_, ranks_, losses_, growth_,
                 service_, record_),
       ending_(job_, bring_up_, stdin_feed_, preemption_, ranks_, losses_, notices_, restarts_,
-              service_, record_),
+              service_, record_, drill_),
       takeover_(job_, store_, ranks_, losses_, service_, record_, restarts_, *this),
       timeout_timer_(loop),
       absence_timer_(loop),
@@ -172,6 +173,7 @@ void Job::cancel_timers() {
   reader_timer_.cancel();
   growth_.stop();
   notices_.stop();
+  drill_.stop();
 }
 
 // An event of a host. While a takeover waits for other hosts, events are deferred.
@@ -246,6 +248,10 @@ void Job::host_task_output(std::size_t index, const TaskOutput& output) {
   if (output.task() == TASK_FETCH) return ending_.fetch().take(index, output);
   if (output.task() == TASK_CHECK) return gate_.take(index, output);
   if (output.task() == TASK_PROGRESS) return progress_.take(index, output);
+  if (output.task() == TASK_DRILL) {
+    drill_.take(index, output);
+    return bring_up_.notify();
+  }
   bring_up_.task_output(index, output);
 }
 
@@ -332,6 +338,8 @@ void Job::check_absence(std::size_t index) {
   }
   if (absence.ns < 2 * host.absence_reported_ns) return;
   host.absence_reported_ns = absence.ns;
+  NamedFailure silence{.kind = NamedFailure::Kind::kSilence, .host = host.name()};
+  job_.faults.named(silence, monotonic_ns());
   if (absence.limit.count() == 0)
     return job_.print(host.name() + ": its supervisor has not responded for " +
                       whole_seconds(absence.ns) +

@@ -20,6 +20,7 @@
 //  hosts that will be stopped                   host_notices.h
 //  how a group starts again                     restarts.h
 //  how a job ends                               job_ending.h
+//  faults that a drill injects                  job_drill.h
 //  a job whose launcher was killed              takeover.h
 //  the record for the next launcher             control/record_keeper.h
 //  the state that all of them share             core/job_context.h
@@ -46,6 +47,7 @@
 #include "launcher/job/health_gate.h"
 #include "launcher/job/host_losses.h"
 #include "launcher/job/host_notices.h"
+#include "launcher/job/job_drill.h"
 #include "launcher/job/job_ending.h"
 #include "launcher/job/job_planner.h"
 #include "launcher/job/ranks/preemption.h"
@@ -63,6 +65,7 @@ class Job final : public AllocationEvents,
                   private JobActions,
                   private HostSessionEvents,
                   private TakeoverActions,
+                  private DrillActions,
                   private TransportEvents,
                   private JoinedNodesEvents {
  public:
@@ -115,6 +118,10 @@ class Job final : public AllocationEvents,
   void dial_hosts() override;
   void handle(std::size_t host, const Event& event) override;
   void taken_over() override;
+  // DrillActions
+  void drill_notice(std::size_t host, const HostNotice& notice) override {
+    notices_.take(host, notice);
+  }
   // TransportEvents
   void transport_note(const RemoteText& text) override { job_.screen.note(text.line()); }
   void step_signalled(int signal, bool whole_tree) override {
@@ -147,6 +154,7 @@ class Job final : public AllocationEvents,
   RankEvents ranks_;
   StdinFeed stdin_feed_;
   HealthGate gate_;
+  JobDrill drill_;
   BringUp bring_up_;
   Growth growth_;
   HostLosses losses_;

@@ -45,7 +45,7 @@ void write_at_once(const std::string& text) {
 JobEnding::JobEnding(JobContext& job, BringUp& bring_up, StdinFeed& stdin_feed,
                      Preemption& preemption, RankEvents& ranks, HostLosses& losses,
                      HostNotices& notices, Restarts& restarts, CtlService& service,
-                     JobRecordWriter& record)
+                     JobRecordWriter& record, JobDrill& drill)
     : job_(job),
       bring_up_(bring_up),
       stdin_feed_(stdin_feed),
@@ -56,6 +56,7 @@ JobEnding::JobEnding(JobContext& job, BringUp& bring_up, StdinFeed& stdin_feed,
       restarts_(restarts),
       service_(service),
       record_(record),
+      drill_(drill),
       fetch_(job),
       drain_timer_(job.loop),
       stop_timer_(job.loop),
@@ -300,7 +301,10 @@ void JobEnding::print_summary() {
   losses_.report_lost_members();
   const std::vector<WorkerEnd> ends = job_.worker_ends();
   outcome_ = judge(ends, job_.launcher_end);
-  std::string text = advice(ends, outcome_);
+  job_.faults.attempt_failed(
+      named_failure(outcome_.first ? &ends[*outcome_.first] : nullptr, job_.launcher_end),
+      job_.generation, monotonic_ns());
+  std::string text = drill_.table() + advice(ends, outcome_);
   // A job whose output is incomplete did not succeed.
   std::string output_failure;
   if (outcome_.exit_code == 0 && !output.console_failure().empty()) {

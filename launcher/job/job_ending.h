@@ -31,6 +31,7 @@
 #include "launcher/job/core/job_context.h"
 #include "launcher/job/host_losses.h"
 #include "launcher/job/host_notices.h"
+#include "launcher/job/job_drill.h"
 #include "launcher/job/job_fetch.h"
 #include "launcher/job/ranks/preemption.h"
 #include "launcher/job/ranks/rank_events.h"
@@ -45,7 +46,7 @@ class JobEnding {
  public:
   JobEnding(JobContext& job, BringUp& bring_up, StdinFeed& stdin_feed, Preemption& preemption,
             RankEvents& ranks, HostLosses& losses, HostNotices& notices, Restarts& restarts,
-            CtlService& service, JobRecordWriter& record);
+            CtlService& service, JobRecordWriter& record, JobDrill& drill);
 
   // Applies kEvidenceReady when the evidence has arrived or has timed out.
   void collect_evidence();
@@ -102,6 +103,7 @@ class JobEnding {
   Restarts& restarts_;
   CtlService& service_;
   JobRecordWriter& record_;
+  JobDrill& drill_;
   JobFetch fetch_;
   Outcome outcome_;                 // The verdict.
   std::string cause_;               // Why the job ended, in one line; empty: it succeeded.

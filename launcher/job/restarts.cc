@@ -96,6 +96,7 @@ bool Restarts::decide(bool is_preempted) {
   const LauncherEnd& reason = ending_reason();
   const Outcome outcome = judge(ends, reason);
   const WorkerEnd* const first = outcome.first ? &ends[*outcome.first] : nullptr;
+  job_.faults.attempt_failed(named_failure(first, reason), job_.generation, monotonic_ns());
   AttemptFacts facts;
   facts.restarts = counted_;
   facts.host_lost = first == nullptr && has_lost;

@@ -50,6 +50,7 @@ struct Raw {
   std::vector<std::string> limits;
   std::vector<std::string> fetch;
   std::vector<std::string> checks;
+  std::vector<std::string> drill;
   std::string hostfile;
   std::string transport;
   std::vector<std::string> exec;
@@ -487,6 +488,7 @@ void bind_diagnosis(Binder& binder, DiagnosisOptions& options, Raw& raw) {
   binder.text("check-module", options.check_module);
   binder.parsed("healthy-hostfile", options.healthy_hostfile, absolute_log_path);
   binder.on("explain-env", options.explain_env);
+  binder.list("drill", raw.drill);
   binder.on("help", raw.wants_help);
   binder.on("version", raw.wants_version);
 }
@@ -1246,6 +1248,38 @@ Result<void> resolve_doctor(const Binder& binder, Options& options) {
   return {};
 }
 
+// --drill must be typed, so that a forgotten file never injects faults.
+Result<void> resolve_drill(const Binder& binder, const Raw& raw, Options& options) {
+  if (raw.drill.empty()) return {};
+  const std::string spelling = binder.spelling("drill");
+  if (!binder.is_typed("drill"))
+    return usage_error(spelling + " injects faults, so it must be typed in the command line",
+                       "remove it from the config file or the environment");
+  for (const std::string& text : raw.drill) {
+    Result<DrillRule> rule = parse_drill(text);
+    if (!rule.ok()) return rule.error().context(spelling + " '" + text + "'");
+    options.drill.push_back(std::move(*rule));
+  }
+  if (options.drill.size() > kMaxDrillRules)
+    return usage_error(spelling + " was given more than " + std::to_string(kMaxDrillRules) +
+                       " times");
+  for (const std::string_view flag : {"detach", "node-rank"})
+    if (binder.is_given(flag) && (flag == "detach" || options.node_rank))
+      return usage_error(spelling + " and " + binder.spelling(flag) + " cannot be used together",
+                         "name all hosts with -H, and let the drill run in the foreground");
+  const DrillRule* holder = nullptr;
+  for (const DrillRule& rule : options.drill) {
+    if (!rule.has(Fault::kHoldGil)) continue;
+    if (options.no_python_hook)
+      return usage_error(spelling + " hold-gil needs ivyrun's Python hook",
+                         "leave " + binder.spelling("no-python-hook") + " out");
+    if (holder != nullptr && holder->lasts != rule.lasts)
+      return usage_error(spelling + ": all hold-gil faults need the same for=TIME");
+    holder = &rule;
+  }
+  return {};
+}
+
 // Settles values that depend on several flags, or on the program.
 Result<void> settle(const Binder& binder, Raw& raw, const HostfileReader& read, const PodFacts& pod,
                     Options& options) {
@@ -1265,6 +1299,7 @@ Result<void> settle(const Binder& binder, Raw& raw, const HostfileReader& read, 
   IVY_CHECK(resolve_fetch(binder, raw, options));
   IVY_CHECK(resolve_checks(binder, raw, options));
   IVY_CHECK(resolve_devices(binder, options));
+  IVY_CHECK(resolve_drill(binder, raw, options));
   IVY_CHECK(resolve_doctor(binder, options));
   options.dry_run = options.dry_run || options.explain_env || options.doctor;
   return {};

@@ -13,6 +13,7 @@
 
 #include "launcher/options/app_table.h"
 #include "launcher/options/cause_list.h"
+#include "launcher/options/drill_rule.h"
 #include "launcher/options/fetch_rule.h"
 #include "launcher/options/host_filter.h"
 #include "launcher/options/hosts.h"
@@ -255,6 +256,7 @@ struct DiagnosisOptions {
   bool doctor_json = false;
   std::string check_module;      // --check-module: a Python module that hosts need.
   std::string healthy_hostfile;  // --healthy-hostfile: file for the hosts that passed.
+  std::vector<DrillRule> drill;  // --drill: faults that the job injects into itself.
   bool explain_env = false;      // A dry run that shows the workers' variables instead of the plan.
   std::vector<std::string> notes;  // Advice for the user, such as flags without effect.
 };

@@ -83,6 +83,7 @@ constexpr Reason kReasons[] = {
     {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "reserved on the first host"},
     {"IVY_INIT_TIMEOUT", "--start-timeout"},
     {"IVY_ALLOW_SINGLETONS", "--allow-singletons"},
+    {"IVY_DRILL_HOLD_MS", "--drill hold-gil"},
     {"IVY_ROLE_*", "--role"},
     {"IVY_REJOIN", "restarts of this rank alone"},
     {"SLURM_*", "this job's ranks and hosts, by Slurm's names"},

@@ -302,6 +302,9 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
     const auto limit = std::chrono::ceil<std::chrono::seconds>(inputs.options->start_timeout);
     set_variable(out, "IVY_INIT_TIMEOUT", std::to_string(limit.count()));
   }
+  for (const DrillRule& rule : inputs.options->drill)
+    if (rule.has(Fault::kHoldGil))
+      set_variable(out, "IVY_DRILL_HOLD_MS", std::to_string(rule.lasts.count()));
   if (inputs.options->allow_singletons) set_variable(out, "IVY_ALLOW_SINGLETONS", "1");
   if (const std::string& what = inputs.options->nccl_profiler; !what.empty())
     set_variable(out, "IVY_NCCL_PROFILER", what);

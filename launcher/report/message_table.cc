@@ -157,6 +157,13 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-P051", "hosts would use different container runtimes",
      "each host takes the first runtime that it has",
      "choose one that all hosts have: `--container-runtime NAME`", kExitRejected},
+    {"IVY-P075", "the job does not have a rank or host of `--drill`",
+     "`ranks=` or `hosts=` names one that does not exist, or a fault of the network could only hit "
+     "ivyrun's own machine",
+     "`ivyrun --dry-run` shows ranks and hosts; see [drills](drills.md)", kExitUsage},
+    {"IVY-P076", "a host cannot cause a fault of `--drill`",
+     "no root, no iptables or tc, a directory that does not exist, or more free space than `size=`",
+     "the message shows the host and the reason; see [drills](drills.md)", kExitRejected},
     {"IVY-H003", "hosts could not be reached",
      "a name without an address, no response, an unknown host key, a rejected login, or a program "
      "that could not be sent",

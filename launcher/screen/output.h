@@ -85,6 +85,8 @@ class Output final : private ConsoleStreamEvents, private FileEvents {
   bool was_just_printed(int rank) const;
   // --progress-match: returns the largest step that ranks of this generation have printed, if any.
   std::optional<double> step() const { return progress_ ? progress_->largest() : std::nullopt; }
+  // Returns the first one.
+  std::optional<double> first_step() const { return progress_ ? progress_->first() : std::nullopt; }
   // Returns the path of a rank's log file; empty: none.
   std::string log_path(int rank, int stream) const { return files_.path(rank, stream); }
 

@@ -8,6 +8,7 @@ namespace ivy {
 void ProgressMatch::begin() {
   unfinished_.clear();
   largest_.reset();
+  first_.reset();
 }
 
 void ProgressMatch::feed(int rank, int stream, std::string_view bytes, bool end) {
@@ -29,6 +30,7 @@ void ProgressMatch::feed(int rank, int stream, std::string_view bytes, bool end)
 void ProgressMatch::match(std::string_view line) {
   if (line.empty()) return;
   const std::optional<double> step = pattern_.number_in(line);
+  if (step && !first_) first_ = step;
   if (step && (!largest_ || *step > *largest_)) largest_ = step;
 }
 

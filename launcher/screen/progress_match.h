@@ -26,6 +26,8 @@ class ProgressMatch {
   void feed(int rank, int stream, std::string_view bytes, bool end);
   // Returns the largest step of this attempt; none if no line matched.
   std::optional<double> largest() const { return largest_; }
+  // Returns the first step of this attempt.
+  std::optional<double> first() const { return first_; }
 
  private:
   // Bytes of a line in which the pattern is searched; the rest of a longer line is ignored.
@@ -35,7 +37,7 @@ class ProgressMatch {
 
   const Pattern pattern_;
   std::map<std::pair<int, int>, std::string> unfinished_;  // By rank and stream.
-  std::optional<double> largest_;
+  std::optional<double> largest_, first_;
 };
 
 }  // namespace ivy

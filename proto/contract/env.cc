@@ -61,6 +61,8 @@ constexpr EnvEntry kVariables[] = {
      "ivyrun's Python hook: seconds until it reports ranks that did not call JAX's initialize()"},
     {"IVY_ALLOW_SINGLETONS", kSet,
      "ivyrun's Python hook: MPI and Horovod may run as worlds of one (--allow-singletons)"},
+    {"IVY_DRILL_HOLD_MS", kSet,
+     "ivyrun's Python hook: how long SIGURG makes it hold the interpreter lock (--drill)"},
     {"IVY_MPI", kSet, "ivyrun's Python hook: pid of the process that has joined the MPI world"},
     {"IVY_MPI_PLACE", kSet, "ivyrun's Python hook: which PMI_* and PMIX_* belong to this job"},
     {"IVY_ROLE_*", kSet, "scripts: address and port of a --role server"},

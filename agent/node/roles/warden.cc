@@ -27,6 +27,7 @@
 #include <utility>
 
 #include "agent/node/facts/own_package.h"
+#include "agent/node/roles/drill.h"
 #include "agent/node/roles/old_bundles.h"
 #include "agent/node/spawn/choose_containment.h"
 #include "agent/node/spawn/process_tree.h"
@@ -48,6 +49,8 @@ constexpr int kMaxInheritedFd = 1024;
 constexpr std::size_t kMaxRecordBytes = 128;
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
 constexpr auto kLongestPause = std::chrono::milliseconds(50);
+// Longer than its tools need, and shorter than the lease of a silent host.
+constexpr auto kDrillTaskTimeout = std::chrono::seconds(4);
 
 // Drops everything inherited from the process that started us: the session, the working directory,
 // and all descriptors except the transport.
@@ -187,9 +190,26 @@ bool reap_all() {
   return ended < 0 && errno == ECHILD;
 }
 
+// --drill: gives the task that has changed this host's network the time to change it back.
+void await_drill_task(ProcessTree& tree) {
+  const Clock::time_point deadline = Clock::now() + kDrillTaskTimeout;
+  for (;;) {
+    (void)reap_all();
+    bool is_running = false;
+    for (const JobProcess& process : tree.members()) {
+      if (process.name != kDrillTaskName) continue;
+      is_running = true;
+      kill(process.pid, SIGTERM);
+    }
+    if (!is_running || Clock::now() > deadline) return;
+    std::this_thread::sleep_for(kLongestPause);
+  }
+}
+
 // Kills the members of both: the containment has the workers, the tree also has processes that the
 // supervisor started for itself.
 void kill_everything(Containment& containment, ProcessTree& tree) {
+  await_drill_task(tree);
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(kWardenTimeoutMs);
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     const bool is_childless = reap_all();

@@ -34,6 +34,8 @@ const char* task_role(HostTask task) {
       return "check";
     case TASK_PROGRESS:
       return "progress";
+    case TASK_DRILL:
+      return "drill";
     default:
       return "unknown";
   }
@@ -184,6 +186,8 @@ Result<void> HostTasks::take(const TaskInput& input) {
       return check.take(input);
     case TASK_PROGRESS:
       return progress.take(input);
+    case TASK_DRILL:
+      return drill.take(input);
     default:
       return Error{Code::kDataLoss, "input for an unknown task"};
   }
@@ -194,6 +198,7 @@ void HostTasks::reaped(pid_t pid, int wait_status) {
   fetch.reaped(pid, wait_status);
   check.reaped(pid, wait_status);
   progress.reaped(pid, wait_status);
+  drill.reaped(pid, wait_status);
 }
 
 void HostTasks::spare_again() const {
@@ -201,6 +206,7 @@ void HostTasks::spare_again() const {
   fetch.spare_again();
   check.spare_again();
   progress.spare_again();
+  drill.spare_again();
 }
 
 }  // namespace ivy

@@ -67,7 +67,8 @@ struct HostTasks {
       : stage(context, channel, TASK_STAGE),
         fetch(context, channel, TASK_FETCH),
         check(context, channel, TASK_CHECK),
-        progress(context, channel, TASK_PROGRESS) {}
+        progress(context, channel, TASK_PROGRESS),
+        drill(context, channel, TASK_DRILL) {}
 
   Result<void> take(const TaskInput& input);
   void reaped(pid_t pid, int wait_status);
@@ -77,6 +78,7 @@ struct HostTasks {
   HostTaskProcess fetch;
   HostTaskProcess check;
   HostTaskProcess progress;
+  HostTaskProcess drill;
 };
 
 }  // namespace ivy

@@ -18,6 +18,7 @@
 # only install import hooks, and only if the job's environment variables call for it.
 #
 #   _register_stack_dumps        registers faulthandler for `ivyctl stack`
+#   _hold_lock_in_drills         --drill hold-gil
 #   _hook_store_and_semaphores   torch's store, multiprocessing's semaphores
 #   _hook_jax                    JAX: ranks, missing ranks, differing versions, exit
 #   _hook_frameworks             warnings about other frameworks
@@ -137,6 +138,26 @@ def _call_after(owner, name, then):
 
 
 # -- ivyctl stack: faulthandler, and torch's flight record
+
+# --drill hold-gil: SIGURG makes the main thread hold the interpreter lock, as a C extension does that forgets to release
+# it. PyDLL calls functions with the lock held. Without this handler, the signal has no effect.
+def _hold_lock_in_drills():
+    import os
+    milliseconds = os.environ.get("IVY_DRILL_HOLD_MS")
+    if not milliseconds:
+        return
+    import signal
+
+    def hold(number, frame):
+        import ctypes
+        import time
+        sleep = ctypes.PyDLL(None).usleep
+        end = time.monotonic() + int(milliseconds) / 1000.0
+        while time.monotonic() < end:  # A signal ends usleep().
+            sleep(int(max(0, end - time.monotonic()) * 1000000) + 1)
+
+    signal.signal(signal.SIGURG, hold)
+
 
 # Registers handlers that write Python stacks to a file: signal 45 for all threads, signal 46 for the main thread
 # (kStackSignal in python_hook.h). The file's descriptor is at least 100: some programs expect low ones to be free.
@@ -1268,8 +1289,8 @@ def _run():
     import sys
     if sys.version_info < (3, 6):
         return _run_hidden_of_old_python()
-    for step in (_register_stack_dumps, _hook_store_and_semaphores, _hook_jax, _hook_frameworks, _refuse_worlds_of_one,
-                 _hook_mpi4py, _serve_originals):
+    for step in (_register_stack_dumps, _hold_lock_in_drills, _hook_store_and_semaphores, _hook_jax, _hook_frameworks,
+                 _refuse_worlds_of_one, _hook_mpi4py, _serve_originals):
         try:
             step()
         except Exception:

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/drill/fault_log.h"
 #include "launcher/job/core/job_events.h"
 #include "launcher/job/core/job_request.h"
 #include "launcher/job/core/job_screen.h"
@@ -131,6 +132,7 @@ struct JobContext {
   std::int64_t opened_unix_ms = 0, opened_at_ns = 0;
   // The start of this generation, and that of the first one.
   std::int64_t started_at_ns = 0, job_started_at_ns = 0;
+  FaultLog faults;                       // Of --drill; empty without it.
   LauncherEnd launcher_end;              // The launcher's own reason to end the job, if any.
   std::vector<DeviceNote> device_notes;  // Faults of devices in this generation.
   std::vector<Finding> check_findings;   // --doctor: failures of the health gate.

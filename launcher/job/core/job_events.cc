@@ -197,6 +197,32 @@ void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds
   write("restart", std::move(event));
 }
 
+void JobEvents::drill(const InjectedFault& fault, std::string_view state) {
+  if (!is_wanted()) return;
+  boost::json::array hosts;
+  for (const std::string& host : fault.hosts) hosts.push_back(json_text(host));
+  boost::json::object fields{{"state", state},
+                             {"number", fault.number},
+                             {"fault", fault_name(fault.fault)},
+                             {"ranks", boost::json::array(fault.ranks.begin(), fault.ranks.end())},
+                             {"hosts", std::move(hosts)},
+                             {"attempt", fault.generation + 1},
+                             {"at_s", fault.at_s}};
+  if (state == "result") {
+    const auto passed_s = [&fault](std::int64_t at_ns) -> boost::json::value {
+      if (at_ns == 0) return nullptr;
+      return static_cast<double>(at_ns - fault.at_ns) / 1e9;
+    };
+    fields["named_after_s"] = passed_s(fault.named_ns);
+    fields["named_as"] = json_text(fault.named_as);
+    fields["named_correctly"] = json_text(correctness_text(fault));
+    fields["recovered_after_s"] = passed_s(fault.recovered_ns);
+    fields["steps_lost"] =
+        fault.steps_lost ? boost::json::value(*fault.steps_lost) : boost::json::value(nullptr);
+  }
+  write("drill", std::move(fields));
+}
+
 void JobEvents::write_attempt_file(const std::string& folder, const boost::json::object& verdict) {
   if (folder.empty()) return;
   boost::json::object object = stamped("attempt", request_);

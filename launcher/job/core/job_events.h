@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/drill/fault_log.h"
 #include "launcher/job/core/job_request.h"
 #include "launcher/job/hosts/host_session.h"
 #include "launcher/plan/job_plan.h"
@@ -87,6 +88,8 @@ class JobEvents {
               std::optional<std::int64_t> deadline_ns, bool withdrawn);
   // An attempt has failed, and another one follows after the pause.
   void restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause);
+  // A fault of --drill. state: "injected", "ended" (undone) or "result" (its row of the table).
+  void drill(const InjectedFault& fault, std::string_view state);
   // The job has ended.
   void verdict(const boost::json::object& verdict);
   // Writes attempt.json, the verdict of an attempt that has ended, to the directory of its log

@@ -56,6 +56,12 @@ class HostClock {
     return related;
   }
 
+  // Converts a time of the launcher's clock to the host's, for a deadline that the host may be
+  // told.
+  std::int64_t host_time(std::int64_t at_ns, std::int64_t now_ns) const {
+    return at_ns - relation(now_ns).at_ns;
+  }
+
  private:
   struct Stamp {
     std::int64_t host_ns;

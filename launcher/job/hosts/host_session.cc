@@ -181,6 +181,10 @@ RelatedTime HostSession::relate(std::uint64_t host_ns) {
   return clock_.relate(host_ns, monotonic_ns());
 }
 
+std::int64_t HostSession::host_time(std::int64_t at_ns) const {
+  return clock_.host_time(at_ns, monotonic_ns());
+}
+
 void HostSession::pump() {
   if ((state_ != State::kUp && state_ != State::kEnding) || !links_.can_write() || paused_ ||
       !session_.has_bytes())

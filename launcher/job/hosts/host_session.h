@@ -118,6 +118,8 @@ class HostSession final : private ActiveLinkEvents {
   bool is_open() const { return state_ == State::kUp || state_ == State::kRedialing; }
   // Converts a time of the host's clock.
   RelatedTime relate(std::uint64_t host_ns);
+  // Converts a time of the launcher's clock to the host's.
+  std::int64_t host_time(std::int64_t at_ns) const;
 
  private:
   // kRedialing: the link broke. kEnding: after expect_end(). kOver: closed.

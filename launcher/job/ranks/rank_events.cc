@@ -355,6 +355,7 @@ std::vector<ExaminedJob::HostRanks> RankEvents::ranks_by_host() {
 bool RankEvents::is_running() { return job_.phase.state() == JobState::kRunning && !job_.is_muted; }
 
 void RankEvents::print(const std::string& text) {
+  job_.faults.named({.kind = NamedFailure::Kind::kStall, .text = text}, monotonic_ns());
   if (!job_.is_muted) job_.screen.print(text);
 }
 

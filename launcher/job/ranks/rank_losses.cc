@@ -94,6 +94,7 @@ bool RankLosses::continues_after(WorkerRecord& worker, bool is_preempted) {
 }
 
 void RankLosses::lose(WorkerRecord& worker) {
+  job_.faults.named(*named_failure(&worker.end, {}), monotonic_ns());
   worker.end.tolerated = true;
   lines_.push_back("lost: " + cause(worker));
   const std::size_t left = job_.workers.running();
@@ -114,6 +115,7 @@ void RankLosses::abandon(const WorkerRecord& worker) {
 }
 
 void RankLosses::replace(WorkerRecord& worker, milliseconds pause) {
+  job_.faults.named(*named_failure(&worker.end, {}), monotonic_ns());
   lines_.push_back("replaced: " + cause(worker));
   ++replaced_;
   char seconds[32];
