@@ -80,6 +80,8 @@ Result<std::string> parse_log_location(const std::string& text);
 Result<std::vector<std::string>> quoted_words(std::string_view text);
 // --wrap: splits a text like quoted_words(); all placeholders must be known.
 Result<std::vector<std::string>> parse_wrap(std::string_view text);
+// Parses the Python modules of --preload: "torch,torch.distributed".
+Result<std::vector<std::string>> parse_modules(std::string_view text);
 
 // --rlimit: parses "NAME=VALUE", such as "nofile=65536", "stack=unlimited", "memlock=8G".
 Result<RequestedLimit> parse_limit(std::string_view text);
