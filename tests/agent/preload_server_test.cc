@@ -80,9 +80,9 @@ TEST(PreloadCommand, ServesAttemptsOfTheSameWorld) {
   const auto first =
       preload_command(plan_of({{}}), {{"IVY_GENERATION", "0"}, {"WORLD_SIZE", "2"}}, "/tmp/job");
   const auto again =
-      preload_command(plan_of({{}}), {{"WORLD_SIZE", "2"}, {"IVY_GENERATION", "1"}}, "/tmp/job");
+      preload_command(plan_of({{}}), {{"IVY_GENERATION", "1"}, {"WORLD_SIZE", "2"}}, "/tmp/job");
   const auto smaller =
-      preload_command(plan_of({{}}), {{"WORLD_SIZE", "1"}, {"IVY_GENERATION", "1"}}, "/tmp/job");
+      preload_command(plan_of({{}}), {{"IVY_GENERATION", "1"}, {"WORLD_SIZE", "1"}}, "/tmp/job");
   EXPECT_TRUE(serves(*first, *again));
   EXPECT_FALSE(serves(*first, *smaller));
 }

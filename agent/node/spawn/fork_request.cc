@@ -190,7 +190,8 @@ Result<void> fork_workers(int server, std::span<ForkedWorker> workers,
   gate.first.reset();
   const auto records = read_records(report.first.get(), until_ns);
   Result<void> taken = records.ok() ? take_records(*records, until_ns, workers) : records.error();
-  if (taken.ok() && is_cancelled()) taken = Error{Code::kCancelled, "the start was cancelled"};
+  // A stop may have killed some of them already.
+  if (is_cancelled()) taken = Error{Code::kCancelled, "the start was cancelled"};
   // If an error closes the gate, the workers exit.
   if (taken.ok() && !write_all(gate.second.get(), std::string(workers.size(), 'g')))
     taken = fork_failure("release the workers", errno);

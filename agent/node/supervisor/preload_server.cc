@@ -35,13 +35,10 @@ constexpr int kCancelPollMs = 50;
 constexpr std::string_view kReadAtStart =
     "PYTHON* LD_* MALLOC_* GLIBC_* LC_* LANG LANGUAGE TZ OMP_* GOMP_* KMP_* MKL_* OPENBLAS_*";
 
-// Variables whose values differ between attempts. A module that reads them is rejected.
+// Variables whose values differ between attempts. Like those of ranks, they are not set while modules
+// are imported.
 constexpr std::array<std::string_view, 3> kOfAttempt = {"TORCHELASTIC_RESTART_COUNT",
                                                         "IVY_GENERATION", "NCCL_DEBUG_FILE"};
-
-bool is_of_attempt(const std::string& name) {
-  return std::find(kOfAttempt.begin(), kOfAttempt.end(), name) != kOfAttempt.end();
-}
 
 bool is_read_at_start(const std::string& name) {
   const std::vector<std::string_view> patterns = words_of(kReadAtStart);
@@ -75,6 +72,7 @@ Result<PreloadCommand> preload_command(const HostPlan& plan, const Environment& 
   command.working_directory = plan.working_directory();
   command.environment = shared;
   std::vector<std::string> varying(kOfAttempt.begin(), kOfAttempt.end());
+  for (const std::string& name : varying) unset_variable(command.environment, name);
   for (const WorkerSpec& worker : plan.workers()) {
     for (const Variable& variable : worker.environment()) {
       const std::string& name = variable.name();
@@ -98,16 +96,8 @@ Result<PreloadCommand> preload_command(const HostPlan& plan, const Environment& 
 }
 
 bool serves(const PreloadCommand& before, const PreloadCommand& now) {
-  const auto without_attempt = [](Environment environment) {
-    std::erase_if(environment,
-                  [](const EnvVariable& variable) { return is_of_attempt(variable.name); });
-    std::sort(environment.begin(), environment.end(),
-              [](const EnvVariable& a, const EnvVariable& b) { return a.name < b.name; });
-    return environment;
-  };
   return before.arguments == now.arguments && before.modules == now.modules &&
-         before.working_directory == now.working_directory &&
-         without_attempt(before.environment) == without_attempt(now.environment);
+         before.working_directory == now.working_directory && before.environment == now.environment;
 }
 
 std::string PreloadServer::modules() const { return joined(command_.modules, ", "); }
@@ -156,8 +146,8 @@ Result<void> PreloadServer::test_interpreter(const std::string& executable,
   if (!answer.ok() && answer.error().code == Code::kCancelled) return answer.error();
   if (answer.ok() && *answer == "hook") return {};
   return Error{Code::kFailedPrecondition,
-               executable + " does not import sitecustomize from PYTHONPATH" +
-                   (answer.ok() ? " (" + *answer + ")" : "")};
+               executable + " " +
+                   (answer.ok() ? *answer : "does not import sitecustomize from PYTHONPATH")};
 }
 
 Result<std::string> PreloadServer::read_message(int socket,

@@ -46,8 +46,7 @@ struct PreloadCommand {
 // one process. Pure.
 Result<PreloadCommand> preload_command(const HostPlan& plan, const Environment& shared,
                                        const std::string& job_directory);
-// Returns true if a server that was started with `before` can fork the workers of `now`: only
-// variables that change with each attempt differ, which no module has read. Pure.
+// Returns true if a server that was started with `before` can fork the workers of `now`. Pure.
 bool serves(const PreloadCommand& before, const PreloadCommand& now);
 
 class PreloadServer {

@@ -148,7 +148,7 @@ class Request:
 
 
 # Step numbers are those of ChildStep in spawn_child.h.
-GROUP, CGROUP, BIND, STDIN = 0, 1, 2, 3
+GROUP, CGROUP, BIND, STDIN, CHDIR = 0, 1, 2, 3, 6
 CREATED = -1
 
 
@@ -198,19 +198,18 @@ def become_worker(request, index, worker):
             step += 1
         admit_debuggers(request.supervisor)
         take_environment(environment)
+        step = CHDIR
         os.chdir(DIRECTORY)
-        if index == 0:
-            repeat_output()
         report(request, index, CREATED, 0)
         gate = os.dup(request.gate)
         for descriptor in request.descriptors:
-            os.close(descriptor)
-        for descriptor in OWN_DESCRIPTORS:
             os.close(descriptor)
         SOCKET.close()
         if os.read(gate, 1) != b"g":
             os._exit(127)
         os.close(gate)
+        if index == 0:
+            repeat_output()
         return_as_worker()
     except OSError as error:
         report(request, index, step, error.errno or 0)
@@ -246,17 +245,32 @@ def take_environment(texts):
         os.environb[name] = value
 
 
+# Opens sys.stdin again: only some workers have a pipe there, and Python has looked what its standard input is.
+def open_standard_input():
+    import io
+    old = sys.stdin
+    raw = io.FileIO(0, "r", closefd=False)
+    raw.name = "<stdin>"
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(
+        io.BufferedReader(raw), encoding=old.encoding, errors=old.errors, line_buffering=old.line_buffering)
+    sys.stdin.mode = "r"
+
+
 # The first worker of the host prints what the modules have printed while they were imported.
 def repeat_output():
     for number, path in ((1, "out"), (2, "err")):
-        with open(os.path.join(FOLDER, path), "rb") as file:
-            data = file.read(1 << 20)
-        while data:
-            data = data[os.write(number, data):]
+        try:
+            with open(os.path.join(FOLDER, path), "rb") as file:
+                data = file.read(1 << 20)
+            while data:
+                data = data[os.write(number, data):]
+        except OSError:
+            pass
 
 
 def return_as_worker():
     global HOOK
+    open_standard_input()
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()  # It was seeded when it was imported. Python seeds `random` after each fork itself.
@@ -269,12 +283,16 @@ def return_as_worker():
 # -- The server
 
 def serve():
+    # What the workers need, too, so that none of them has to import it.
+    import array  # noqa: F401
+    import ctypes  # noqa: F401
     import gc
     import signal
+    import struct  # noqa: F401
     names = [name for name in os.environ.get("IVY_PRELOAD", "").split(",") if name]
     varying = frozenset(os.environ.get("IVY_PRELOAD_VARYING", "").split(","))
     if not names:
-        SOCKET.send(b"hook")
+        SOCKET.send(b"hook" if sys.version_info >= (3, 8) else b"is older than Python 3.8")
         os._exit(0)
     # Signals to all processes of a scheduler's step, or of a terminal, are meant for the workers.
     signal.pthread_sigmask(signal.SIG_BLOCK, (
@@ -327,7 +345,6 @@ def capture_output():
 
 
 HOOK = None  # The sitecustomize that this file hides: usually ivyrun's hook.
-OWN_DESCRIPTORS = []
 FOLDER = os.path.dirname(__file__)
 DIRECTORY = os.getcwd()
 try:
