@@ -147,6 +147,9 @@ constexpr OptionEntry kTable[] = {
      "with --wrap: only for these ranks, such as 0,8 or first-per-host"},
     {"activate", "", "VENV|conda:NAME", kCommand, kHonoured, kIvyrun,
      "run workers in this virtual environment, with its python, PATH and variables"},
+    {"preload", "", "MODULES", kCommand, kHonoured, kIvyrun,
+     "import these Python modules once per host, such as torch,transformers, and fork the workers of each attempt from "
+     "that process, so that a restart imports nothing (docs/warm-workers.md)"},
     {"stdin", "", "0|all|none", kCommand, kHonoured, kIvyrun,
      "which rank reads standard input (default 0); all: every rank gets a full copy"},
     {"role", "", "NAME=COMMAND", kCommand, kHonoured, kTorchrun,

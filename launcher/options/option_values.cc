@@ -391,6 +391,26 @@ Result<std::vector<std::string>> parse_wrap(std::string_view text) {
   return words;
 }
 
+Result<std::vector<std::string>> parse_modules(std::string_view text) {
+  // The names travel in a variable and are imported one by one; nobody types more.
+  constexpr std::size_t kMaxModules = 64;
+  std::vector<std::string> modules;
+  for (const std::string_view name : parts_of(text, ',')) {
+    const bool is_dotted = !name.empty() && name.front() != '.' && name.back() != '.' &&
+                           name.find("..") == std::string_view::npos;
+    const bool is_name = std::all_of(name.begin(), name.end(), [](unsigned char letter) {
+      return std::isalnum(letter) != 0 || letter == '_' || letter == '.' || letter >= 0x80;
+    });
+    if (!is_dotted || !is_name || std::isdigit(static_cast<unsigned char>(name.front())) != 0)
+      return usage_error(in_quotes(name) + " is not the name of a Python module",
+                         "separate modules with commas, as in torch,transformers");
+    modules.emplace_back(name);
+  }
+  if (modules.size() > kMaxModules)
+    return usage_error("more than " + std::to_string(kMaxModules) + " modules");
+  return modules;
+}
+
 Result<std::string> parse_job_name(const std::string& text) {
   constexpr std::size_t kMaxNameBytes = 64;
   const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) {

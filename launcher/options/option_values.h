@@ -80,6 +80,8 @@ Result<std::string> absolute_log_path(const std::string& text);
 Result<std::vector<std::string>> quoted_words(std::string_view text);
 // Splits the text of --wrap like quoted_words(), and rejects unknown placeholders.
 Result<std::vector<std::string>> parse_wrap(std::string_view text);
+// Parses the Python modules of --preload: "torch,torch.distributed".
+Result<std::vector<std::string>> parse_modules(std::string_view text);
 
 // Parses the "NAME=VALUE" of --rlimit, such as "nofile=65536", "stack=unlimited", "memlock=8G".
 Result<RequestedLimit> parse_limit(std::string_view text);

@@ -93,6 +93,7 @@ struct WorkerOptions {
   std::vector<std::string> wrap;   // --wrap: words before the program, with placeholders.
   ShowRanks wrap_ranks;            // --wrap-ranks: the ranks to which --wrap applies.
   std::string activate;            // --activate: a virtual environment, or "conda:NAME".
+  std::vector<std::string> preload;  // --preload: modules; empty if not given.
   std::string stdin_choice = "0";  // --stdin: the ranks that read standard input.
   bool no_python_hook = false;     // Without the hook, Python workers cannot report their stacks.
   std::vector<RequestedLimit> limits;  // --rlimit, at most one for each resource.

@@ -81,6 +81,7 @@ struct JobPlan {
   std::vector<std::string> arguments;
   std::string rule;  // The rule that decided the number of workers, for the plan line.
   MapChoice map_by = MapChoice::kHost;
+  bool preloads = false;       // Workers are forked from a process with the modules of --preload.
   std::string container_text;  // About the containers, for that line; often empty.
   std::string device_text;     // About accelerators and cores, for that line; often empty.
   std::vector<Diagnostic> warnings;

@@ -420,6 +420,7 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
     check_plan(context);
     check_same_machine(context);
     plan_mpi(context);
+    check_preload(context);
     choose_master(context, plan);
     check_jax_service(context);
     check_allocated_devices(context);

@@ -12,6 +12,7 @@
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/env.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/python_command.h"
 #include "proto/contract/remote_text.h"
 #include "proto/contract/text.h"
 
@@ -291,7 +292,29 @@ void check_named_ranks(PlanContext& context, const ShowRanks& wanted, const std:
   }
 }
 
+// Returns why the workers cannot be forked from a process that has imported modules; it completes
+// "the workers ...". Empty if they can.
+std::string preload_obstacle(const PlanContext& context) {
+  const Options& options = context.options;
+  if (!options.container.empty()) return "run in containers";
+  if (options.app == App::kRoles) return "are started with the processes of --app or --role";
+  if (!options.wrap.empty()) return "run under --wrap";
+  if (context.plan.mpi.pmi || context.plan.mpi.pmix) return "join MPI before Python starts";
+  const auto command = python_options(context.plan.arguments);
+  return command.ok() ? "" : command.error().message;
+}
+
 }  // namespace
+
+void check_preload(PlanContext& context) {
+  if (context.options.preload.empty()) return;
+  const std::string why = preload_obstacle(context);
+  context.plan.preloads = why.empty();
+  if (why.empty()) return;
+  context.warn({.id = "IVY-P070",
+                .what = "--preload has no effect: the workers " + why,
+                .fix = "leave out --preload, or pass ivyrun a Python script or module"});
+}
 
 void check_plan(PlanContext& context) {
   check_container(context);

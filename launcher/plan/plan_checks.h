@@ -12,4 +12,8 @@ namespace ivy {
 // are final.
 void check_plan(PlanContext& context);
 
+// Decides whether the workers can be forked from a process that has imported the modules of
+// --preload, and warns if not. Call it after plan_mpi().
+void check_preload(PlanContext& context);
+
 }  // namespace ivy

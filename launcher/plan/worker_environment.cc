@@ -571,6 +571,8 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   add_framework_files(inputs, plan);
   plan.set_on_failure(mode_of(options.on_failure));
   plan.set_python_hook(!options.no_python_hook);
+  if (inputs.plan->preloads)
+    for (const std::string& module : options.preload) plan.mutable_preload()->add_modules(module);
   if (inputs.limits) *plan.mutable_limits() = *inputs.limits;
   copy_variables(environment, plan.mutable_environment());
   add_unset(inputs, host, plan);

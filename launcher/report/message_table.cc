@@ -157,6 +157,12 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-P051", "hosts would use different container runtimes",
      "each host takes the first runtime that it has",
      "choose one that all hosts have: `--container-runtime NAME`", kExitRejected},
+    {"IVY-P070", "`--preload` has no effect (a warning)",
+     "the workers are not started as a Python program by ivyrun itself: another program, `--wrap`, "
+     "a container, MPI, or an option of Python such as `-I`",
+     "the message shows the reason; workers start in the usual way "
+     "([warm workers](warm-workers.md))",
+     ""},
     {"IVY-P075", "the job does not have a rank or host of `--drill`",
      "`ranks=` or `hosts=` names one that does not exist, or a fault of the network could only hit "
      "ivyrun's own machine",

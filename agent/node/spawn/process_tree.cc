@@ -162,10 +162,10 @@ bool ProcessTree::is_spared_tree(const ProcessStat& process) const {
 
 // At most a handful are spared; entries of processes that have ended match none.
 void ProcessTree::spare(pid_t pid) {
-  // Drop the entries of exited processes, which would accumulate.
-  std::erase_if(spared_, [](const Identity& old) {
+  // Drop its own entry and those of exited processes, which would accumulate.
+  std::erase_if(spared_, [pid](const Identity& old) {
     ProcessStat now;
-    return !read_process_stat(old.pid, now) || now.start_time != old.start_time;
+    return old.pid == pid || !read_process_stat(old.pid, now) || now.start_time != old.start_time;
   });
   spared_.push_back(identify(pid));
 }

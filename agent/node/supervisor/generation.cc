@@ -223,6 +223,7 @@ void Generation::forget_generation() {
   tasks_.spare_again();
   container_.spare_again();
   notices_.spare_again();
+  workers_.spare_preload();
   workers_.forget();
   boost::asio::post(context_.loop, [this] { context_.containment->settle(); });
   ending_.begin_again();
@@ -274,6 +275,7 @@ void Generation::reap_children() {
     tasks_.reaped(reaped, status);
     mpi_.reaped(reaped, status);
     jax_.reaped(reaped, status);
+    workers_.preload_reaped(reaped);
     devices_.reaped(reaped);
     container_.reaped(reaped);
     notices_.reaped(reaped);
@@ -554,6 +556,7 @@ void Generation::finish() {
   store_.close();
   mpi_.end();
   jax_.end();
+  workers_.end_preload();
   devices_.end();
   Containment* const containment = context_.containment.get();
   const bool is_empty = containment == nullptr || containment->empty();

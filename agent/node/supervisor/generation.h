@@ -94,6 +94,9 @@ class Generation final : private HostWorkersEvents, private DeviceWatchEvents {
   MpiEnd classify_mpi_exit(std::uint32_t rank, const ExitStatus& status) override {
     return mpi_.classify(rank, status);
   }
+  bool may_start_again() const override {
+    return !finishes_when_clean_ || workers_.plan().on_failure() == FAILURE_IS_REPLACED;
+  }
   void worker_exited(const Worker& worker) override;
   // DeviceWatchEvents
   void start_allowed(std::optional<std::uint32_t> rank) override;

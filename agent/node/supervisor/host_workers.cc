@@ -88,22 +88,64 @@ struct HostWorkers::Start {
   std::vector<std::uint32_t> indexes;  // Indexes into workers_; used by the loop only.
   std::vector<std::unique_ptr<WorkerLaunch>> launches;
 
-  std::mutex mutex;  // Guards is_cancelled, has_begun and begin() of the launches.
+  std::mutex mutex;  // Guards the next three members, and begin() of the launches.
   bool is_cancelled = false;
-  bool has_begun = false;  // A process has been created.
+  bool has_begun = false;   // A process has been created.
+  bool is_forking = false;  // Unknown children may be workers.
+
+  std::shared_ptr<PreloadServer> preload;  // Forks the workers; null without --preload.
+  std::string preload_failure;             // Why it has not; for the loop when this has run.
+
+  bool cancelled() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return is_cancelled;
+  }
 
   // Runs on a pool thread. All processes are created before the first is waited for.
   void run(const BlockingPool::Label& label) {
     for (const auto& launch : launches) launch->find_program(label);
+    if (preload != nullptr) {
+      const Result<void> forked = fork_all(label);
+      // Otherwise begin() creates the processes that are missing.
+      if (!forked.ok() && forked.error().code != Code::kCancelled)
+        preload_failure = forked.error().message;
+    }
     {
       const std::lock_guard<std::mutex> lock(mutex);
       for (const auto& launch : launches) {
-        if (is_cancelled) launch->fail(kStopStep, ECANCELED);
+        if (is_cancelled && launch->pid() < 0) launch->fail(kStopStep, ECANCELED);
         launch->begin();
         has_begun = has_begun || launch->pid() > 0;
       }
     }
     for (const auto& launch : launches) launch->await(label);
+  }
+
+  Result<void> fork_all(const BlockingPool::Label& label) {
+    const auto is_stopped = [this] { return cancelled(); };
+    const auto server = preload->lock();
+    std::vector<WorkerLaunch*> forked;
+    std::vector<ForkedWorker> workers;
+    for (const auto& launch : launches) {
+      const SpawnRequest* const request = launch->request_fork();
+      if (request == nullptr) continue;
+      forked.push_back(launch.get());
+      workers.push_back({request, {}});
+    }
+    if (workers.empty()) return {};
+    IVY_CHECK(preload->prepare(workers.front().request->executable, is_stopped, label));
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (is_cancelled) return {};
+      has_begun = is_forking = true;
+    }
+    const Result<void> done = preload->fork(workers, is_stopped);
+    const std::lock_guard<std::mutex> lock(mutex);
+    is_forking = false;
+    for (std::size_t i = 0; i < workers.size(); ++i)
+      if (workers[i].result.ok() || !workers[i].result.failure.step.empty())
+        forked[i]->take_forked(std::move(workers[i].result));
+    return done;
   }
 };
 
@@ -193,6 +235,7 @@ void HostWorkers::begin_all() {
     event.mutable_note()->set_text(note);
     send(event);
   }
+  choose_preload();
   auto start = std::make_shared<Start>();
   for (const WorkerSpec& spec : plan_.workers()) {
     start->indexes.push_back(static_cast<std::uint32_t>(workers_.size()));
@@ -206,10 +249,52 @@ void HostWorkers::begin_all() {
   if (group_.python_hook) write_rank_hosts(plan_, supervisor_.start.directory);
 }
 
+// Keeps the fork server of the last generation if it can fork these workers as well.
+void HostWorkers::choose_preload() {
+  if (!plan_.has_preload()) return end_preload();
+  Result<PreloadCommand> command = preload_command(plan_, group_.environment->variables,
+                                                   supervisor_.start.directory.path);
+  if (!command.ok()) return preload_failed("the workers " + command.error().message);
+  command->limits = group_.limits;
+  if (preload_ != nullptr && serves(preload_->command(), *command)) return;
+  end_preload();
+  if (has_preload_failed_) return;
+  preload_ = std::make_shared<PreloadServer>(
+      std::move(command).value(),
+      Environment{{"IVY_JOB_ID", supervisor_.start.job_id},
+                  {"IVY_HOST_INDEX", std::to_string(supervisor_.start.host)}});
+}
+
+void HostWorkers::preload_failed(const std::string& why) {
+  end_preload();
+  if (std::exchange(has_preload_failed_, true)) return;
+  const auto& modules = plan_.preload().modules();
+  Event event;
+  event.mutable_note()->set_warning(true);
+  event.mutable_note()->set_text(
+      "--preload " + joined(std::vector<std::string>(modules.begin(), modules.end()), ",") +
+      ": " + why + "; workers start in the usual way");
+  send(event);
+}
+
+void HostWorkers::preload_reaped(pid_t pid) {
+  if (preload_ != nullptr) preload_->reaped(pid);
+}
+
+void HostWorkers::spare_preload() {
+  if (preload_ != nullptr && preload_->pid() > 0) supervisor_.containment->spare(preload_->pid());
+}
+
+void HostWorkers::end_preload() {
+  if (preload_ != nullptr) preload_->end();
+  preload_.reset();
+}
+
 // Has no deadline: a slow file system is reported, and a stop cancels the start. Giving up here
 // would end the healthy ranks too.
 void HostWorkers::carry_out(std::shared_ptr<Start> start) {
   starts_.push_back(start);
+  start->preload = preload_;
   start->task = supervisor_.blocking.run(
       "the file system of " + group_.working_directory, BlockingPool::kNoDeadline,
       [start](const BlockingPool::Label& label) -> Result<void> {
@@ -228,6 +313,13 @@ void HostWorkers::conclude(const std::shared_ptr<Start>& start) {
   std::erase(starts_, start);
   for (std::size_t i = 0; i < start->indexes.size(); ++i)
     watch(start->indexes[i], *start->launches[i]);
+  if (start->preload != nullptr) {
+    // Its containment needs no proof that it is empty while this start is in progress.
+    spare_preload();
+    if (!start->preload_failure.empty() && start->preload == preload_)
+      preload_failed(start->preload_failure);
+    if (!owner_.may_start_again()) end_preload();
+  }
   owner_.workers_changed();
 }
 
@@ -264,6 +356,7 @@ void HostWorkers::call_off_starts() {
 bool HostWorkers::is_starting(pid_t pid) const {
   for (const std::shared_ptr<Start>& start : starts_) {
     const std::lock_guard<std::mutex> lock(start->mutex);
+    if (start->is_forking) return true;
     for (const auto& launch : start->launches)
       if (launch->pid() == pid) return true;
   }

@@ -20,6 +20,7 @@
 #include "agent/node/supervisor/command_channel.h"
 #include "agent/node/supervisor/control_server.h"
 #include "agent/node/supervisor/host_container.h"
+#include "agent/node/supervisor/preload_server.h"
 #include "agent/node/supervisor/supervisor_context.h"
 #include "agent/node/workers/ending.h"
 #include "agent/node/workers/exit_order.h"
@@ -38,6 +39,8 @@ class HostWorkersEvents {
   virtual void workers_changed() = 0;
   // Returns how the exit of this rank counts in its MPI world.
   virtual MpiEnd classify_mpi_exit(std::uint32_t rank, const ExitStatus& status) = 0;
+  // Returns true if workers may start once more after these.
+  virtual bool may_start_again() const = 0;
   // A worker's process has exited, and Exited was sent.
   virtual void worker_exited(const Worker& worker) = 0;
 
@@ -72,6 +75,11 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents, privat
   void call_off_starts();
   // Returns true for a process whose start has not been concluded, which must not be reaped yet.
   bool is_starting(pid_t pid) const;
+  // The fork server of --preload: the supervisor has reaped a child; a new containment must exclude
+  // it; nothing starts any more.
+  void preload_reaped(pid_t pid);
+  void spare_preload();
+  void end_preload();
   // Drops the workers of the last generation, which must have no process left. Keeps the plan.
   void forget();
   // Excludes earlier out-of-memory kills from those attributed to workers. Only the first call of a
@@ -131,6 +139,8 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents, privat
   std::unique_ptr<OutputPump> make_output();
   WorkerGroup group_of(const ProcessorShare& share) const;
   void begin_all();
+  void choose_preload();
+  void preload_failed(const std::string& why);
   // Starts the processes on a pool thread, then calls conclude() on the loop.
   void carry_out(std::shared_ptr<Start> start);
   void conclude(const std::shared_ptr<Start>& start);
@@ -150,6 +160,7 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents, privat
   WorkerGroup group_;
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::shared_ptr<PreloadServer> preload_;      // Null without --preload, and if it has failed.
   std::vector<std::shared_ptr<Start>> starts_;  // In progress on the pool.
   OwnFiles own_files_;
   std::vector<std::unique_ptr<Worker>> replaced_;  // Their handlers may still be queued.
@@ -163,6 +174,7 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents, privat
   };
   std::optional<KillSample> older_kills_, newer_kills_;
   bool log_warned_ = false;
+  bool has_preload_failed_ = false;  // And was reported; it is not tried again.
 };
 
 }  // namespace ivy

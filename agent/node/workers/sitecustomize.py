@@ -50,6 +50,14 @@
 # sitecustomize and _run().
 
 _WORKER = None  # Pid of the worker itself, because a child process may rightly have another rank and world size.
+_STACK_FILE = None  # The worker's file for stacks.
+
+
+# Returns whether this process has a rank, or will have one: with --preload the hooks are installed in a process from
+# which the workers are forked (../supervisor/preload_server.py), so none of them may read a rank before it is used.
+def _has_rank():
+    import os
+    return "IVY_RANK" in os.environ or "IVY_PRELOAD" in os.environ
 
 
 # -- Import hooks
@@ -163,7 +171,16 @@ def _hold_lock_in_drills():
 # (kStackSignal in python_hook.h). The file's descriptor is at least 100: some programs expect low ones to be free.
 # The environment variable is removed, so that child processes do not register: `ivyctl stack` queries only the worker.
 def _register_stack_dumps():
-    global _WORKER
+    import os
+    import sys
+    if "IVY_STACK_FILE" in os.environ or "IVY_PRELOAD" in os.environ:
+        sys.meta_path.insert(0, _FlightServer())
+    _start_forked_worker()
+
+
+# The steps that each worker takes by itself, also if it was forked from the process of --preload.
+def _start_forked_worker():
+    global _STACK_FILE, _WORKER
     import os
     path = os.environ.pop("IVY_STACK_FILE", None)
     if not path:
@@ -171,8 +188,8 @@ def _register_stack_dumps():
     _WORKER = os.getpid()
     import faulthandler
     import fcntl
-    import sys
     path += "." + str(os.getpid())
+    _STACK_FILE = path
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     low = os.open(path, flags, 0o600)
     try:
@@ -181,7 +198,6 @@ def _register_stack_dumps():
         os.close(low)
     faulthandler.register(45, file=file)
     faulthandler.register(46, file=file, all_threads=False)
-    sys.meta_path.insert(0, _FlightServer(path + ".torch"))
 
 
 # Serves torch's flight record, its log of collectives, on a Unix socket next to the stack file. The server is torch's
@@ -189,11 +205,11 @@ def _register_stack_dumps():
 # group, because before that the record is empty, and a program that only imports torch gets no additional thread.
 class _FlightServer(_SelfRemovingPatch):
     name = "torch.distributed.distributed_c10d"
+    is_open = False
 
-    def __init__(self, path):
-        import os
-        self.path = path
-        self.pid = os.getpid()
+    @property
+    def path(self):
+        return _STACK_FILE + ".torch"
 
     def change(self, module):
         import functools
@@ -212,12 +228,12 @@ class _FlightServer(_SelfRemovingPatch):
         import atexit
         import os
         # `ivyctl` does not query forked children.
-        if self.path is None or os.getpid() != self.pid:
+        if self.is_open or _STACK_FILE is None or os.getpid() != _WORKER:
             return
-        path, self.path = self.path, None
-        self.keep(self.start(path))
-        os.chmod(path, 0o600)
-        atexit.register(self.close, path)
+        self.is_open = True
+        self.keep(self.start(self.path))
+        os.chmod(self.path, 0o600)
+        atexit.register(self.close, self.path)
 
     # Starts the server without torch's warning that it listens, which every worker would print. If the warning cannot
     # be suppressed, no server is started.
@@ -246,7 +262,7 @@ class _FlightServer(_SelfRemovingPatch):
     # Removes the socket, so that no query arrives while the process exits.
     def close(self, path):
         import os
-        if os.getpid() == self.pid:
+        if os.getpid() == _WORKER:
             os.unlink(path)
 
 
@@ -390,9 +406,16 @@ class _StoreClient:
         return self.send_keys(6, keys)
 
 
-# The job as the environment describes it when the object is created. Also prints messages.
+# The job as the environment describes it when an attribute is used for the first time. Also prints messages.
 class _Job:
-    def __init__(self):
+    # Called for attributes that are not set yet.
+    def __getattr__(self, name):
+        if name.startswith("_") or "rank" in self.__dict__:
+            raise AttributeError(name)
+        self.read_environment()
+        return getattr(self, name)
+
+    def read_environment(self):
         import os
         get = os.environ.get
         self.rank, self.size = int(get("IVY_RANK")), int(get("IVY_WORLD_SIZE", "1"))
@@ -821,7 +844,7 @@ def _watch_jax(module, job):
 def _hook_jax():
     import os
     import sys
-    if "IVY_RANK" in os.environ and "JAX_COORDINATOR_ADDRESS" in os.environ:
+    if _has_rank() and "JAX_COORDINATOR_ADDRESS" in os.environ:
         # jaxlib loads MPI through MPItrampoline; there, the UCX of Debian's MPICH fails while it checks for unused
         # variables.
         if "MPITRAMPOLINE_LIB" in os.environ:
@@ -962,7 +985,7 @@ def _hook_frameworks():
         }
     if "DMLC_TRACKER_URI" in os.environ:
         changes["xgboost.collective"] = _pass_tracker_to_xgboost
-    if not changes or "IVY_RANK" not in os.environ:
+    if not changes or not _has_rank():
         return
     job = _Job()
     sys.meta_path.insert(0, _PatchTable({

@@ -130,24 +130,43 @@ void WorkerLaunch::find_program(const BlockingPool::Label& label) {
   for (const std::vector<std::string>& words : in_front_) put_in_front(words, request_);
 }
 
-void WorkerLaunch::begin() {
-  if (!pending_.failure.step.empty()) return;
-  const int pipe_error = pipes_.make(has_input_);
+bool WorkerLaunch::open_pipes() {
+  if (!pending_.failure.step.empty()) return false;
+  const int pipe_error = pipes_.stdout_writer ? 0 : pipes_.make(has_input_);
   if (pipe_error != 0) {
     pending_.failure = {"pipe", "", pipe_error};
-    return;
+    return false;
   }
   request_.stdin_fd = pipes_.stdin_reader.get();
   request_.stdout_fd = pipes_.stdout_writer.get();
   request_.stderr_fd = pipes_.stderr_writer.get();
+  return true;
+}
+
+// From here on only the worker may hold its ends, so that the streams end when it closes them.
+void WorkerLaunch::Pipes::close_workers_ends() {
+  stdin_reader.reset(-1);
+  stdout_writer.reset(-1);
+  stderr_writer.reset(-1);
+}
+
+void WorkerLaunch::begin() {
+  if (pending_.process.pid > 0 || !open_pipes()) return;
   pending_ = begin_spawn(request_);
-  // From here on only the worker may hold its ends, so that the streams end when it closes them.
-  pipes_.stdin_reader.reset(-1);
-  pipes_.stdout_writer.reset(-1);
-  pipes_.stderr_writer.reset(-1);
+  pipes_.close_workers_ends();
+}
+
+const SpawnRequest* WorkerLaunch::request_fork() { return open_pipes() ? &request_ : nullptr; }
+
+void WorkerLaunch::take_forked(SpawnResult result) {
+  pending_.process = result.process;
+  pending_.failure = std::move(result.failure);
+  pending_.is_awaited = true;
+  pipes_.close_workers_ends();
 }
 
 void WorkerLaunch::await(const BlockingPool::Label& label) {
+  if (pending_.is_awaited) return;
   label.set("the file system of " + request_.working_directory + ", or of " + request_.executable);
   await_spawn(pending_);
 }

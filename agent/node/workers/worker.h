@@ -116,8 +116,13 @@ class WorkerLaunch {
 
   // Called in this order on the pool thread.
   void find_program(const BlockingPool::Label& label);
-  void begin();  // Creates the process; does not block.
+  void begin();  // Creates the process, unless it was forked; does not block.
   void await(const BlockingPool::Label& label);
+
+  // Instead of begin(), if a fork server creates the process. Opens the pipes; returns null if the
+  // start has failed.
+  const SpawnRequest* request_fork();
+  void take_forked(SpawnResult result);
 
   // Makes the start fail; call only before begin().
   void fail(const char* step, int error) { pending_.failure = {step, "", error}; }
@@ -126,11 +131,13 @@ class WorkerLaunch {
 
  private:
   friend class Worker;
+  bool open_pipes();
   struct Pipes {
     Descriptor stdin_reader, stdin_writer;
     Descriptor stdout_reader, stdout_writer;
     Descriptor stderr_reader, stderr_writer;
     int make(bool with_input);
+    void close_workers_ends();
   };
 
   Pipes pipes_;
