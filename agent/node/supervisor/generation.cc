@@ -301,9 +301,9 @@ void Generation::report_linger(std::uint64_t now_ns) {
   std::string names;
   for (std::size_t i = 0; i < std::min(left.size(), kNamedProcesses); ++i)
     names += (i == 0 ? "" : ", ") + left[i].name;
-  const std::string whose =
-      workers_.all().size() == 1 ? "rank " + std::to_string(workers_.all().front()->rank())
-                                 : "ranks";
+  const std::string whose = workers_.all().size() == 1
+                                ? "rank " + std::to_string(workers_.all().front()->rank())
+                                : "ranks";
   Event event;
   event.mutable_note()->set_text(
       "waiting for " + std::to_string(left.size()) +

@@ -96,7 +96,7 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents, privat
   const std::vector<std::unique_ptr<Worker>>& all() const { return workers_; }
   bool have_ended() const;      // No worker's own process is running or being started.
   bool have_succeeded() const;  // All of them have been started, and have exited with 0.
-  bool are_over() const;    // Their output has ended, too.
+  bool are_over() const;        // Their output has ended, too.
   bool is_finished(std::uint32_t rank) const;
   // Returns the UUIDs of accelerators that belong only to this rank of the host.
   std::vector<std::string> own_devices(std::uint32_t rank) const;
