@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // How often the board is asked while it has notices. Its times are seconds.
-constexpr milliseconds kTick{500};
+constexpr milliseconds kBoardTick{500};
 // The first query of drained nodes; the start of a job does not wait for it.
 constexpr milliseconds kFirstDrainQuery{5'000};
 
@@ -158,7 +158,7 @@ bool HostNotices::can_continue(const std::vector<NoticeHost>& hosts) const {
 
 void HostNotices::schedule() {
   if (is_over_ || board_.empty() || std::exchange(is_scheduled_, true)) return;
-  timer_.expires_after(kTick);
+  timer_.expires_after(kBoardTick);
   timer_.async_wait([this](const boost::system::error_code& error) {
     is_scheduled_ = false;
     if (!error) tick();

@@ -99,6 +99,7 @@ std::optional<std::int64_t> NoticeBoard::stop_at_ns(const std::vector<NoticeHost
 void NoticeBoard::signalled(std::int64_t now_ns) {
   signalled_at_ns_ = now_ns;
   first_exit_ns_.reset();
+  for (Entry& entry : entries_) entry.is_signalled = true;
 }
 
 void NoticeBoard::rank_exited(std::int64_t now_ns) {
