@@ -44,7 +44,7 @@ TEST(PreloadCommand, HidesVariablesThatDifferBetweenWorkers) {
   EXPECT_EQ(value_of(*command, "RANK"), "(unset)");
   EXPECT_EQ(value_of(*command, "MASK"), "(unset)");
   EXPECT_EQ(value_of(*command, "IVY_PRELOAD_VARYING"),
-            "TORCHELASTIC_RESTART_COUNT,IVY_GENERATION,NCCL_DEBUG_FILE,RANK,MASK");
+            "TORCHELASTIC_RESTART_COUNT,IVY_GENERATION,RANK,MASK");
 }
 
 TEST(PreloadCommand, HidesTheRankOfASingleWorker) {

@@ -37,11 +37,11 @@ constexpr std::string_view kReadAtStart =
 
 // Variables whose values differ between attempts. Like those of ranks, they are not set while modules
 // are imported.
-constexpr std::array<std::string_view, 3> kOfAttempt = {"TORCHELASTIC_RESTART_COUNT",
-                                                        "IVY_GENERATION", "NCCL_DEBUG_FILE"};
+constexpr std::string_view kOfAttempt =
+    "TORCHELASTIC_RESTART_COUNT IVY_GENERATION NCCL_DEBUG_FILE PMI_* PMIX_* OMPI_* IVY_MPI_PLACE";
 
-bool is_read_at_start(const std::string& name) {
-  const std::vector<std::string_view> patterns = words_of(kReadAtStart);
+bool matches_any(std::string_view list, const std::string& name) {
+  const std::vector<std::string_view> patterns = words_of(list);
   return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
     return env_pattern_matches(pattern, name);
   });
@@ -71,8 +71,10 @@ Result<PreloadCommand> preload_command(const HostPlan& plan, const Environment& 
   command.folder = job_directory + "/preload";
   command.working_directory = plan.working_directory();
   command.environment = shared;
-  std::vector<std::string> varying(kOfAttempt.begin(), kOfAttempt.end());
-  for (const std::string& name : varying) unset_variable(command.environment, name);
+  std::vector<std::string> varying = {"TORCHELASTIC_RESTART_COUNT", "IVY_GENERATION"};
+  std::erase_if(command.environment, [](const EnvVariable& variable) {
+    return matches_any(kOfAttempt, variable.name);
+  });
   for (const WorkerSpec& worker : plan.workers()) {
     for (const Variable& variable : worker.environment()) {
       const std::string& name = variable.name();
@@ -80,7 +82,7 @@ Result<PreloadCommand> preload_command(const HostPlan& plan, const Environment& 
         set_variable(command.environment, name, variable.value());
         continue;
       }
-      if (is_read_at_start(name))
+      if (matches_any(kReadAtStart, name))
         return Error{Code::kFailedPrecondition, "have different values of " + name};
       if (std::find(varying.begin(), varying.end(), name) == varying.end())
         varying.push_back(name);

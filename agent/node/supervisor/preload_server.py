@@ -115,7 +115,7 @@ def receive():
     import array
     sizes = array.array("i")
     data, ancillary, _, _ = SOCKET.recvmsg(64, 253 * sizes.itemsize)
-    for level, kind, content in ancillary:
+    for _level, _kind, content in ancillary:
         sizes.frombytes(content[:len(content) - len(content) % sizes.itemsize])
     return data, list(sizes)
 
