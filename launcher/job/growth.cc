@@ -12,7 +12,7 @@
 namespace ivy {
 namespace {
 
-constexpr std::chrono::milliseconds kTick{500};
+constexpr std::chrono::milliseconds kGrowthTick{500};
 // Beyond its lease and its grace, a supervisor needs this long to exit.
 constexpr std::chrono::milliseconds kExitMargin{2'000};
 
@@ -30,7 +30,7 @@ void Growth::start(const std::shared_ptr<TransportContext>& transports, HostSess
 }
 
 void Growth::tick() {
-  timer_.expires_after(kTick);
+  timer_.expires_after(kGrowthTick);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (error || job_.phase.state() == JobState::kDone) return;
     tick();
