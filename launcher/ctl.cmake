@@ -11,7 +11,7 @@ add_library(ivy_ctl STATIC
   ctl/ctl_agents.cc ctl/ctl_attach.cc ctl/ctl_config.cc ctl/ctl_connection.cc ctl/ctl_doctor.cc
   ctl/ctl_explain.cc ctl/ctl_follow.cc ctl/ctl_job_rows.cc ctl/ctl_launcher.cc ctl/ctl_logs.cc
   ctl/ctl_options.cc ctl/ctl_ps.cc ctl/ctl_ps_hosts.cc ctl/ctl_stack.cc ctl/ctl_status.cc
-  ctl/ctl_stop.cc ctl/ctl_stop_hosts.cc ctl/ctl_table.cc ctl/ctl_top.cc ctl/ctl_verbs.cc
+  ctl/ctl_signal.cc ctl/ctl_stop.cc ctl/ctl_stop_hosts.cc ctl/ctl_table.cc ctl/ctl_top.cc ctl/ctl_verbs.cc
   ctl/ctl_why.cc ctl/hosted_job.cc ctl/log_reader.cc)
 target_link_libraries(ivy_ctl PUBLIC
   ivy_job_place ivy_launch_core ivy_agent_links ivy_screen ivy_store_client ivy_handshake ivy_asio)

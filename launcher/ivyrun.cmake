@@ -2,7 +2,8 @@
 # ivyrun itself. Everything that can be static is, for a fast start.
 add_library(ivy_job STATIC
   fetch/fetch_writer.cc hang/job_evidence.cc
-  job/advice.cc job/bring_up.cc job/health_gate.cc job/host_list_refresh.cc job/host_losses.cc job/host_notices.cc job/job.cc
+  job/advice.cc job/bring_up.cc job/growth.cc job/health_gate.cc job/host_list_refresh.cc job/host_losses.cc
+  job/host_notices.cc job/job.cc
   job/job_drill.cc job/job_ending.cc job/job_fetch.cc job/job_planner.cc job/progress_reader.cc job/restarts.cc job/staging.cc
   job/store_controller.cc
   job/takeover.cc

@@ -6,7 +6,7 @@ set(IVY_LAUNCH_CORE_SOURCES
   hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc
   hang/stack_lines.cc hang/stack_text.cc
   job/core/job_state.cc job/core/job_workers.cc job/core/metrics_text.cc
-  job/hosts/host_failures.cc job/hosts/membership.cc job/hosts/notice_board.cc
+  job/hosts/host_failures.cc job/hosts/membership.cc job/hosts/node_ranks.cc job/hosts/notice_board.cc
   job/ranks/rank_event_log.cc job/ranks/rank_rows.cc
   links/link_step.cc
   options/activation.cc options/app_file.cc options/app_table.cc options/cause_list.cc options/config_files.cc options/drill_rule.cc
