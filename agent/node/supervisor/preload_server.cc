@@ -78,7 +78,8 @@ Result<PreloadCommand> preload_command(const HostPlan& plan, const Environment& 
   for (const WorkerSpec& worker : plan.workers()) {
     for (const Variable& variable : worker.environment()) {
       const std::string& name = variable.name();
-      if (env_rule(name) != EnvRule::kSet && is_equal_in_all(plan, variable)) {
+      if (env_rule(name) != EnvRule::kSet && !matches_any(kOfAttempt, name) &&
+          is_equal_in_all(plan, variable)) {
         set_variable(command.environment, name, variable.value());
         continue;
       }
