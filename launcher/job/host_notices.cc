@@ -208,9 +208,9 @@ void HostNotices::stop_attempt(const std::vector<NoticeHost>& all) {
   job_.print("the time of the notice is up: " + job_.stopping_text());
   if (can_continue(all)) return job_.phase.apply(JobEvent::kMemberLost);
   const std::vector<Notice> binding = board_.binding(all);
-  const auto needed =
-      std::find_if(binding.begin(), binding.end(),
-                   [&all](const Notice& notice) { return !all[notice.host].can_leave; });
+  const auto needed = std::find_if(binding.begin(), binding.end(), [&all](const Notice& notice) {
+    return !all[notice.host].can_leave;
+  });
   // Without one the whole allocation ends, but this host ends earlier.
   end_job(needed != binding.end() ? *needed : binding.front());
   job_.phase.apply(JobEvent::kStopRequired);
