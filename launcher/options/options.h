@@ -90,12 +90,12 @@ struct WorkerOptions {
   std::vector<std::string> exports;  // -x K or K=V, in order.
   std::vector<std::string> env_files;
   EnvChoice env_choice = EnvChoice::kListed;
-  std::vector<std::string> wrap;   // --wrap: words before the program, with placeholders.
-  ShowRanks wrap_ranks;            // --wrap-ranks: the ranks to which --wrap applies.
-  std::string activate;            // --activate: a virtual environment, or "conda:NAME".
+  std::vector<std::string> wrap;     // --wrap: words before the program, with placeholders.
+  ShowRanks wrap_ranks;              // --wrap-ranks: the ranks to which --wrap applies.
+  std::string activate;              // --activate: a virtual environment, or "conda:NAME".
   std::vector<std::string> preload;  // --preload: modules; empty if not given.
-  std::string stdin_choice = "0";  // --stdin: the ranks that read standard input.
-  bool no_python_hook = false;     // Without the hook, Python workers cannot report their stacks.
+  std::string stdin_choice = "0";    // --stdin: the ranks that read standard input.
+  bool no_python_hook = false;       // Without the hook, Python workers cannot report their stacks.
   std::vector<RequestedLimit> limits;  // --rlimit, at most one for each resource.
   std::string nccl_profiler;           // --nccl-profiler; empty if not given, which means "calls".
 };

@@ -182,8 +182,8 @@ Result<void> fork_workers(int server, std::span<ForkedWorker> workers,
     descriptors.push_back(cgroup.get());
   }
   for (const ForkedWorker& worker : workers)
-    for (const int fd : {worker.request->stdin_fd, worker.request->stdout_fd,
-                         worker.request->stderr_fd})
+    for (const int fd :
+         {worker.request->stdin_fd, worker.request->stdout_fd, worker.request->stderr_fd})
       descriptors.push_back(fd >= 0 ? fd : null.get());
   IVY_CHECK(send_descriptors(server, descriptors));
   report.second.reset();

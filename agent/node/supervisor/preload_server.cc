@@ -35,16 +35,15 @@ constexpr int kCancelPollMs = 50;
 constexpr std::string_view kReadAtStart =
     "PYTHON* LD_* MALLOC_* GLIBC_* LC_* LANG LANGUAGE TZ OMP_* GOMP_* KMP_* MKL_* OPENBLAS_*";
 
-// Variables whose values differ between attempts. Like those of ranks, they are not set while modules
-// are imported.
+// Variables whose values differ between attempts. Like those of ranks, they are not set while
+// modules are imported.
 constexpr std::string_view kOfAttempt =
     "TORCHELASTIC_RESTART_COUNT IVY_GENERATION NCCL_DEBUG_FILE PMI_* PMIX_* OMPI_* IVY_MPI_PLACE";
 
 bool matches_any(std::string_view list, const std::string& name) {
   const std::vector<std::string_view> patterns = words_of(list);
-  return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
-    return env_pattern_matches(pattern, name);
-  });
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](std::string_view pattern) { return env_pattern_matches(pattern, name); });
 }
 
 const std::string* value_in(const WorkerSpec& worker, const std::string& name) {
@@ -72,9 +71,8 @@ Result<PreloadCommand> preload_command(const HostPlan& plan, const Environment& 
   command.working_directory = plan.working_directory();
   command.environment = shared;
   std::vector<std::string> varying = {"TORCHELASTIC_RESTART_COUNT", "IVY_GENERATION"};
-  std::erase_if(command.environment, [](const EnvVariable& variable) {
-    return matches_any(kOfAttempt, variable.name);
-  });
+  std::erase_if(command.environment,
+                [](const EnvVariable& variable) { return matches_any(kOfAttempt, variable.name); });
   for (const WorkerSpec& worker : plan.workers()) {
     for (const Variable& variable : worker.environment()) {
       const std::string& name = variable.name();
@@ -85,8 +83,7 @@ Result<PreloadCommand> preload_command(const HostPlan& plan, const Environment& 
       }
       if (matches_any(kReadAtStart, name))
         return Error{Code::kFailedPrecondition, "have different values of " + name};
-      if (std::find(varying.begin(), varying.end(), name) == varying.end())
-        varying.push_back(name);
+      if (std::find(varying.begin(), varying.end(), name) == varying.end()) varying.push_back(name);
       unset_variable(command.environment, name);
     }
   }
@@ -148,9 +145,9 @@ Result<void> PreloadServer::test_interpreter(const std::string& executable,
   const auto answer = read_message(socket.get(), is_cancelled);
   if (!answer.ok() && answer.error().code == Code::kCancelled) return answer.error();
   if (answer.ok() && *answer == "hook") return {};
-  return Error{Code::kFailedPrecondition,
-               executable + " " +
-                   (answer.ok() ? *answer : "does not import sitecustomize from PYTHONPATH")};
+  return Error{
+      Code::kFailedPrecondition,
+      executable + " " + (answer.ok() ? *answer : "does not import sitecustomize from PYTHONPATH")};
 }
 
 Result<std::string> PreloadServer::read_message(int socket,
@@ -217,8 +214,8 @@ void PreloadServer::end() {
   is_ended_ = true;
   siginfo_t info{};
   // Only a child that has not been reaped keeps its pid.
-  if (const pid_t pid = pid_; pid > 0 && waitid(P_PID, static_cast<id_t>(pid), &info,
-                                                WEXITED | WNOHANG | WNOWAIT) == 0)
+  if (const pid_t pid = pid_;
+      pid > 0 && waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0)
     kill(pid, SIGKILL);
 }
 

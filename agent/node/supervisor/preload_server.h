@@ -63,8 +63,8 @@ class PreloadServer {
   // Held for the time of prepare() and fork().
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
   // Starts the process and waits until it has imported the modules; returns immediately if it has.
-  // executable: the interpreter. The error says why no worker can be forked, now or later; Cancelled
-  // only means that is_cancelled() has returned true.
+  // executable: the interpreter. The error says why no worker can be forked, now or later;
+  // Cancelled only means that is_cancelled() has returned true.
   Result<void> prepare(const std::string& executable, const std::function<bool()>& is_cancelled,
                        const BlockingPool::Label& label);
   // Forks the workers, at most kMaxForkedAtOnce in one request.
