@@ -382,7 +382,7 @@ constexpr OptionEntry kTable[] = {
      "with --doctor: a Python module that the workers need, such as torch"},
     {"healthy-hostfile", "", "FILE", kDiagnosis, kHonoured, kIvyrun,
      "with --doctor: write the hosts that passed all checks to FILE, for --hostfile"},
-    {"drill", "", "FAULT KEY=VALUE...", kDiagnosis, kHonoured, kIvyrun,
+    {"drill", "", "FAULTS", kDiagnosis, kHonoured, kIvyrun,
      "inject faults into this job and report at its end what became of them: kill, stop, segfault, hold-gil, cut, slow, "
      "full-disk, kill-supervisor, notice, drain; 'kill every=15s ranks=any seed=7'; may be repeated (docs/drills.md)"},
     {"explain-env", "", "", kDiagnosis, kHonoured, kIvyrun,

@@ -147,8 +147,8 @@ def _call_after(owner, name, then):
 
 # -- ivyctl stack: faulthandler, and torch's flight record
 
-# --drill hold-gil: SIGURG makes the main thread hold the interpreter lock, as a C extension does that forgets to release
-# it. PyDLL calls functions with the lock held. Without this handler, the signal has no effect.
+# --drill hold-gil: SIGURG makes the main thread hold the interpreter lock, like a C extension that does not release it.
+# PyDLL calls functions with the lock held. Without this handler, the signal has no effect.
 def _hold_lock_in_drills():
     import os
     milliseconds = os.environ.get("IVY_DRILL_HOLD_MS")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains one model with torch's DDP (gloo) and one with ivycomm, saves a checkpoint after each step, and resumes from it.
+"""Trains a model with torch's DDP (gloo) and one with ivycomm, saves a checkpoint after each step and resumes from it.
 Everything is deterministic, so that an undisturbed run ends with the same losses.
 
     drill_train.py CHECKPOINT STEPS PAUSE
