@@ -340,7 +340,7 @@ def test_checks_by_agents(agents):
 
 
 @pytest.mark.parametrize("arguments, reason", [
-    (("--check", ""), "needs a command"),
+    (("--check", " "), "needs a command"),
     (("--check", "unix:nvhcd.sock"), "must be absolute"),
     (("--check-timeout", "5s"), "needs a check"),
     (("--check-load", "--check-timeout", "3s"), "must be 10 s or more"),
