@@ -537,6 +537,7 @@ ivy::Result<void> resolve_hosts(ivy::Options& options) {
     IVY_CHECK(ivy::check_exec_hosts(options.exec_command, options.ssh_port, hosts));
   if (hosts.empty()) hosts.emplace_back().name = "localhost";
   IVY_CHECK(pick_hosts(options));
+  if (!options.node_rank) IVY_CHECK(ivy::check_min_hosts(options));
   // If no host comes up, an older list must not be mistaken for the result of this run.
   const std::string& healthy = options.healthy_hostfile;
   if (!healthy.empty() && !ivy::overwrite(healthy, ""))

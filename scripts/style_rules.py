@@ -148,6 +148,7 @@ BLOCKING_FILES = {
     "agent/node/facts/staged_python.cc": TASKS,
     "agent/node/hang/process_view.cc": LOCAL,
     "agent/node/hang/stack_collector.cc": "a task searches PATH, and the rest is in the job's directory",
+    "agent/node/spawn/fork_request.cc": TASKS,
     "agent/node/spawn/clone_process.cc": "the child that it waits for only joins a cgroup and exits",
     "agent/node/spawn/cgroup.cc": LOCAL,
     "agent/node/spawn/job_directory.cc": LOCAL + "; a removal command, with a limit, after all else has ended",

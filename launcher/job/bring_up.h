@@ -4,7 +4,8 @@
 //
 //   greet_hosts()      every host has its files (with --stage: staging.h), and has answered Hello
 //                      with its facts, or is left out
-//   gate_.pass()       with --check and similar flags: every host passes its checks (health_gate.h), or
+//   gate_.pass()       with --check and similar flags: every host passes its checks
+//   (health_gate.h), or
 //                      is left out
 //   check_addresses()  makes the plan, opens the store, and lets every host test the connection to
 //                      the first one; again if a host was left out meanwhile

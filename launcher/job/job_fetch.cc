@@ -496,8 +496,8 @@ void JobFetch::print_result() {
     job_.print("warning: --fetch: " + std::to_string(problems_ - kShownProblems) +
                " more files have problems");
   if (files_ > 0)
-    job_.screen.note("fetched " + counted(files_, "file") + ", " + bytes_text(file_bytes_) + ", into " +
-                     where() + "/");
+    job_.screen.note("fetched " + counted(files_, "file") + ", " + bytes_text(file_bytes_) +
+                     ", into " + where() + "/");
   std::vector<std::string> reasons;
   if (given_up_) reasons.push_back(given_up_->message);
   if (failed_hosts_ > 0)

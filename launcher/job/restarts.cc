@@ -38,9 +38,8 @@ HostPlan without_input(HostPlan plan) {
 }  // namespace
 
 Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store,
-                   ProgressReader& progress, BringUp& bring_up, HealthGate& gate,
-                   RankEvents& ranks, HostLosses& losses, Growth& growth, CtlService& service,
-                   JobRecordWriter& record)
+                   ProgressReader& progress, BringUp& bring_up, HealthGate& gate, RankEvents& ranks,
+                   HostLosses& losses, Growth& growth, CtlService& service, JobRecordWriter& record)
     : job_(job),
       planner_(planner),
       store_(store),
@@ -164,8 +163,7 @@ std::string Restarts::condemn(const WorkerEnd* first, const AttemptCause& cause)
   const std::string why = "--condemn-on " + match->text;
   if (!job_.hosts.can_do_without(index)) {
     job_.print("warning: " + first->host + " cannot be left out (" + why + "): " +
-               (job_.hosts.may_shrink()
-                    ? job_.hosts.range_text() + " needs it"
+               (job_.hosts.may_shrink() ? job_.hosts.range_text() + " needs it"
                 : job_.hosts.has_spares()
                     ? "no spare is left"
                     : "the number of hosts is fixed (see --spares, --nnodes MIN:MAX)") +

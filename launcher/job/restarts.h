@@ -4,7 +4,8 @@
 // follows, prepare() starts the coroutine run(), which has the steps of a restart in their order:
 //
 //   read_host_list()  with --hosts-from
-//   gate_.pass()      with --check and similar flags: the hosts of the next attempt pass their checks
+//   gate_.pass()      with --check and similar flags: the hosts of the next attempt pass their
+//   checks
 //                     (health_gate.h), or are left out
 //   plan()            plans for the hosts that are left; the store begins the next generation
 //   the rest of the pause, which has started with the first step
@@ -42,8 +43,7 @@ class Restarts {
  public:
   Restarts(JobContext& job, JobPlanner& planner, StoreController& store, ProgressReader& progress,
            BringUp& bring_up, HealthGate& gate, RankEvents& ranks, HostLosses& losses,
-           Growth& growth, CtlService& service,
-           JobRecordWriter& record);
+           Growth& growth, CtlService& service, JobRecordWriter& record);
 
   // Call before decide(). Returns true while the files of --progress-file are read, on which the
   // decision depends; then calls JobPhase::check_end().

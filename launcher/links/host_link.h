@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A link: one connection between the launcher and one host's supervisor, made by one transport
-// (local, ssh, agent, srun, exec, join). A link opens a connection to the supervisor's command socket and
-// moves bytes, without interpreting them. The code above this interface does not know which
-// transport a link uses.
+// (local, ssh, agent, srun, exec, join). A link opens a connection to the supervisor's command
+// socket and moves bytes, without interpreting them. The code above this interface does not know
+// which transport a link uses.
 //
 // Thread: the loop's, except for send_alive(). Lifetime: the owner outlives its links until it has
 // closed them. It destroys a link only outside of that link's events (post first).

@@ -1047,7 +1047,8 @@ Result<void> resolve_node_range(const Binder& binder, const Options& options) {
             "remain of " +
             binder.spelling("nnodes") + " MIN:MAX",
         "leave " + binder.spelling("lease") + " out, or give a single number of hosts");
-  if (options.node_rank || !options.hosts_from.empty()) return {};
+  // Without -H, the hosts come from --hosts-from or an allocation; main checks them.
+  if (options.node_rank || options.hosts.empty()) return {};
   return check_min_hosts(options, binder.spelling("nnodes"));
 }
 

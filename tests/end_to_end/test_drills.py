@@ -72,7 +72,7 @@ def test_bad_drills_are_rejected_with_their_column(local, drill, message):
 
 
 def test_a_drill_must_be_typed(local):
-    config = local.file("config.toml", 'drill = ["kill every=1s"]\n')
+    config = local.file("config.toml", 'drill = "kill every=1s"\n')
     for done in (local.run("--config", config, "-n", "1", "true"),
                  local.run("-n", "1", "true", env={"IVY_DRILL": "kill every=1s"})):
         assert done.code == 2 and "must be typed in the command line" in done.err_text, done
@@ -107,7 +107,7 @@ def test_a_stopped_rank_continues(local):
     done = local.run("-n", "2", "--events", events, "--drill", "stop every=500ms times=1 for=1s ranks=first",
                      *SLEEP, "3")
     assert done.code == 0, done
-    assert "drill 1: stop rank 0" in done.err_text and "drill 1: rank 0 continues" in done.err_text, done
+    assert "drill 1: stop rank 0" in done.err_text and "drill 1: rank 0 (localhost) continues" in done.err_text, done
     result = events_of(local)[1]
     assert result["named_correctly"] == "-" and 1 <= result["recovered_after_s"] < 1 + seconds(1), done
 
@@ -238,11 +238,11 @@ def test_a_killed_job_leaves_no_fault_behind(hosts, victim):
 def test_a_notice_and_a_drain_are_handled_like_real_ones(hosts):
     events = hosts.file("events")
     done = hosts.run("-H", "node2,node3", "--events", events, "--drill", "notice every=500ms times=1 hosts=node3",
-                     "--drill", "drain every=1s times=1 hosts=node2", *SLEEP, "3")
+                     "--drill", "drain every=1s times=1 hosts=node2", "--preempt-signal", "CONT", *SLEEP, "3")
     assert done.code in (0, 75), done
     results = events_of(hosts)
     assert [results[n]["named_correctly"] for n in (1, 2)] == ["yes", "yes"], done
-    assert "notice from node3" in done.err_text, done
+    assert "notice: node3 will be stopped" in done.err_text, done
 
 
 # ---- Training ---------------------------------------------------------------------------------------

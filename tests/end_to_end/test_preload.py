@@ -99,7 +99,8 @@ def test_a_module_is_run_as_without_preload(job):
     outputs = [job.local.run("--python", sys.executable, "-n", "1", *given, "-m", "train", "a")
                for given in ([], ["--preload", "slow"])]
     assert all(done.code == 0 for done in outputs), outputs
-    without, with_preload = (json.loads(done.out) for done in outputs)
+    # The loader's address.
+    without, with_preload = (json.loads(re.sub(rb"0x[0-9a-f]+", b"0x", done.out)) for done in outputs)
     for name, value in without.items():
         assert with_preload[name] == value, name
 
@@ -213,7 +214,7 @@ def test_isolated_python_starts_in_the_usual_way(job):
     assert done.code == 0 and "IVY-P070" in done.err_text and "use python -I" in done.err_text, done
 
 
-@pytest.mark.parametrize("modules", ["", "torch,", "a b", "./torch", "3d"])
+@pytest.mark.parametrize("modules", ["", ",torch", "a b", "./torch", "3d"])
 def test_text_that_is_not_a_module_is_rejected(job, modules):
     done = job.local.run("-n", "1", "--preload", modules, "train.py")
     assert done.code == 2 and "--preload" in done.err_text, done

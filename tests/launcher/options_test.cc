@@ -522,7 +522,6 @@ TEST(OptionsTest, ParsesARangeOfHosts) {
       {{"--nnodes", ":2", "x"}, "", ""},
       {{"--nnodes", "1:2:3", "x"}, "", ""},
       {{"-H", "a,b", "--nnodes", "3:4", "x"}, "needs 3 hosts at least, but 2 were given", "-H"},
-      {{"--num_nodes", "2:4", "x"}, "--num_nodes needs 2 hosts at least, but 1 was given", "-H"},
       {{"-H", "a,b", "--nnodes", "1:2", "-n", "2", "x"}, "-n fixes", "--nproc-per-node N"},
       {{"-H", "a,b", "--nnodes", "1:2", "--detach", "--lease", "60", "x"}, "another launcher", ""},
   };

@@ -128,8 +128,10 @@ Result<std::vector<CloudNotice>> read_answer(Cloud cloud, const CloudRequest& re
                                              std::string_view body, std::string_view name,
                                              std::int64_t now_ms) {
   using Notices = std::vector<CloudNotice>;
-  // AWS has no such document while there is no notice.
-  if (cloud == Cloud::kAws && status == kNotFound) return Notices{};
+  // AWS has no such document while there is no notice, and some machines of Google Cloud have no
+  // maintenance.
+  if (status == kNotFound && (cloud == Cloud::kAws || request.path == kMaintenance))
+    return Notices{};
   if (status != kOk)
     return Error{Code::kUnavailable, request.path + ": HTTP status " + std::to_string(status)};
   if (cloud == Cloud::kGcp) {

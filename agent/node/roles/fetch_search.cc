@@ -182,7 +182,7 @@ bool FileSearch::may_follow(const Walk& from, const std::string& path) {
       is_inside(leads_to, physical_directory_))
     return !leads_to.empty();
   report(absolute(from, path), "is a symbolic link to " + leads_to + ", outside of " + from.base +
-                   "; to fetch it, name its path in a pattern of its own");
+                                   "; to fetch it, name its path in a pattern of its own");
   return false;
 }
 

@@ -252,8 +252,8 @@ void HostWorkers::begin_all() {
 // Keeps the fork server of the last generation if it can fork these workers as well.
 void HostWorkers::choose_preload() {
   if (!plan_.has_preload()) return end_preload();
-  Result<PreloadCommand> command = preload_command(plan_, group_.environment->variables,
-                                                   supervisor_.start.directory.path);
+  Result<PreloadCommand> command =
+      preload_command(plan_, group_.environment->variables, supervisor_.start.directory.path);
   if (!command.ok()) return preload_failed("the workers " + command.error().message);
   command->limits = group_.limits;
   if (preload_ != nullptr && serves(preload_->command(), *command)) return;
@@ -272,8 +272,8 @@ void HostWorkers::preload_failed(const std::string& why) {
   Event event;
   event.mutable_note()->set_warning(true);
   event.mutable_note()->set_text(
-      "--preload " + joined(std::vector<std::string>(modules.begin(), modules.end()), ",") +
-      ": " + why + "; workers start in the usual way");
+      "--preload " + joined(std::vector<std::string>(modules.begin(), modules.end()), ",") + ": " +
+      why + "; workers start in the usual way");
   send(event);
 }
 

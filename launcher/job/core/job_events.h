@@ -79,8 +79,8 @@ class JobEvents {
   void spare_used(int node_rank, const std::string& host, const std::string& spare);
   // --grow: a host has come up, and joins at the next restart.
   void host_joined(const std::string& host);
-  // A host has failed a check of the health gate before this attempt. is_left_out: the job continues
-  // without it.
+  // A host has failed a check of the health gate before this attempt. is_left_out: the job
+  // continues without it.
   void check_failed(const CheckFailure& failure, int attempt, bool is_left_out);
   // A host will be stopped, or no longer. host: empty for the whole job (the end of an allocation).
   // deadline_ns: on the monotonic clock.

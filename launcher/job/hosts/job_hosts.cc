@@ -255,8 +255,9 @@ std::vector<LeftOutHost> JobHosts::left_out() const {
   std::vector<LeftOutHost> hosts;
   for (const HostRecord& host : records_)
     if (host.excluded)
-      hosts.push_back({host.name(), (host.excluded->step.empty() ? "" : host.excluded->step + ": ") +
-                                        host.excluded->reason.line()});
+      hosts.push_back(
+          {host.name(), (host.excluded->step.empty() ? "" : host.excluded->step + ": ") +
+                            host.excluded->reason.line()});
   return hosts;
 }
 
