@@ -216,7 +216,8 @@ void Restarts::print_failed(const std::string& host, const std::string& cause,
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(pause_.count()) / 1e3);
   job_.print("attempt " + std::to_string(number) + " of " + std::to_string(job_.max_attempts()) +
-             how + cause + "; attempt " + std::to_string(number + 1) + " starts in " + seconds + " s");
+             how + cause + "; attempt " + std::to_string(number + 1) + " starts in " + seconds +
+             " s");
 }
 
 // Returns why the remaining hosts cannot run the group again; empty: they can.
