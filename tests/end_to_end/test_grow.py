@@ -48,7 +48,8 @@ def test_the_first_host_comes_back_as_the_last_one(hosts):
 
 def test_a_host_that_was_off_at_the_start_joins_at_the_next_failure(hosts):
     """No worker is stopped for it. node3's address was unknown when the store started."""
-    script = hosts.file("work.sh", f"[ $IVY_GENERATION = 1 ] && exec /usr/bin/python3 -B {hosts.script('meet_peers.py')} {hosts.directory}/go\n"
+    meet = f"/usr/bin/python3 {hosts.script('meet_peers.py')} {hosts.directory}/go"
+    script = hosts.file("work.sh", f"[ $IVY_GENERATION = 1 ] && exec {meet}\n"
                         f"while ! test -e {hosts.directory}/fail; do sleep 0.05; done; exit 3\n")
     hosts.bed.power_off(3)
     with hosts.start(*SHORT, *TWO, "--grow", "1h", "--max-restarts", "1", "--start-timeout", "4s", "sh", script,

@@ -48,7 +48,8 @@ def test_a_spare_replaces_a_lost_host(anyone, how):
     lost = "host node3 was lost" if how == "cut" else "the supervisor on host node3 was lost"
     assert re.search(rf"ivyrun: attempt 1 of 3 failed: {lost}: .*; attempt 2 starts in", done.err_text), done
     assert replaced(done) == [("node4", "node3", "1")], done
-    assert re.search(r"note: the job ended with 3 of 4 hosts \(--nnodes 2 --spares 2\), without node3 \(", done.err_text)
+    assert re.search(r"note: the job ended with 3 of 4 hosts \(--nnodes 2 --spares 2\), without node3 \(",
+                     done.err_text), done
     assert hosts_of(done, 0) == {0: "node2", 1: "node2", 2: "node3", 3: "node3"}, done
     assert hosts_of(done, 1) == {0: "node2", 1: "node2", 2: "node4", 3: "node4"}, done
     met = people(done)
@@ -266,7 +267,8 @@ def test_dry_run_lists_the_spares(local):
     (["--fake-hosts", "3", "--nnodes", "2", "--spares", "2"], "needs 4 hosts, but only 3 were given"),
     (["--fake-hosts", "3", "--nnodes", "2:3", "--spares", "2"], "needs 4 hosts, but only 3 were given"),
     (["--nnodes", "2", "--node-rank", "0", "--spares", "1"], "--spares cannot be used with --node-rank"),
-    (["--fake-hosts", "3", "--spares", "1", "--on-failure", "shrink"], "--spares cannot be used with --on-failure shrink"),
+    (["--fake-hosts", "3", "--spares", "1", "--on-failure", "shrink"],
+     "--spares cannot be used with --on-failure shrink"),
     (["--fake-hosts", "3", "--spares", "1", "--detach", "--lease", "9s"], "what the spare hosts have answered"),
     (["--fake-hosts", "3", "--pick", "healthiest"], "--pick healthiest needs --nnodes N"),
     (["--fake-hosts", "3", "--pick", "healthiest", "--nnodes", "2", "--spares", "1"], "cannot be used together"),
