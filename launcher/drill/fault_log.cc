@@ -71,7 +71,9 @@ bool is_effect(const InjectedFault& fault, const NamedFailure& failure) {
     case Fault::kHoldGil:
       return is_its_stall("sitecustomize");
     case Fault::kCut:
-      return is_its_host && (failure.kind == Kind::kHost || failure.kind == Kind::kSilence);
+      // A supervisor whose lease expires during the cut leaves the job by itself.
+      return is_its_host && (failure.kind == Kind::kHost || failure.kind == Kind::kSilence ||
+                             failure.kind == Kind::kSupervisor);
     case Fault::kSlow:
       return is_its_host && failure.kind == Kind::kSilence;
     case Fault::kFullDisk:
