@@ -111,8 +111,8 @@ def test_a_host_of_a_fixed_number_is_named_and_used_again(local):
     done = local.run("--fake-hosts", "2", "--nproc_per_node", "1", "--max-restarts", "3", "--condemn-on", "9", "sh", "-c",
                      script, env=HURRY)
     assert done.code == 0 and len(done.out_lines) == 2, done
-    assert ("ivyrun: warning: fake1 cannot be left out (--condemn-on 9): the number of hosts is fixed (--nnodes MIN:MAX "
-            "allows fewer); the next attempt runs there again\n" in done.err_text), done
+    assert ("ivyrun: warning: fake1 cannot be left out (--condemn-on 9): the number of hosts is fixed (see "
+            "--spares, --nnodes MIN:MAX); the next attempt runs there again\n" in done.err_text), done
 
 
 def test_the_last_host_that_the_job_needs_is_named_and_used_again(local):
