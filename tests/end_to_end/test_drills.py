@@ -16,7 +16,7 @@ needs_torch = pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packag
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
 SHORT = ("--lease", "3s", "--shutdown-timeout", "1")
 # Spare hosts of the training; with some, faults of hosts take part.
-SPARES = 0
+SPARES = 2
 SLEEP = ("--no-python", "sleep")
 COUNT = "i=0; while [ $i -lt %d ]; do i=$((i+1)); echo step $i; sleep 0.1; done"
 
@@ -248,28 +248,30 @@ def test_a_notice_and_a_drain_are_handled_like_real_ones(hosts):
 # ---- Training ---------------------------------------------------------------------------------------
 
 def final_line(done):
-    assert done.code == 0, done
+    assert done.code == 0, done.err_text[-4000:]
     return re.search(rb"final \S+ \S+ with 4 ranks", done.out)[0]
 
 
 def train_under_faults(hosts, minutes, pause):
     """Trains on four hosts, with one fault each 15 s, and compares the losses with those of an undisturbed run."""
     steps = int(minutes * 60 / 2 / pause)
-    machines = ",".join(f"node{number}" for number in range(2, 6 + SPARES))
-    faults = "kill,stop,segfault" + (",kill-supervisor,cut" if SPARES else "")
+    machines = ",".join(f"node{number}" for number in range(1, 5 + SPARES))
+    # Each spare replaces one host.
+    of_hosts = ("--drill", f"kill-supervisor,cut every=18s after=20s for=5s hosts=node3,node4 times={SPARES} seed=4") if SPARES else ()
     events = hosts.file("events")
-    job = ("-H", machines, "--nnodes", "4", "--nproc_per_node", "1", hosts.script("drill_train.py"))
+    job = ("-H", machines, "--nnodes", "4", *(("--spares", str(SPARES)) if SPARES else ()), "--nproc_per_node", "1", hosts.script("drill_train.py"))
     calm = final_line(hosts.run(*job, f"{hosts.directory}/calm", str(steps), "0", limit=300))
     done = hosts.run(*SHORT, "--max-restarts", "1000", "--progress-match", r"step (\d+)", "--events", events, "--drill",
-                     f"{faults} every=15s after=8s for=5s times={int(minutes * 4)} seed=4", *job,
+                     f"kill,stop,segfault every=15s after=8s for=5s times={int(minutes * 4)} seed=4", *of_hosts, *job,
                      f"{hosts.directory}/drilled", str(steps), str(pause), env=QUICKLY, limit=minutes * 200 + 60)
     assert final_line(done) == calm, done
     results = events_of(hosts)
     assert len(results) >= minutes * 2, done
-    for result in results.values():
-        assert result["named_correctly"] == ("-" if result["fault"] == "stop" else "yes"), done
-        assert result["recovered_after_s"], done
-        assert result["steps_lost"] <= 1, done
+    for number, result in results.items():
+        assert result["named_correctly"] == ("-" if result["fault"] == "stop" else "yes"), done.err_text[-2500:]
+        # The job may end before the last fault is over.
+        assert result["recovered_after_s"] or number == max(results), done.err_text[-2500:]
+        assert (result["steps_lost"] or 0) <= 1, done.err_text[-2500:]
     assert "a failure that the drill did not cause" not in done.err_text, done
 
 
