@@ -13,7 +13,7 @@ namespace {
 
 using Kind = NamedFailure::Kind;
 
-// Of failures that no fault explains; more repeat one another.
+// Failures that no fault explains are listed up to this number; more of them repeat one another.
 constexpr std::size_t kMaxOthers = 16;
 
 template <class T>

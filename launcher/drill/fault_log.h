@@ -47,7 +47,7 @@ struct InjectedFault {
   bool must_be_named() const;
 };
 
-// What ivyrun has named as the cause of a failure.
+// A cause of a failure, as ivyrun has named it to the user.
 struct NamedFailure {
   enum class Kind : std::uint8_t { kRank, kHost, kSupervisor, kSilence, kStall, kNotice };
   Kind kind = Kind::kRank;

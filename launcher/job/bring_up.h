@@ -4,9 +4,8 @@
 //
 //   greet_hosts()      every host has its files (with --stage: staging.h), and has answered Hello
 //                      with its facts, or is left out
-//   gate_.pass()       with --check and similar flags: every host passes its checks
-//   (health_gate.h), or
-//                      is left out
+//   gate_.pass()       every host passes the checks of --check and similar flags, or is left out
+//                      (health_gate.h)
 //   check_addresses()  makes the plan, opens the store, and lets every host test the connection to
 //                      the first one; again if a host was left out meanwhile
 //   read_start()       with --progress-file: the files as the job finds them (progress_reader.h)

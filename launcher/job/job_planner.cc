@@ -295,7 +295,8 @@ Result<std::vector<std::string>> JobPlanner::first_lines() {
     const std::string table = plan_table(job_.options, plan, answers);
     std::string_view rest = table;
     while (!rest.empty()) lines.emplace_back(take_part(rest, '\n'));
-  } else if (plan.hosts.size() > 1 || job_.options.verbose > 0 || !plan.device_text.empty()) {
+  } else if (plan.hosts.size() > 1 || !plan.spares.empty() || job_.options.verbose > 0 ||
+             !plan.device_text.empty()) {
     lines.push_back(plan_line(plan));
   }
   const std::string not_passed = not_passed_line(known);

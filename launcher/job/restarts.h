@@ -4,8 +4,7 @@
 // follows, prepare() starts the coroutine run(), which has the steps of a restart in their order:
 //
 //   read_host_list()  with --hosts-from
-//   gate_.pass()      with --check and similar flags: the hosts of the next attempt pass their
-//   checks
+//   gate_.pass()      the hosts of the next attempt pass the checks of --check and similar flags
 //                     (health_gate.h), or are left out
 //   plan()            plans for the hosts that are left; the store begins the next generation
 //   the rest of the pause, which has started with the first step

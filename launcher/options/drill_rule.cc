@@ -51,7 +51,7 @@ const FaultRow& fault_row(Fault fault) {
 
 std::string fault_names() {
   std::string names;
-  for (const FaultRow& row : kFaults) add_item(names, row.name);
+  for (const FaultRow& row : kFaults) names += (names.empty() ? "" : ", ") + std::string(row.name);
   return names;
 }
 

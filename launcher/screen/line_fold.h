@@ -42,7 +42,7 @@ class LineFold {
     std::vector<int> ranks;
     std::int64_t since_ns = 0;  // When it arrived; of a traceback, its last line.
     bool is_open = false;       // A traceback whose last line has not arrived yet.
-    // Of a traceback: next_[rank] when it began, so that it may still join an older group.
+    // The value of next_[rank] when a traceback began, so that it may still join an older group.
     std::uint64_t lowest = 0;
   };
 

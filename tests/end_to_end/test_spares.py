@@ -167,6 +167,20 @@ def test_the_job_starts_without_a_missing_spare(hosts):
     assert re.search(r"warning: starting with 2 of 3 hosts .* without node4 \(connecting: ", done.err_text), done
 
 
+def test_the_hosts_that_come_up_first_are_picked(hosts):
+    """node2 cannot be reached. Of the others the first two run ranks, and the third is a spare."""
+    go = hosts.file("go")
+    done = hosts.run("-H", "node2:port=2299,node3,node4,node5", "--nnodes", "2", "--pick", "healthiest",
+                     hosts.script("meet_peers.py"), go)
+    assert done.code == 0 and "without node2 (connecting: " in done.err_text, done
+    assert hosts_of(done, 0) == {0: "node3", 1: "node4"} and "1 spare: node5" in done.err_text, done
+
+
+def test_a_single_host_with_a_spare_is_planned_in_words(local):
+    done = local.run("--fake-hosts", "2", "--spares", "1", "--nproc_per_node", "1", "true")
+    assert done.code == 0 and "1 host x 1 = 1 rank (--nproc-per-node 1), 1 spare: fake1" in done.err_text, done
+
+
 def test_a_spare_without_the_program_is_left_out(hosts):
     program = "/srv/only_here.sh"
     for host in (2, 3):
@@ -264,6 +278,7 @@ def test_dry_run_lists_the_spares(local):
 @pytest.mark.parametrize("arguments, text", [
     (["--fake-hosts", "2", "--spares", "2"], "--spares 2 needs 3 hosts at least, but only 2 were given"),
     (["--spares", "1"], "--spares 1 needs 2 hosts at least, but only 1 was given"),
+    (["--nnodes", "2:3"], "--nnodes needs 2 hosts at least, but 1 was given"),
     (["--fake-hosts", "3", "--nnodes", "2", "--spares", "2"], "needs 4 hosts, but only 3 were given"),
     (["--fake-hosts", "3", "--nnodes", "2:3", "--spares", "2"], "needs 4 hosts, but only 3 were given"),
     (["--nnodes", "2", "--node-rank", "0", "--spares", "1"], "--spares cannot be used with --node-rank"),

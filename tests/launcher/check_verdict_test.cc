@@ -171,7 +171,7 @@ TEST(CheckVerdict, NamesOutliersByTheMedian) {
   EXPECT_EQ(slow_hosts({1e9, 1e9, 1e9, 1e9}, {1.2e10, 1.1e10, 1.2e9, 1.25e10}),
             Lines{"node03 IVY-H022 network: 1.2 GB/s, 0.10 x the median of 4 hosts, 11.5 GB/s (the "
                   "bound is 0.7 x)"});
-  // Of two hosts, the slower one is known only if the difference is large.
+  // With two hosts there is no majority: only a large difference tells which one is slow.
   EXPECT_EQ(slow_hosts({1e9, 0.6e9}, {}), Lines{});
   EXPECT_EQ(slow_hosts({1e9, 0.5e9}, {}).size(), 1u);
 }

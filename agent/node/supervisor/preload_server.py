@@ -283,7 +283,7 @@ def return_as_worker():
 # -- The server
 
 def serve():
-    # What the workers need, too, so that none of them has to import it.
+    # Workers need these modules, too; imported here, they cost each of them nothing.
     import array  # noqa: F401
     import ctypes  # noqa: F401
     import gc

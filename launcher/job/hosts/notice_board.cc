@@ -57,7 +57,7 @@ void NoticeBoard::forget(std::size_t host) {
   std::erase_if(entries_, [host](const Entry& entry) { return entry.notice.host == host; });
 }
 
-// Whether a notice that arrives now belongs to the wave of the last signal.
+// Returns whether a notice that arrives now belongs to the wave of the last signal.
 bool NoticeBoard::has_open_wave(const std::vector<NoticeHost>& hosts, std::int64_t now_ns) const {
   if (!signalled_at_ns_) return false;
   if (now_ns < *signalled_at_ns_ + notice_ns_) return true;
