@@ -133,11 +133,12 @@ class Torchrun(System):
         for _ in range(self.options.nodes):
             self.spawn([PYTHON, *self.module, "--nnodes", self.nodes(), "--nproc-per-node", str(self.options.workers),
                         "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{29510 + os.getpid() % 400}", "--rdzv-id", "bench",
-                        "--max-restarts", "9", "--monitor-interval", "0.1", *self.more(), WORKER, directory, "gloo"], log)
+                        "--max-restarts", "9", "--monitor-interval", "0.1", WORKER, directory, "gloo"], log)
             time.sleep(0.5)  # The first one has the rendezvous' store and becomes node 0 more often.
 
-    def more(self):
-        return ()
+    def environment(self):
+        # In torch 2.15, workers that share the agents' store find the addresses of the attempt before and do not connect.
+        return {**super().environment(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
     def lose_node(self, attempt):
         # The agent that has the rendezvous' store cannot be lost.
