@@ -52,7 +52,7 @@ def kill_supervisor(launcher, host):
 def fake_supervisors(local):
     """Returns the supervisors of simulated hosts, ordered by the number of the host."""
     found = [process for process in local.processes() if process.name.startswith(b"ivy-supervis")]
-    return sorted(found, key=lambda process: int(re.search(rb"--host\0(\d+)", process.command)[1]))
+    return sorted(found, key=lambda process: int(re.search(rb"--host[\0 ](\d+)", process.command)[1]))
 
 
 # ---- The start --------------------------------------------------------------------------------------
