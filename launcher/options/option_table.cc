@@ -269,8 +269,8 @@ constexpr OptionEntry kTable[] = {
     {"never-restart", "", "LIST", kLifecycle, kHonoured, kIvyrun,
      "never restart after these causes, even if --restart-on has them"},
     {"condemn-on", "", "LIST", kLifecycle, kHonoured, kIvyrun,
-     "after these causes (as for --restart-on), restart without the host of the rank that failed first, if --nnodes "
-     "MIN:MAX allows that; else a warning names it"},
+     "after these causes (as for --restart-on), restart without the host of the rank that failed first, if "
+     "--spares or --nnodes MIN:MAX allows that; else a warning names it"},
     {"progress-match", "", "REGEX", kLifecycle, kHonoured, kIvyrun,
      "measure progress by the step that ranks print, the first group of REGEX ('step (\\d+)'): three attempts in a row "
      "that do not exceed the step of earlier ones end the job with exit code 93"},

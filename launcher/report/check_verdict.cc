@@ -21,7 +21,7 @@ constexpr std::size_t kMaxReason = 400;
 // Lines of a command's output that a message shows.
 constexpr std::size_t kShownLines = 10;
 constexpr const char* kLeaveOut =
-    "repair it, or leave it out: --exclude HOST, or allow fewer hosts: --nnodes MIN:MAX";
+    "repair it, or do without it: --exclude HOST, --spares K or --nnodes MIN:MAX";
 
 std::string seconds_text(std::chrono::milliseconds time) {
   char text[32];

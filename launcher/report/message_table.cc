@@ -199,11 +199,9 @@ constexpr MessageEntry kMessages[] = {
      "on each host",
      kExitHostsNotUp},
     {"IVY-H020", "a host failed a check (`--check`)",
-     "the command exited with another code than 0, or reported \"ok\": false, or does not exist "
-     "there",
-     "the message shows the host, the reason and the end of the output; repair the host, leave it "
-     "out "
-     "with `--exclude HOST`, or allow fewer hosts with `--nnodes MIN:MAX`",
+     "the command exited with another code than 0, reported \"ok\": false, or does not exist",
+     "the message shows the host, the reason and the end of the output; repair the host, or do "
+     "without it: `--exclude HOST`, `--spares K` or `--nnodes MIN:MAX`",
      kExitRejected},
     {"IVY-H021", "a host does not have the number of accelerators of `--expect-gpus`",
      "a device has failed, its driver is missing, or a mask hides it",
