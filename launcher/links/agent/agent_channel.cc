@@ -14,6 +14,7 @@
 
 #include "launcher/links/transport_context.h"
 #include "proto/contract/log.h"
+#include "proto/contract/status.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -45,7 +46,9 @@ void initialize_grpc() {
 // end of a call runs there and may hold the last reference. The kept channel is idle once its host
 // is done.
 std::shared_ptr<grpc::Channel> keep_first(std::shared_ptr<grpc::Channel> channel) {
-  [[maybe_unused]] static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
+  static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
+  // A pointer that nobody reads would be optimized away, and LeakSanitizer would find the channel.
+  IVY_ASSERT(*kept != nullptr);
   return channel;
 }
 
