@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,8 +63,8 @@ TEST(LineChildTest, IsFreedWithTheLoopWhileTheChildRuns) {
   loop.reset();
   EXPECT_TRUE(watched.expired());
   // Its input was closed, so it exits.
-  EXPECT_EQ(waitpid(std::stoi(events.output.front()), nullptr, 0),
-            std::stoi(events.output.front()));
+  const pid_t pid = std::stoi(events.output.front());
+  EXPECT_EQ(TEMP_FAILURE_RETRY(waitpid(pid, nullptr, 0)), pid);
 }
 
 TEST(LineChildTest, ReportsAMissingProgram) {
