@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -84,27 +85,30 @@ bool is_earlier(const WorkerEnd& a, const WorkerEnd& b) {
   return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.rank < b.rank;
 }
 
-// One host orders its own exits (agent/node/workers/exit_order.h) and uses one clock for them.
+// For exits on different hosts, whose clocks are only known within an error.
 bool are_indistinguishable(const WorkerEnd& a, const WorkerEnd& b) {
-  if (a.host == b.host) return false;
   const std::int64_t distance = a.at_ns < b.at_ns ? b.at_ns - a.at_ns : a.at_ns - b.at_ns;
   return distance <= a.clock_error_ns + b.clock_error_ns;
 }
 
-// Returns the first cause among exits that are sorted by time. Symptoms only count if there is
-// nothing else. Returns the earliest exit, unless a more severe one may have been as early.
+// Returns the first cause among exits that are sorted by time. One host orders its own exits
+// (agent/node/workers/exit_order.h), so only the first exit of each host can be the cause. Returns
+// the earliest of these, unless a more severe one may have been as early. Symptoms only count if
+// there is nothing else.
 std::size_t first_cause(const std::vector<WorkerEnd>& ends,
                         const std::vector<std::size_t>& sorted) {
-  const auto is_cause = [&ends](std::size_t index) {
-    return weight(ends[index]) != Weight::kSymptom;
-  };
-  const auto found = std::find_if(sorted.begin(), sorted.end(), is_cause);
-  if (found == sorted.end()) return sorted.front();
-  const std::size_t earliest = *found;
+  std::vector<std::size_t> first_of_hosts;
+  std::set<std::string_view> hosts;
+  for (const std::size_t index : sorted) {
+    if (weight(ends[index]) == Weight::kSymptom) continue;
+    if (hosts.insert(ends[index].host).second) first_of_hosts.push_back(index);
+  }
+  if (first_of_hosts.empty()) return sorted.front();
+  const std::size_t earliest = first_of_hosts.front();
   std::size_t best = earliest;
-  for (auto next = found + 1; next != sorted.end(); ++next) {
-    const bool may_be_first = are_indistinguishable(ends[earliest], ends[*next]);
-    if (may_be_first && weight(ends[*next]) > weight(ends[best])) best = *next;
+  for (const std::size_t other : first_of_hosts) {
+    const bool may_be_first = are_indistinguishable(ends[earliest], ends[other]);
+    if (may_be_first && weight(ends[other]) > weight(ends[best])) best = other;
   }
   return best;
 }
