@@ -9,7 +9,7 @@ add_library(ivy_job STATIC
   job/takeover.cc
   job/control/ctl_service.cc job/control/follow_queue.cc job/control/job_socket.cc
   job/control/record_keeper.cc
-  job/core/detach.cc job/core/job_context.cc job/core/job_events.cc job/core/job_screen.cc
+  job/core/detach.cc job/core/job_context.cc job/core/job_reports.cc job/core/job_screen.cc
   job/hosts/host_links.cc job/hosts/host_session.cc job/hosts/job_hosts.cc
   job/ranks/mpi_world.cc job/ranks/preemption.cc job/ranks/rank_event_relay.cc
   job/ranks/rank_events.cc job/ranks/rank_losses.cc job/ranks/stdin_feed.cc

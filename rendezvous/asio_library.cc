@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asio's own sources, compiled once: see "Build facts" in launcher/README.md.
+// Asio's own sources, compiled once: see "Build facts" in rendezvous/README.md.
 #include <boost/asio/impl/src.hpp>

@@ -169,7 +169,7 @@ BLOCKING_FILES = {
     "launcher/job/control/job_record.cc": LOCAL,
     "launcher/job/control/launcher_directory.cc": LOCAL,
     "launcher/job/core/detach.cc": EARLY,
-    "launcher/job/core/job_events.cc": WRITER,
+    "launcher/job/core/job_reports.cc": WRITER,
     "launcher/links/agent_identity.cc": "the socket's place is local",
     "launcher/links/node_upload.cc": TASKS,
     "launcher/links/ssh/host_key_question.cc": LOCAL,

@@ -51,8 +51,8 @@ std::string child_name(const std::string& parent, std::uint64_t number, std::int
   std::string name = parent + "/" + std::to_string(number);
   if (color >= 0) name += "." + std::to_string(color);
   // Names are stored in fields of 64 bytes with their NUL (kNameBytes in status_page.h and in
-  // peer_listener.cc), and the status page also shows "NAME (devices)". A long name becomes a hash,
-  // which is the same on all ranks, whatever C++ library each one uses.
+  // peer_connections.cc), and the status page also shows "NAME (devices)". A long name becomes a
+  // hash, which is the same on all ranks, whatever C++ library each one uses.
   if (name.size() > 48) name = "group-" + std::to_string(name_hash(name));
   return name;
 }

@@ -11,7 +11,7 @@
 #include "comm/group/p2p/point_to_point_peer.h"
 #include "comm/join/wait_graph.h"
 #include "comm/transports/shm/shared_layout.h"
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 #include "proto/wire/handshake.h"
 
 namespace ivy::comm {

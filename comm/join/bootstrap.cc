@@ -16,7 +16,7 @@
 #include "comm/join/endpoint.h"
 #include "comm/join/store_listener.h"
 #include "comm/join/torch_store.h"
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
@@ -218,7 +218,7 @@ class Bootstrapping {
 
   Result<Bootstrapped> try_address(const std::string& address, const std::string& job_id,
                                    const std::string& token, milliseconds at_most) const {
-    if (!PeerListener::is_listening(address))
+    if (!PeerConnections::is_listening(address))
       return Error{Code::kUnavailable, "no process listens at " + address};
     Bootstrapped joined;
     joined.client = IVY_TRY(connect(address, job_id, token, std::min(at_most, left_until(end_))));

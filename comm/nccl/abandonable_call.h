@@ -15,7 +15,7 @@
 
 namespace ivy::comm::nccl {
 
-// Reasons to stop a wait early. Thread: any.
+// Reasons to stop a wait early. Thread: any. Implemented by BootstrapOwner.
 class FailureSource {
  public:
   virtual ~FailureSource() = default;

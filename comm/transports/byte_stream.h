@@ -16,6 +16,7 @@ namespace ivy::comm {
 enum class StreamState : std::uint8_t { kOpen, kBroken };
 enum class LoanState : std::uint8_t { kOpen, kRead, kDeclined };
 
+// Implemented by RingSink (shared_ring.cc) and SocketSink (socket_stream.cc).
 class ByteSink {
  public:
   virtual ~ByteSink() = default;
@@ -37,6 +38,7 @@ class ByteSink {
   virtual LoanState loan() const { return LoanState::kDeclined; }
 };
 
+// Implemented by RingSource and SocketSource, in the same files.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;

@@ -204,7 +204,7 @@ Awaitable<void> BringUp::start_workers() {
   const bool may_drill = co_await drill_.prepare(steps_);
   if (!may_drill) co_return;
   if (job_.options.dry_run) co_return print_dry_run();
-  job_.events.planned(job_.plan);
+  job_.reports.planned(job_.plan);
   Result<std::vector<HostPlan>> plans = planner_.host_plans();
   if (!plans.ok()) co_return job_.reject_input(plans.error());
   const Result<std::vector<std::string>> lines = planner_.first_lines();
@@ -635,7 +635,7 @@ void BringUp::send_plans(std::vector<HostPlan> plans) {
     job_.request.joined->begin_attempt(job_.generation, job_.max_attempts(), job_.plan);
   ranks_.begin();
   job_.started_at_ns = job_.job_started_at_ns = monotonic_ns();
-  job_.events.started(job_.generation, job_.max_attempts(), job_.started_at_ns);
+  job_.reports.started(job_.generation, job_.max_attempts(), job_.started_at_ns);
   for (std::size_t index = 0; index < plans.size(); ++index) {
     const std::size_t host = job_.plan.hosts[index].host_index;
     job_.hosts[host].was_started = true;

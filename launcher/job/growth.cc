@@ -84,7 +84,7 @@ void Growth::greeted(std::size_t index) {
     job_.hosts.exclude(index, {.reason = unfit});
     return job_.print(host.name() + " is up again, but cannot be used: " + unfit);
   }
-  job_.events.host_joined(host.name());
+  job_.reports.host_joined(host.name());
   // Each host that joins may be lost again.
   ++job_.spare_hosts;
   store_.admit(host);

@@ -403,7 +403,7 @@ bool HealthGate::decide(std::uint32_t generation) {
                        {.step = failure.check, .reason = failure.reason, .fix = failure.fix});
   }
   for (const CheckFailure& failure : failures)
-    job_.events.check_failed(failure, static_cast<int>(generation) + 1, can_continue);
+    job_.reports.check_failed(failure, static_cast<int>(generation) + 1, can_continue);
   std::vector<Diagnostic> diagnostics = check_diagnostics(failures, when_text(generation));
   if (can_continue) {
     for (const Diagnostic& diagnostic : diagnostics)

@@ -59,7 +59,7 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
     return job_.phase.check_end();
   }
   const std::vector<std::uint32_t> ranks = job_.workers.unfinished_on(index);
-  job_.events.host_lost(host.name(), loss, message, ranks);
+  job_.reports.host_lost(host.name(), loss, message, ranks);
   LauncherEnd end;
   end.reason =
       loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost;
@@ -79,7 +79,7 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
 }
 
 void HostLosses::lose_spare(std::size_t index, HostLoss loss, const RemoteText& message) {
-  job_.events.host_lost(job_.hosts[index].name(), loss, message, {});
+  job_.reports.host_lost(job_.hosts[index].name(), loss, message, {});
   job_.hosts.exclude(index, {.reason = message, .may_return = true});
   if (job_.is_muted || job_.phase.state() == JobState::kDone) return;
   const std::size_t left = job_.hosts.spare_names().size();
@@ -175,15 +175,15 @@ void HostLosses::end_job(std::size_t index, LauncherEnd end, const RemoteText& m
   if (end.reason == LauncherReason::kHostLost) job_.launcher_end.at_ns = end.at_ns;
 }
 
-bool HostLosses::left(std::size_t index, const RemoteText& reason) {
+bool HostLosses::supervisor_stopped(std::size_t index, const RemoteText& reason) {
   const HostRecord& host = job_.hosts[index];
   growth_.lost(index, milliseconds(0));
   if (host.is_spare) {
     lose_spare(index, HostLoss::kSupervisor, reason);
     return true;
   }
-  job_.events.host_lost(host.name(), HostLoss::kSupervisor, reason,
-                        job_.workers.unfinished_on(index));
+  job_.reports.host_lost(host.name(), HostLoss::kSupervisor, reason,
+                         job_.workers.unfinished_on(index));
   Diagnostic diagnostic;
   diagnostic.id = "IVY-R007";
   diagnostic.what = "the supervisor on host " + host.name() + " stopped the job";
@@ -233,7 +233,8 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
   return true;
 }
 
-void HostLosses::leaves(std::size_t index, LauncherEnd end, const std::string& cause) {
+void HostLosses::leave_out_after_notice(std::size_t index, LauncherEnd end,
+                                        const std::string& cause) {
   members_.push_back({index, std::move(end), cause});
   job_.hosts.exclude(index, {.reason = cause});
 }

@@ -35,10 +35,10 @@ class HostLosses {
   void lost(std::size_t index, HostLoss loss, const RemoteText& message);
   // The supervisor has stopped the job on this host for a reason of its own. Returns whether the
   // job can do without the host.
-  bool left(std::size_t index, const RemoteText& reason);
+  bool supervisor_stopped(std::size_t index, const RemoteText& reason);
 
   // The host will be stopped, its ranks have been, and the job continues without it.
-  void leaves(std::size_t index, LauncherEnd end, const std::string& cause);
+  void leave_out_after_notice(std::size_t index, LauncherEnd end, const std::string& cause);
 
   // Hosts that were lost in this attempt, and that the job can do without.
   const std::vector<LostMember>& members() const { return members_; }

@@ -105,8 +105,8 @@ void HostNotices::add(Notice notice) {
   if (!board_.add(notice)) return;
   job_.faults.named({.kind = NamedFailure::Kind::kNotice, .host = host.name()}, notice.at_ns);
   job_.print("notice: " + notice_text(notice, host.name(), notice.at_ns));
-  job_.events.notice(host.name(), notice.source, notice.reason, notice.deadline_ns,
-                     /*withdrawn=*/false);
+  job_.reports.notice(host.name(), notice.source, notice.reason, notice.deadline_ns,
+                      /*withdrawn=*/false);
   const bool has_plan = !is_before_start(state) && state != JobState::kRestarting;
   if (!has_plan || !host.is_planned()) return leave_now(notice);
   tick();
@@ -118,7 +118,7 @@ void HostNotices::withdraw(std::size_t index, const std::string& source,
   const std::string& name = job_.hosts[index].name();
   job_.print("notice withdrawn: " + name + " will not be stopped (" + source +
              (reason.empty() ? "" : ": " + reason) + ")");
-  job_.events.notice(name, source, reason, std::nullopt, /*withdrawn=*/true);
+  job_.reports.notice(name, source, reason, std::nullopt, /*withdrawn=*/true);
   if (board_.empty()) preemption_.withdraw();
 }
 
@@ -244,7 +244,7 @@ void HostNotices::settle() {
     finish.mutable_finish();
     job_.hosts.send(index, finish);
     if (was_wave)
-      losses_.leaves(index, preemption_.end_of(name_of(notice)), name_of(notice));
+      losses_.leave_out_after_notice(index, preemption_.end_of(name_of(notice)), name_of(notice));
     else
       job_.hosts.exclude(index, {.reason = name_of(notice)});
   }

@@ -219,8 +219,8 @@ void Job::handle(std::size_t index, const Event& event) {
       return ranks_.mpi().joined(index, event.mpi_joined());
     case Event::kMpiLost:
       return ranks_.mpi().lost(index, event.mpi_lost());
-    case Event::kNews:
-      return ranks_.relay().on_updates(index, event.news());
+    case Event::kRankUpdates:
+      return ranks_.relay().on_updates(index, event.rank_updates());
     case Event::kOperations:
       return ranks_.relay().on_operations(index, event.operations());
     case Event::kEvidencePart:
@@ -228,17 +228,17 @@ void Job::handle(std::size_t index, const Event& event) {
     case Event::kStoreLost:
       return store_.lost(index, event.store_lost());
     // The end.
-    case Event::kSignalled:
-      return preemption_.step_signalled(event.signalled().signal(), true);
     case Event::kReport:
       return ending_.take_report(index, event.report());
+    // At any time.
+    case Event::kSignalled:
+      return preemption_.step_signalled(event.signalled().signal(), true);
     case Event::kTaskOutput:
       return host_task_output(index, event.task_output());
     case Event::kHostNotice:
       return notices_.take(index, event.host_notice());
     case Event::kInDebugger:
       return;
-    // At any time.
     case Event::kNote:
       return on_note(index, event.note());
     case Event::KIND_NOT_SET:

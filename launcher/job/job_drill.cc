@@ -194,7 +194,7 @@ void JobDrill::take(std::size_t host, const TaskOutput& output) {
     }
     if (reply.step() == DRILL_ENDED) {
       job_.print(name + job_.hosts[host].name() + " is as before");
-      job_.events.drill(fault, "ended");
+      job_.reports.drill(fault, "ended");
     }
   }
   if (!output.ended()) return;
@@ -269,7 +269,7 @@ void JobDrill::inject(const DueFault& due, std::int64_t now_ns) {
   job_.print("drill " + std::to_string(fault.number) + ": " + std::string(fault_name(due.fault)) +
              " " + fault.target +
              (has_duration(due.fault) ? " for " + seconds_text(rule.lasts) : ""));
-  job_.events.drill(fault, "injected");
+  job_.reports.drill(fault, "injected");
   cause(rule, target, running, fault);
 }
 
@@ -345,7 +345,7 @@ void JobDrill::continue_ranks(std::int64_t now_ns) {
     signal(target, running, SIGCONT);
     job_.print("drill " + std::to_string(stopped.number) + ": " + target_text(target, running) +
                (target.ranks.size() == 1 ? " continues" : " continue"));
-    job_.events.drill(job_.faults.faults()[stopped.number - 1], "ended");
+    job_.reports.drill(job_.faults.faults()[stopped.number - 1], "ended");
   }
   std::erase_if(stopped_, [&](const Continuation& stopped) {
     return now_ns >= stopped.at_ns || stopped.generation != job_.generation;
@@ -405,7 +405,7 @@ void JobDrill::stop() {
 }
 
 std::string JobDrill::table() {
-  for (const InjectedFault& fault : job_.faults.faults()) job_.events.drill(fault, "result");
+  for (const InjectedFault& fault : job_.faults.faults()) job_.reports.drill(fault, "result");
   const std::string table = job_.faults.table(job_.options.progress_match.has_value());
   return table.empty() ? "" : "ivyrun: " + table;
 }

@@ -165,7 +165,7 @@ void JobEnding::take_report(std::size_t index, const Report& report) {
   if (!report.clean() && report.leftovers().empty())
     job_.unclean.push_back(host.name() +
                            ": its processes could not be read; its workers may still run");
-  if (!report.reason().empty() && losses_.left(index, report.reason())) return;
+  if (!report.reason().empty() && losses_.supervisor_stopped(index, report.reason())) return;
   check_end();
 }
 
@@ -276,7 +276,7 @@ Awaitable<void> JobEnding::close_and_exit() {
     co_await sequence_->wait_posted<Done>(send_end);
   }
   if (!exits_now_) {
-    job_.events.finish();
+    job_.reports.finish();
     write_metrics(outcome_.exit_code);
   }
   // Job::exit(), then the callback of main.cc.
@@ -350,7 +350,7 @@ void JobEnding::print_summary() {
   if (job_.leftovers.count > 0) inputs.notes.push_back(leftovers_text(job_.leftovers));
   if (job_.was_started() && job_.hosts.may_lose_hosts() && !inputs.left_out.empty())
     inputs.notes.push_back("the job ended with " + job_.hosts.members_text());
-  for (std::string& error : job_.events.write_errors())
+  for (std::string& error : job_.reports.write_errors())
     inputs.output_errors.push_back(std::move(error));
   inputs.device_lines =
       device_lines(job_.device_notes, outcome_.first ? &ends[*outcome_.first] : nullptr);
@@ -406,10 +406,10 @@ std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome&
 }
 
 void JobEnding::record_verdict(const SummaryInputs& inputs) {
-  if (!job_.events.wants_verdict(inputs.head_logs)) return;
+  if (!job_.reports.wants_verdict(inputs.head_logs)) return;
   boost::json::object verdict = verdict_object(inputs);
-  job_.events.verdict(verdict);
-  job_.events.write_attempt_file(inputs.head_logs, verdict);
+  job_.reports.verdict(verdict);
+  job_.reports.write_attempt_file(inputs.head_logs, verdict);
   if (job_.options.summary != SummaryChoice::kJson) return;
   boost::json::object line{
       {"schema", kMachineSchema}, {"event", "verdict"}, {"job", job_.request.identity.job_id}};
@@ -420,7 +420,7 @@ void JobEnding::record_verdict(const SummaryInputs& inputs) {
 // Writes the last snapshot of --metrics-file. A failure cannot be in the summary, which was printed
 // before.
 void JobEnding::write_metrics(int exit_code) {
-  MetricsFile& file = job_.events.metrics();
+  MetricsFile& file = job_.reports.metrics();
   if (!file.is_wanted()) return;
   ctl::RanksDescription ranks;
   add_rank_rows(job_.workers, {}, monotonic_ns(), ranks);

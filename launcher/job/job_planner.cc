@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "launcher/job/core/job_events.h"
+#include "launcher/job/core/job_reports.h"
 #include "launcher/options/env_files.h"
 #include "launcher/plan/explain_env.h"
 #include "launcher/plan/plan.h"
@@ -117,7 +117,7 @@ void JobPlanner::print_replacements(const std::vector<HostReplacement>& replacem
   for (const HostReplacement& replaced : replacements) {
     const std::string& spare = job_.hosts[replaced.spare].name();
     const std::string& host = job_.hosts[replaced.host].name();
-    job_.events.spare_used(static_cast<int>(replaced.node_rank), host, spare);
+    job_.reports.spare_used(static_cast<int>(replaced.node_rank), host, spare);
     job_.print("spare " + spare + " replaces " + host + " as node " +
                std::to_string(replaced.node_rank));
   }

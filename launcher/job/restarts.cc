@@ -257,13 +257,13 @@ void Restarts::keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEn
   inputs.max_attempts = job_.max_attempts();
   inputs.attempts = failed_;
   inputs.left_out = job_.hosts.left_out();
-  job_.events.write_attempt_file(folder, verdict_object(inputs));
+  job_.reports.write_attempt_file(folder, verdict_object(inputs));
 }
 
 void Restarts::print_failed(FailedAttempt attempt, const std::string& how) {
   failed_.push_back(std::move(attempt));
   const FailedAttempt& failed = failed_.back();
-  job_.events.restarts(failed, pause_);
+  job_.reports.restarts(failed, pause_);
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(pause_.count()) / 1e3);
   job_.print("attempt " + std::to_string(failed.number) + " of " +
@@ -427,7 +427,7 @@ void Restarts::start_workers() {
   growth_.began();
   ranks_.begin();
   job_.started_at_ns = monotonic_ns();
-  job_.events.started(job_.generation, job_.max_attempts(), job_.started_at_ns);
+  job_.reports.started(job_.generation, job_.max_attempts(), job_.started_at_ns);
   // Written before any host gets the command, because a launcher that takes the job over must know
   // the generation.
   if (job_.outlives_launcher()) record_.write();

@@ -20,6 +20,7 @@ using DrainedNodes = std::map<std::string, std::string>;
 // Parses the output of sinfo -o "%N|%E". Ignores lines of another form.
 DrainedNodes parse_drained_nodes(std::string_view output);
 
+// Implemented by HostNotices.
 class DrainEvents {
  public:
   virtual void node_drains(const std::string& node, const std::string& reason) = 0;

@@ -73,7 +73,7 @@ class ControlServerTest : public testing::Test, private EventSink {
   }
 
   void send(const Event& event) override {
-    if (event.has_news()) reported_.push_back(event.news());
+    if (event.has_rank_updates()) reported_.push_back(event.rank_updates());
     if (event.has_operations()) operations_ = event.operations();
   }
 
@@ -128,7 +128,7 @@ class ControlServerTest : public testing::Test, private EventSink {
   ExitStatus reap(std::uint32_t rank) {
     const Child& child = children_[rank];
     const ExitStatus status = wait_exit(child.process);
-    server_->worker_ended(rank, child.process.pid, status, false);
+    server_->worker_reaped(rank, child.process.pid, status, false);
     children_.erase(rank);
     return status;
   }
@@ -240,7 +240,7 @@ TEST_F(ControlServerTest, TakesTheSignalFromTheExitCodeOfAShell) {
   RankStatus died;
   died.state = RankState::kDied;
   EXPECT_TRUE(server_->status().set(1, died));
-  server_->worker_ended(1, 1234, ExitStatus{.code = 139}, false);
+  server_->worker_reaped(1, 1234, ExitStatus{.code = 139}, false);
   EXPECT_EQ(status(1).state, RankState::kSignalled);
   EXPECT_EQ(status(1).code, 11);
 }
@@ -272,12 +272,12 @@ TEST_F(ControlServerTest, CountsARankThatLeftAMomentAgoAsInformed) {
 
 TEST_F(ControlServerTest, SendsANewLauncherTheRanksThatHaveLeft) {
   RankUpdates nothing;
-  EXPECT_FALSE(server_->known(nothing)) << "no rank has attached";
+  EXPECT_FALSE(server_->add_all_known(nothing)) << "no rank has attached";
   start_worker(0, {"sleep:60000"});
   start_worker(1, {"leave", "sleep:60000"});
   ASSERT_TRUE(pump([&] { return status(1).state == RankState::kLeft; }));
   RankUpdates updates;
-  ASSERT_TRUE(server_->known(updates));
+  ASSERT_TRUE(server_->add_all_known(updates));
   EXPECT_TRUE(updates.listening());
   // Rank 0 is a child of this process and alive: its exit is reported by Exited.
   ASSERT_EQ(updates.ranks_size(), 1);
@@ -294,7 +294,7 @@ TEST_F(ControlServerTest, ReportsAnExitWithoutLeaveEvenWithCodeZero) {
 }
 
 TEST_F(ControlServerTest, RecordsTheExitOfAWorkerThatNeverAttached) {
-  server_->worker_ended(2, 77, ExitStatus{.code = 1}, false);
+  server_->worker_reaped(2, 77, ExitStatus{.code = 1}, false);
   EXPECT_TRUE(server_->status().set(3, ended_status({}, 0)));
   server_->status().publish();
   // The launcher learns of these exits from Exited and StartFailed.
@@ -409,7 +409,7 @@ TEST_F(ControlServerTest, ReadsTheLastPacketsOfAnExitedProcess) {
     client.report(report);
   }
   client.send_packet(control::encode(control::Request(control::Leave{})));
-  server_->worker_ends(0);
+  server_->read_last_packets_of(0);
   EXPECT_EQ(status(0).state, RankState::kLeft);
 }
 
@@ -495,7 +495,7 @@ TEST_F(ControlServerTest, LetsOnlyOneProcessAttachAsARank) {
   EXPECT_EQ(rejection(0, 0).code, Code::kAlreadyExists);
   EXPECT_NE(rejection(5, 0).message.find("does not run on this host"), std::string::npos);
   EXPECT_NE(rejection(1, 3).message.find("generation 3"), std::string::npos);
-  server_->worker_ended(1, 5, ExitStatus{.code = 1}, false);
+  server_->worker_reaped(1, 5, ExitStatus{.code = 1}, false);
   EXPECT_NE(rejection(1, 0).message.find("an earlier process of rank 1"), std::string::npos);
 }
 
@@ -616,7 +616,7 @@ TEST_F(ControlServerTest, CreatesANewPageForEachGeneration) {
   struct stat before {};
   fstat(*fd, &before);
   close(*fd);
-  server_->worker_ended(2, 5, ExitStatus{.signal = 9}, false);
+  server_->worker_reaped(2, 5, ExitStatus{.signal = 9}, false);
   EXPECT_EQ(old.page().deaths(), 1u);
   server_->begin(layout(1));
   EXPECT_TRUE(beside([&] { return old.wait_for_end(); }));

@@ -59,7 +59,7 @@ End serve(int transport) {
 // transport.
 int run_echo_supervisor(const ivy::SupervisorStart& start) {
   prctl(PR_SET_NAME, "ivy-supervisor");
-  std::vector<pollfd> fds = {{start.listening_fd, POLLIN, 0}, {start.transport_fd, POLLIN, 0}};
+  std::vector<pollfd> fds = {{start.listening_fd, POLLIN, 0}, {start.link_fd, POLLIN, 0}};
   constexpr int kAbandonedMs = 20'000;
   while (poll(fds.data(), fds.size(), kAbandonedMs) > 0) {
     for (pollfd& waiting : fds) {

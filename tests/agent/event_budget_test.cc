@@ -11,7 +11,7 @@ namespace {
 
 Event rank_update(std::uint32_t rank) {
   Event event;
-  event.mutable_news()->add_ranks()->set_rank(rank);
+  event.mutable_rank_updates()->add_ranks()->set_rank(rank);
   return event;
 }
 
@@ -53,7 +53,7 @@ TEST(EventBudgetTest, LimitsTheShareOfRankUpdates) {
 TEST(EventBudgetTest, LimitsReportsSoThatExitsHaveRoom) {
   DeafLauncher launcher;
   Event report;
-  report.mutable_news()->add_reports()->set_text(std::string(500, 'x'));
+  report.mutable_rank_updates()->add_reports()->set_text(std::string(500, 'x'));
   for (int i = 0; i < 200'000; ++i) launcher.tell(report);
   EXPECT_LE(launcher.waiting_bytes, EventBudget::kMaxTextBytes);
   for (std::uint32_t rank = 0; rank < 4096; ++rank)

@@ -30,20 +30,20 @@ TEST_F(LeaseTest, WaitsForTheFirstTransportWithoutEnd) {
 }
 
 TEST_F(LeaseTest, EndsImmediatelyWithALocalLauncher) {
-  lease_.transport_attached(TransportKind::kLocal);
-  lease_.transport_lost(TransportLoss::kHalfClosed);
+  lease_.link_attached(LinkPeer::kLauncher);
+  lease_.link_lost(LinkLoss::kHalfClosed);
   EXPECT_TRUE(lease_.ended());
   EXPECT_EQ(lease_.reason(), "the launcher exited");
 }
 
 TEST_F(LeaseTest, IgnoresSilenceOfALocalLauncher) {
-  lease_.transport_attached(TransportKind::kLocal);
+  lease_.link_attached(LinkPeer::kLauncher);
   pass(3600);
   EXPECT_FALSE(lease_.ended());
 }
 
 TEST_F(LeaseTest, EndsAfterTheSilenceOfARelaysLauncher) {
-  lease_.transport_attached(TransportKind::kRelay);
+  lease_.link_attached(LinkPeer::kRelay);
   pass(9.75);
   EXPECT_FALSE(lease_.ended());
   pass(0.25);
@@ -52,7 +52,7 @@ TEST_F(LeaseTest, EndsAfterTheSilenceOfARelaysLauncher) {
 }
 
 TEST_F(LeaseTest, RestartsWithEveryFrame) {
-  lease_.transport_attached(TransportKind::kRelay);
+  lease_.link_attached(LinkPeer::kRelay);
   for (int i = 0; i < 10; ++i) {
     pass(9.75);
     lease_.received();
@@ -61,7 +61,7 @@ TEST_F(LeaseTest, RestartsWithEveryFrame) {
 }
 
 TEST_F(LeaseTest, DoesNotRunDuringAPauseAndRunsAfterIt) {
-  lease_.transport_attached(TransportKind::kRelay);
+  lease_.link_attached(LinkPeer::kRelay);
   lease_.paused();
   pass(3599);
   EXPECT_FALSE(lease_.ended());
@@ -72,7 +72,7 @@ TEST_F(LeaseTest, DoesNotRunDuringAPauseAndRunsAfterIt) {
 }
 
 TEST_F(LeaseTest, EndsAPauseOfARelaysLauncherAfterAnHour) {
-  lease_.transport_attached(TransportKind::kRelay);
+  lease_.link_attached(LinkPeer::kRelay);
   lease_.paused();
   pass(3599.75);
   EXPECT_FALSE(lease_.ended());
@@ -83,7 +83,7 @@ TEST_F(LeaseTest, EndsAPauseOfARelaysLauncherAfterAnHour) {
 
 TEST_F(LeaseTest, GivesAPauseAsLongAsALongLease) {
   lease_.set_silence(7200 * kNanosPerSecond);
-  lease_.transport_attached(TransportKind::kRelay);
+  lease_.link_attached(LinkPeer::kRelay);
   lease_.paused();
   pass(7199.75);
   EXPECT_FALSE(lease_.ended());
@@ -92,16 +92,16 @@ TEST_F(LeaseTest, GivesAPauseAsLongAsALongLease) {
 }
 
 TEST_F(LeaseTest, DoesNotEndAPauseOfALocalLauncher) {
-  lease_.transport_attached(TransportKind::kLocal);
+  lease_.link_attached(LinkPeer::kLauncher);
   lease_.paused();
   pass(7200);
   EXPECT_FALSE(lease_.ended());
 }
 
 TEST_F(LeaseTest, CountsTheAbsenceOfALauncherWhoseTransportHungUpDuringAPause) {
-  lease_.transport_attached(TransportKind::kRelay);
+  lease_.link_attached(LinkPeer::kRelay);
   lease_.paused();
-  lease_.transport_lost(TransportLoss::kHungUp);
+  lease_.link_lost(LinkLoss::kHungUp);
   pass(59.75);
   EXPECT_FALSE(lease_.ended());
   pass(0.25);
@@ -109,12 +109,12 @@ TEST_F(LeaseTest, CountsTheAbsenceOfALauncherWhoseTransportHungUpDuringAPause) {
 }
 
 TEST_F(LeaseTest, WaitsForTheWholeLeaseIfTheJobOutlivesItsLauncher) {
-  for (const TransportKind kind : {TransportKind::kLocal, TransportKind::kRelay})
-    for (const TransportLoss loss : {TransportLoss::kHalfClosed, TransportLoss::kHungUp}) {
+  for (const LinkPeer kind : {LinkPeer::kLauncher, LinkPeer::kRelay})
+    for (const LinkLoss loss : {LinkLoss::kHalfClosed, LinkLoss::kHungUp}) {
       lease_ = Lease{ten_seconds()};
       lease_.set_outlives_launcher(true);
-      lease_.transport_attached(kind);
-      lease_.transport_lost(loss);
+      lease_.link_attached(kind);
+      lease_.link_lost(loss);
       pass(9.75);
       EXPECT_FALSE(lease_.ended());
       pass(0.25);
@@ -126,12 +126,12 @@ TEST_F(LeaseTest, WaitsForTheWholeLeaseIfTheJobOutlivesItsLauncher) {
 TEST_F(LeaseTest, RestartsTheLeaseWhenAnotherLauncherAttaches) {
   lease_.set_outlives_launcher(true);
   lease_.set_silence(3600 * kNanosPerSecond);
-  lease_.transport_attached(TransportKind::kLocal);
-  lease_.transport_lost(TransportLoss::kHungUp);
+  lease_.link_attached(LinkPeer::kLauncher);
+  lease_.link_lost(LinkLoss::kHungUp);
   pass(3599);
-  lease_.transport_attached(TransportKind::kRelay);
+  lease_.link_attached(LinkPeer::kRelay);
   EXPECT_EQ(lease_.state(), LeaseState::kAttached);
-  lease_.transport_lost(TransportLoss::kHalfClosed);
+  lease_.link_lost(LinkLoss::kHalfClosed);
   pass(3599);
   EXPECT_FALSE(lease_.ended());
   pass(1);
@@ -139,8 +139,8 @@ TEST_F(LeaseTest, RestartsTheLeaseWhenAnotherLauncherAttaches) {
 }
 
 TEST_F(LeaseTest, GivesOneSecondAfterAHalfClose) {
-  lease_.transport_attached(TransportKind::kRelay);
-  lease_.transport_lost(TransportLoss::kHalfClosed);
+  lease_.link_attached(LinkPeer::kRelay);
+  lease_.link_lost(LinkLoss::kHalfClosed);
   pass(0.75);
   EXPECT_FALSE(lease_.ended());
   pass(0.25);
@@ -148,8 +148,8 @@ TEST_F(LeaseTest, GivesOneSecondAfterAHalfClose) {
 }
 
 TEST_F(LeaseTest, GivesSixtySecondsAfterAHangUp) {
-  lease_.transport_attached(TransportKind::kRelay);
-  lease_.transport_lost(TransportLoss::kHungUp);
+  lease_.link_attached(LinkPeer::kRelay);
+  lease_.link_lost(LinkLoss::kHungUp);
   pass(59.75);
   EXPECT_FALSE(lease_.ended());
   pass(0.25);
@@ -157,25 +157,25 @@ TEST_F(LeaseTest, GivesSixtySecondsAfterAHangUp) {
 }
 
 TEST_F(LeaseTest, ForgetsALossWhenANewTransportAttaches) {
-  lease_.transport_attached(TransportKind::kRelay);
-  lease_.transport_lost(TransportLoss::kHalfClosed);
+  lease_.link_attached(LinkPeer::kRelay);
+  lease_.link_lost(LinkLoss::kHalfClosed);
   pass(0.75);
-  lease_.transport_attached(TransportKind::kRelay);
+  lease_.link_attached(LinkPeer::kRelay);
   pass(9.75);
   EXPECT_FALSE(lease_.ended());
 }
 
 TEST_F(LeaseTest, RestartsWhenALauncherReturnsAfterTheEnd) {
-  lease_.transport_attached(TransportKind::kRelay);
+  lease_.link_attached(LinkPeer::kRelay);
   pass(10);
   ASSERT_TRUE(lease_.ended());
-  lease_.transport_attached(TransportKind::kRelay);
+  lease_.link_attached(LinkPeer::kRelay);
   EXPECT_FALSE(lease_.ended());
   EXPECT_EQ(lease_.reason(), "");
 }
 
 TEST_F(LeaseTest, LimitsThePauseCountedWhileTheLoopWasBlocked) {
-  lease_.transport_attached(TransportKind::kRelay);
+  lease_.link_attached(LinkPeer::kRelay);
   lease_.advance(3600 * kNanosPerSecond);
   EXPECT_FALSE(lease_.ended());
   pass(9.5);

@@ -157,7 +157,7 @@ TEST_F(SupervisorEndingTest, ExitsByItselfAfterTheLastStartOnALocalTransport) {
 // The report may have to be sent again.
 TEST_F(SupervisorEndingTest, WaitsForFinishAfterTheLastStartThroughARelay) {
   FakeLauncher::Options options;
-  options.transport = TransportKind::kRelay;
+  options.peer = LinkPeer::kRelay;
   FakeLauncher launcher(options);
   launcher.send_hello();
   start_last(launcher, "exit 3");

@@ -21,7 +21,7 @@ class SupervisorRelayTest : public testing::Test {
   static FakeLauncher::Options through_relay() {
     FakeLauncher::Options options;
     options.way = FakeLauncher::Way::kRelay;
-    options.transport = TransportKind::kRelay;
+    options.peer = LinkPeer::kRelay;
     return options;
   }
   static void start_sleeper(FakeLauncher& launcher) {

@@ -264,7 +264,7 @@ TEST_F(SupervisorRestartTest, ExitsBetweenGenerationsOnSigterm) {
 
 TEST_F(SupervisorRestartTest, ExitsBetweenGenerationsWhenItsLeaseExpires) {
   FakeLauncher::Options options;
-  options.transport = TransportKind::kRelay;
+  options.peer = LinkPeer::kRelay;
   options.lease_ms = 700;
   FakeLauncher launcher(options);
   start(launcher, launcher.shell_plan(1, "exit 1"));

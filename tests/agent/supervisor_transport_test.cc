@@ -33,7 +33,7 @@ class SupervisorTransportTest : public testing::Test {
  protected:
   static FakeLauncher::Options relay() {
     FakeLauncher::Options options;
-    options.transport = TransportKind::kRelay;
+    options.peer = LinkPeer::kRelay;
     return options;
   }
   static void start_sleeper(FakeLauncher& launcher) {

@@ -50,7 +50,7 @@ int describes_itself(const SupervisorStart& start) {
   sigaction(SIGPIPE, nullptr, &broken_pipe);
   text << " signals " << (term.sa_handler == SIG_DFL) << (broken_pipe.sa_handler == SIG_IGN)
        << sigismember(&mask, SIGTERM) << "\n";
-  say(start.transport_fd, text.str());
+  say(start.link_fd, text.str());
   return 0;
 }
 
@@ -58,9 +58,9 @@ int describes_itself(const SupervisorStart& start) {
 // up.
 int stays_after_exit_notice(const SupervisorStart& start) {
   const std::string cgroup = described_cgroup(read_text(start.containment_fd, ReadUntil::kEnd));
-  say(start.transport_fd, std::to_string(getpid()) + " " + cgroup + "\n");
+  say(start.link_fd, std::to_string(getpid()) + " " + cgroup + "\n");
   if (start.exit_notice_fd >= 0) say(start.exit_notice_fd, "f");
-  [[maybe_unused]] const std::string nothing = read_text(start.transport_fd, ReadUntil::kEnd);
+  [[maybe_unused]] const std::string nothing = read_text(start.link_fd, ReadUntil::kEnd);
   return 6;
 }
 
@@ -68,7 +68,7 @@ int reports_output_of_warden(const SupervisorStart& start) {
   const std::string printed = read_text(start.containment_fd, ReadUntil::kEnd);
   const std::string cgroup = described_cgroup(printed);
   struct stat status {};
-  say(start.transport_fd,
+  say(start.link_fd,
       printed + (cgroup.empty() || stat(cgroup.c_str(), &status) == 0 ? "|there\n" : "|gone\n"));
   return 0;
 }
@@ -99,7 +99,7 @@ int keeps_stubborn_workers(const SupervisorStart& start) {
   std::string line = run_families(*job, job_environment(start.job_id, start.host));
   // A process that is in no cgroup and does not have the job's variables.
   line += " " + std::to_string(ivy::test::start(request_for("ignore_term")).process.pid);
-  say(start.transport_fd, line + " " + job->describe() + "\n");
+  say(start.link_fd, line + " " + job->describe() + "\n");
   for (;;) pause();
 }
 
@@ -111,7 +111,7 @@ int keeps_workers_that_left_their_cgroup(const SupervisorStart& start) {
   for (const JobProcess& member : job->members())
     std::ofstream(described_cgroup(job->describe()) + "/../cgroup.procs") << member.pid;
   const std::size_t held = job->members().size();
-  say(start.transport_fd, line + " " + job->describe() + " holds " + std::to_string(held) + "\n");
+  say(start.link_fd, line + " " + job->describe() + " holds " + std::to_string(held) + "\n");
   for (;;) pause();
 }
 
@@ -137,7 +137,7 @@ class WardenTest : public testing::Test {
       WardenStart start;
       start.job_id = job_id_;
       start.host = 3;
-      start.transport_fd = ends[1];
+      start.link_fd = ends[1];
       start.parent_reaps = parent_reaps_;
       _exit(run_warden(start, supervisor));
     }
@@ -295,7 +295,7 @@ TEST(WardenArgumentsTest, AreParsed) {
   ASSERT_TRUE(start.ok());
   EXPECT_EQ(start->job_id, std::string(32, 'a'));
   EXPECT_EQ(start->host, 12u);
-  EXPECT_EQ(start->transport, TransportKind::kRelay);
+  EXPECT_EQ(start->peer, LinkPeer::kRelay);
 }
 
 TEST(WardenArgumentsTest, AreRejectedIfInvalid) {

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "comm/transports/tcp/background_dial.h"
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 #include "proto/os/not_inherited.h"
 #include "tests/comm/world.h"
 #include "tests/support/resource_limit.h"
@@ -28,12 +28,13 @@ namespace {
 constexpr milliseconds kGreeting{200};  // Instead of 10 s.
 constexpr milliseconds kLonger{500};
 
-std::unique_ptr<PeerListener> listener_of(std::uint32_t rank, milliseconds greeting = kGreeting) {
+std::unique_ptr<PeerConnections> listener_of(std::uint32_t rank,
+                                             milliseconds greeting = kGreeting) {
   PeerCredentials credentials;
   credentials.job_id = std::string(32, '1');
   credentials.token = std::string(32, 't');
   credentials.rank = rank;
-  return PeerListener::listen("127.0.0.1", credentials, greeting).value();
+  return PeerConnections::listen("127.0.0.1", credentials, greeting).value();
 }
 
 PeerChannel channel_to(std::uint32_t rank) {
@@ -60,8 +61,8 @@ bool take(int socket) {
 TEST(GreetingTest, RetriesAfterTheDiallerWasSuspended) {
   for (const int stall_at : {1, 2, 3, 4}) {
     SCOPED_TRACE(stall_at);
-    const std::unique_ptr<PeerListener> dialler = listener_of(0);
-    const std::unique_ptr<PeerListener> accepting = listener_of(1);
+    const std::unique_ptr<PeerConnections> dialler = listener_of(0);
+    const std::unique_ptr<PeerConnections> accepting = listener_of(1);
     int asked = 0;
     const Result<PeerSocket> dialled =
         dialler->dial(accepting->address(), channel_to(1), 1, kUntilCancelled, [&] {
@@ -90,8 +91,8 @@ sockaddr_in loopback_of(const std::string& address) {
 
 // More silent connections than the listener accepts at the same time.
 TEST(GreetingTest, SilentConnectionsDoNotBlockPeers) {
-  const std::unique_ptr<PeerListener> accepting = listener_of(1, seconds(60));
-  const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(60));
+  const std::unique_ptr<PeerConnections> accepting = listener_of(1, seconds(60));
+  const std::unique_ptr<PeerConnections> dialler = listener_of(0, seconds(60));
   const std::string& address = accepting->address();
   const sockaddr_in where = loopback_of(address);
   std::vector<int> silent;
@@ -113,8 +114,8 @@ TEST(GreetingTest, SilentConnectionsDoNotBlockPeers) {
 }
 
 TEST(GreetingTest, WaitsForAFreeDescriptorWithoutSpinning) {
-  const std::unique_ptr<PeerListener> accepting = listener_of(1, seconds(60));
-  const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(60));
+  const std::unique_ptr<PeerConnections> accepting = listener_of(1, seconds(60));
+  const std::unique_ptr<PeerConnections> dialler = listener_of(0, seconds(60));
   const std::string& address = accepting->address();
   const sockaddr_in where = loopback_of(address);
   const Descriptor silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -156,9 +157,9 @@ TEST(GreetingTest, DialsALinkLocalAddressThroughTheDiallersInterface) {
   PeerCredentials credentials;
   credentials.job_id = std::string(32, '1');
   credentials.token = std::string(32, 't');
-  const auto dialler = PeerListener::listen(host, credentials).value();
+  const auto dialler = PeerConnections::listen(host, credentials).value();
   credentials.rank = 1;
-  const auto accepting = PeerListener::listen(host, credentials).value();
+  const auto accepting = PeerConnections::listen(host, credentials).value();
   EXPECT_EQ(accepting->address().find('%'), std::string::npos) << accepting->address();
   EXPECT_TRUE(dialler->is_peer_listening(accepting->address()));
   const Result<PeerSocket> dialled = dialler->dial(accepting->address(), channel_to(1), 1,
@@ -178,8 +179,8 @@ TEST(GreetingTest, AcceptsARankOnlyFromItsOwnHost) {
   credentials.token = std::string(32, 't');
   credentials.rank = 1;
   credentials.waits_for_addresses = true;
-  const auto accepting = PeerListener::listen("127.0.0.1", credentials).value();
-  const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(10));
+  const auto accepting = PeerConnections::listen("127.0.0.1", credentials).value();
+  const std::unique_ptr<PeerConnections> dialler = listener_of(0, seconds(10));
   // No rank is accepted before the listener knows the addresses of all ranks.
   const Result<PeerSocket> early =
       dialler->dial(accepting->address(), channel_to(1), 1, milliseconds(300), [] { return true; });
@@ -229,7 +230,7 @@ struct HandshakeCase {
 };
 
 bool accept_peer(HandshakeCase& handshake_case) {
-  const std::unique_ptr<PeerListener> listener = listener_of(1);
+  const std::unique_ptr<PeerConnections> listener = listener_of(1);
   listener->address().copy(handshake_case.address, sizeof handshake_case.address - 1);
   handshake_case.has_address = true;
   const PeerSocket accepted = listener->take(channel_to(0), scaled_time(seconds(5)));
@@ -237,7 +238,7 @@ bool accept_peer(HandshakeCase& handshake_case) {
 }
 
 bool dial_peer(HandshakeCase& handshake_case) {
-  const std::unique_ptr<PeerListener> listener = listener_of(0);
+  const std::unique_ptr<PeerConnections> listener = listener_of(0);
   const std::atomic<bool> is_cancelled{false};
   if (!ivy::test::eventually([&] { return handshake_case.may_dial.load(); }, seconds(5)))
     return false;

@@ -20,7 +20,7 @@
 
 #include "comm/join/bootstrap.h"
 #include "comm/transports/liveness/failure_detectors.h"
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 #include "proto/os/listening_socket.h"
 #include "rendezvous/server/server.h"
 #include "tests/comm/world.h"
@@ -123,11 +123,11 @@ TEST(OldKernelTest, RankZeroStartsAStoreThatExitsWithIt) {
     while (true) pause();
   }
   EXPECT_TRUE(ivy::test::eventually([&] { return has_met->load(); }, seconds(20)));
-  EXPECT_TRUE(PeerListener::is_listening(address));
+  EXPECT_TRUE(PeerConnections::is_listening(address));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(
-      ivy::test::eventually([&] { return !PeerListener::is_listening(address); }, seconds(5)));
+      ivy::test::eventually([&] { return !PeerConnections::is_listening(address); }, seconds(5)));
 }
 
 std::int64_t monotonic_us() {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 #include "comm/transports/tcp/tcp_streams.h"
 #include "tests/comm/world.h"
 
@@ -66,7 +66,7 @@ TEST(StreamsTest, ClosesConnectionsWithAnImpossibleStream) {
   PeerCredentials credentials;
   credentials.job_id = std::string(32, '0');
   credentials.token = std::string(32, 't');
-  const auto listener = PeerListener::listen("127.0.0.1", credentials).value();
+  const auto listener = PeerConnections::listen("127.0.0.1", credentials).value();
   struct Announced {
     std::uint32_t stream;
     std::uint32_t streams;

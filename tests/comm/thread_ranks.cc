@@ -39,7 +39,7 @@ Side<Memory> one(Memory* data, std::size_t count) {
 
 ThreadRank::ThreadRank(const ThreadRanksOptions& options, std::int32_t rank,
                        std::shared_ptr<SharedSegment> segment,
-                       std::unique_ptr<PeerListener> listener)
+                       std::unique_ptr<PeerConnections> listener)
     : options_(options),
       rank_(rank),
       size_(rank_count(options.hosts)),
@@ -218,8 +218,8 @@ void run_thread_ranks(const ThreadRanksOptions& options,
       known.job_id = std::string(32, '0');
       known.token = std::string(32, 't');
       known.rank = static_cast<std::uint32_t>(ranks.size());
-      std::unique_ptr<PeerListener> listener;
-      if (options.hosts.size() > 1) listener = PeerListener::listen("127.0.0.1", known).value();
+      std::unique_ptr<PeerConnections> listener;
+      if (options.hosts.size() > 1) listener = PeerConnections::listen("127.0.0.1", known).value();
       ranks.push_back(std::make_unique<ThreadRank>(options, static_cast<std::int32_t>(known.rank),
                                                    segment, std::move(listener)));
       addresses.push_back(ranks.back()->address());

@@ -15,7 +15,7 @@
 
 #include "comm/group/p2p/point_to_point.h"
 #include "comm/transports/shm/shared_layout.h"
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 #include "comm/transports/tcp/tcp_mesh.h"
 #include "comm/transports/tcp/tcp_streams.h"
 #include "proto/wire/control_wire.h"
@@ -42,12 +42,12 @@ PeerCredentials credentials(std::uint32_t rank) {
 
 // Rank 1, which is fuzzed, and rank 0, which sends the input.
 struct Ranks {
-  std::unique_ptr<PeerListener> fuzzed;
-  std::unique_ptr<PeerListener> other;
+  std::unique_ptr<PeerConnections> fuzzed;
+  std::unique_ptr<PeerConnections> other;
 };
 Ranks make_ranks() {
-  return {PeerListener::listen("127.0.0.1", credentials(1)).value(),
-          PeerListener::listen("127.0.0.1", credentials(0)).value()};
+  return {PeerConnections::listen("127.0.0.1", credentials(1)).value(),
+          PeerConnections::listen("127.0.0.1", credentials(0)).value()};
 }
 
 PeerChannel channel_of(std::uint32_t peer_rank, std::uint32_t number, std::uint32_t stream = 0) {

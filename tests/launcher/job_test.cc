@@ -623,8 +623,8 @@ TEST_F(JobTest, TrustsAHostOnlyForTheOperationsOfItsOwnRanks) {
   };
   const auto listen = [](Node& node) {
     Event event;
-    event.mutable_news()->set_generation(0);
-    event.mutable_news()->set_listening(true);
+    event.mutable_rank_updates()->set_generation(0);
+    event.mutable_rank_updates()->set_listening(true);
     node.host.send(event);
   };
   honest.on_started = [&] { listen(honest); };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's reports to its administrator. Called on the loop.
+// The agent's reports to its administrator. Called on the loop. Implemented by Serving
+// (agent/daemon/serve.cc).
 #pragma once
 
 #include <string>

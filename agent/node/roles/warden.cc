@@ -99,8 +99,8 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   prepared.job_id = start.job_id;
   prepared.host = start.host;
   prepared.program_directory = program_directory();
-  prepared.transport_fd = kTransportFd;
-  prepared.transport = start.transport;
+  prepared.link_fd = kTransportFd;
+  prepared.peer = start.peer;
   prepared.records_outcome = !start.record.empty();
   prepared.step_task = start.step_task;
   prepared.warden_pid = getpid();
@@ -321,9 +321,9 @@ Result<void> take_argument(std::string_view name, std::string_view value, Warden
     start.host = *number;
   } else if (name == "--transport-fd" && number && *number >= kTransportFd &&
              *number <= INT32_MAX) {
-    start.transport_fd = static_cast<int>(*number);
+    start.link_fd = static_cast<int>(*number);
   } else if (name == "--transport" && (value == "local" || value == "relay")) {
-    start.transport = value == "local" ? TransportKind::kLocal : TransportKind::kRelay;
+    start.peer = value == "local" ? LinkPeer::kLauncher : LinkPeer::kRelay;
   } else if (name == "--cgroup" && value.starts_with('/')) {
     start.cgroup = value;
   } else if (name == "--step" && number && *number > 1 && *number <= INT32_MAX) {
@@ -381,7 +381,7 @@ Result<void> enter_cgroup(const WardenStart& start) {
 }
 
 int reject_to_start(const WardenStart& start, const Error& why) {
-  detach_from_parent(start.transport_fd);
+  detach_from_parent(start.link_fd);
   if (!start.record.empty()) {
     WardenRecord record = own_record();
     record.exit_code = kWardenFailed;
@@ -391,7 +391,7 @@ int reject_to_start(const WardenStart& start, const Error& why) {
 }
 
 int run_warden(const WardenStart& start, SupervisorMain supervisor_main) {
-  detach_from_parent(start.transport_fd);
+  detach_from_parent(start.link_fd);
   prctl(PR_SET_NAME, "ivy-warden");
   ignore_signals();
   if (start.record.empty()) return keep_supervisor(start, supervisor_main);

@@ -21,8 +21,8 @@ namespace ivy {
 struct WardenStart {
   std::string job_id;
   std::uint32_t host = 0;
-  int transport_fd = 3;  // A connected stream socket, passed to the supervisor.
-  TransportKind transport = TransportKind::kLocal;
+  int link_fd = 3;  // A connected stream socket, passed to the supervisor.
+  LinkPeer peer = LinkPeer::kLauncher;
   // The task of the scheduler's step that runs us, in which case no scope or cgroup is created; 0
   // if none.
   pid_t step_task = 0;

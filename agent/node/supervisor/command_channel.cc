@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The path of a transport: accept_pending() and add_transport() take the connection,
+// The path of a link: accept_pending() and add_link() take the connection,
 // take_unattached() and check_attach() read its first frame, attach() makes it the session's
-// transport in place of an older one, deliver() passes its frames to the supervisor, and lose()
+// link in place of an older one, deliver() passes its frames to the supervisor, and lose()
 // handles its end. write_some() and flush() send, in turns.
 #include "agent/node/supervisor/command_channel.h"
 
@@ -35,11 +35,10 @@ bool is_peer_of_this_user(int fd) {
 }
 
 // Distinguishes a peer that only shut down its sending side from one that closed the socket.
-TransportLoss loss_of(int fd) {
+LinkLoss loss_of(int fd) {
   pollfd poller{fd, POLLIN | POLLRDHUP, 0};
-  if (poll(&poller, 1, 0) < 0) return TransportLoss::kHungUp;
-  return (poller.revents & (POLLHUP | POLLERR)) != 0 ? TransportLoss::kHungUp
-                                                     : TransportLoss::kHalfClosed;
+  if (poll(&poller, 1, 0) < 0) return LinkLoss::kHungUp;
+  return (poller.revents & (POLLHUP | POLLERR)) != 0 ? LinkLoss::kHungUp : LinkLoss::kHalfClosed;
 }
 
 }  // namespace
@@ -52,16 +51,16 @@ bool equal_secrets(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-struct CommandChannel::Transport {
-  Transport(boost::asio::io_context& loop, int fd, TransportKind transport_kind)
-      : socket(loop, fd), kind(transport_kind) {}
+struct CommandChannel::Link {
+  Link(boost::asio::io_context& loop, int fd, LinkPeer its_peer)
+      : socket(loop, fd), peer(its_peer) {}
 
   boost::asio::posix::stream_descriptor socket;
-  TransportKind kind;
-  bool is_first = false;  // The transport for which this supervisor was started.
+  LinkPeer peer;
+  bool is_first = false;  // The link for which this supervisor was started.
   bool is_rejected = false;
   std::uint64_t attach_by_ns = 0;
-  // For a transport that has not attached: the bytes so far, and a separate decoder, which keeps
+  // For a link that has not attached: the bytes so far, and a separate decoder, which keeps
   // them out of the session.
   std::string received;
   session::FrameDecoder decoder;
@@ -83,8 +82,8 @@ CommandChannel::CommandChannel(boost::asio::io_context& loop, const SupervisorSt
       owner_(owner),
       session_(kInputWindowBytes),
       buffer_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
-  if (start.transport_fd >= 0) {
-    add_transport(start.transport_fd, start.transport, nanoseconds_of(kFirstAttachTimeout));
+  if (start.link_fd >= 0) {
+    add_link(start.link_fd, start.peer, nanoseconds_of(kFirstAttachTimeout));
     unattached_.back()->is_first = true;
   }
   accept();
@@ -119,40 +118,39 @@ void CommandChannel::accept_pending() {
     }
     if (!fd) return accept();
     if (is_peer_of_this_user(fd.get()) && unattached_.size() < kMaxUnattached)
-      add_transport(fd.release(), TransportKind::kRelay, nanoseconds_of(kAttachTimeout));
+      add_link(fd.release(), LinkPeer::kRelay, nanoseconds_of(kAttachTimeout));
   }
 }
 
-void CommandChannel::add_transport(int fd, TransportKind kind, std::uint64_t attach_timeout_ns) {
+void CommandChannel::add_link(int fd, LinkPeer peer, std::uint64_t attach_timeout_ns) {
   const int flags = fcntl(fd, F_GETFL);
   fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-  const auto transport = std::make_shared<Transport>(loop_, fd, kind);
-  transport->attach_by_ns = monotonic_ns() + attach_timeout_ns;
-  transport->decoder.limit_payload(session::kMaxAttachBytes);
-  unattached_.push_back(transport);
-  wait_readable(transport);
+  const auto link = std::make_shared<Link>(loop_, fd, peer);
+  link->attach_by_ns = monotonic_ns() + attach_timeout_ns;
+  link->decoder.limit_payload(session::kMaxAttachBytes);
+  unattached_.push_back(link);
+  wait_readable(link);
 }
 
-void CommandChannel::wait_readable(const TransportPointer& transport) {
-  transport->socket.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                               [this, transport](const boost::system::error_code& error) {
-                                 if (!error && !transport->is_closed) read_some(transport);
-                               });
+void CommandChannel::wait_readable(const LinkPointer& link) {
+  link->socket.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                          [this, link](const boost::system::error_code& error) {
+                            if (!error && !link->is_closed) read_some(link);
+                          });
 }
 
-void CommandChannel::read_some(const TransportPointer& transport) {
-  const ssize_t count = ::read(transport->socket.native_handle(), buffer_.get(), kReadBytes);
-  if (count == 0) return lose(transport, loss_of(transport->socket.native_handle()));
-  if (count < 0 && errno != EAGAIN && errno != EINTR)
-    return lose(transport, TransportLoss::kHungUp);
+void CommandChannel::read_some(const LinkPointer& link) {
+  const ssize_t count = ::read(link->socket.native_handle(), buffer_.get(), kReadBytes);
+  if (count == 0) return lose(link, loss_of(link->socket.native_handle()));
+  if (count < 0 && errno != EAGAIN && errno != EINTR) return lose(link, LinkLoss::kHungUp);
   if (count > 0) {
     const std::string_view bytes(buffer_.get(), static_cast<std::size_t>(count));
-    if (transport == attached_)
-      deliver(transport, bytes);
+    if (link == attached_)
+      deliver(link, bytes);
     else
-      take_unattached(transport, bytes);
+      take_unattached(link, bytes);
   }
-  if (!transport->is_closed) wait_readable(transport);
+  if (!link->is_closed) wait_readable(link);
 }
 
 void CommandChannel::hang_up() {
@@ -160,28 +158,27 @@ void CommandChannel::hang_up() {
 }
 
 void CommandChannel::tick(std::uint64_t now_ns) {
-  const std::vector<TransportPointer> unattached = unattached_;
-  for (const TransportPointer& transport : unattached)
-    if (now_ns >= transport->attach_by_ns) lose(transport, TransportLoss::kHungUp);
+  const std::vector<LinkPointer> unattached = unattached_;
+  for (const LinkPointer& link : unattached)
+    if (now_ns >= link->attach_by_ns) lose(link, LinkLoss::kHungUp);
   if (!std::exchange(accept_paused_, false)) return;
   accept();
 }
 
-void CommandChannel::take_unattached(const TransportPointer& transport, std::string_view bytes) {
-  transport->received += bytes;
-  if (!transport->decoder.feed(bytes).ok()) return lose(transport, TransportLoss::kHungUp);
-  const std::optional<session::Frame> frame = transport->decoder.next();
+void CommandChannel::take_unattached(const LinkPointer& link, std::string_view bytes) {
+  link->received += bytes;
+  if (!link->decoder.feed(bytes).ok()) return lose(link, LinkLoss::kHungUp);
+  const std::optional<session::Frame> frame = link->decoder.next();
   if (!frame) {
     constexpr std::size_t kLongestAttach =
         session::kPreamble.size() + session::kHeaderBytes + session::kMaxAttachBytes;
-    if (transport->received.size() > kLongestAttach) lose(transport, TransportLoss::kHungUp);
+    if (link->received.size() > kLongestAttach) lose(link, LinkLoss::kHungUp);
     return;
   }
-  if (frame->header.type != session::FrameType::kAttach)
-    return lose(transport, TransportLoss::kHungUp);
+  if (frame->header.type != session::FrameType::kAttach) return lose(link, LinkLoss::kHungUp);
   const Result<std::uint32_t> takeover = check_attach(*frame);
-  if (!takeover.ok()) return reject(transport, takeover.error().message);
-  attach(transport, *frame, *takeover);
+  if (!takeover.ok()) return reject(link, takeover.error().message);
+  attach(link, *frame, *takeover);
 }
 
 Result<std::uint32_t> CommandChannel::check_attach(const session::Frame& frame) {
@@ -202,32 +199,32 @@ Result<std::uint32_t> CommandChannel::check_attach(const session::Frame& frame) 
   return request.takeover;
 }
 
-void CommandChannel::attach(const TransportPointer& transport, const session::Frame& frame,
+void CommandChannel::attach(const LinkPointer& link, const session::Frame& frame,
                             std::uint32_t takeover) {
-  // A launcher that redials knows that its old transport is broken; we may not have noticed yet.
+  // A launcher that redials knows that its old link is broken; we may not have noticed yet.
   if (attached_) close(attached_);
-  std::erase(unattached_, transport);
+  std::erase(unattached_, link);
   {
     const std::lock_guard<std::mutex> lock(write_mutex_);
-    attached_ = transport;
+    attached_ = link;
   }
-  lease_.transport_attached(transport->kind);
+  lease_.link_attached(link->peer);
   if (takeover != std::exchange(takeover_, takeover)) {
     delays_ = {};  // Another launcher has another clock.
     owner_.on_taken_over(session_.take_over());
   }
   session_.transport_up();
   session_.send_handshake(session::FrameType::kAttached, {});
-  const std::string received = std::exchange(transport->received, {});
+  const std::string received = std::exchange(link->received, {});
   // Only the Attach is consumed; frames after it wait in the session for attached().
   const Result<std::vector<session::Frame>> again = session_.receive(received);
   if (!again.ok() || !session_.attached(frame.header.acknowledged).ok())
-    return lose(transport, TransportLoss::kHungUp);
-  deliver(transport, {});
+    return lose(link, LinkLoss::kHungUp);
+  deliver(link, {});
   flush();
 }
 
-void CommandChannel::reject(const TransportPointer& transport, const std::string& text) {
+void CommandChannel::reject(const LinkPointer& link, const std::string& text) {
   session::FrameHeader header;
   header.length = static_cast<std::uint32_t>(text.size());
   header.type = session::FrameType::kAttached;
@@ -235,16 +232,16 @@ void CommandChannel::reject(const TransportPointer& transport, const std::string
   const std::string bytes = std::string(session::kPreamble) + session::encode_header(header) + text;
   // A new socket accepts these few bytes immediately. If it does not, closing it is message enough.
   [[maybe_unused]] const ssize_t written =
-      ::write(transport->socket.native_handle(), bytes.data(), bytes.size());
-  transport->is_rejected = true;
+      ::write(link->socket.native_handle(), bytes.data(), bytes.size());
+  link->is_rejected = true;
   // This counts as an orderly end: none of our data was cut off.
-  lose(transport, TransportLoss::kHalfClosed);
+  lose(link, LinkLoss::kHalfClosed);
 }
 
-void CommandChannel::deliver(const TransportPointer& transport, std::string_view bytes) {
+void CommandChannel::deliver(const LinkPointer& link, std::string_view bytes) {
   lease_.received();
   Result<std::vector<session::Frame>> frames = session_.receive(bytes);
-  if (!frames.ok()) return lose(transport, TransportLoss::kHungUp);
+  if (!frames.ok()) return lose(link, LinkLoss::kHungUp);
   const std::int64_t now_ns = monotonic_ns();
   if (session_.last_stamp_ns() != 0)
     delays_.add(now_ns - static_cast<std::int64_t>(session_.last_stamp_ns()), now_ns);
@@ -253,36 +250,36 @@ void CommandChannel::deliver(const TransportPointer& transport, std::string_view
     if (frame.header.type == session::FrameType::kAlive) continue;
     const bool expected = frame.header.type == session::FrameType::kCommand ||
                           frame.header.type == session::FrameType::kInput;
-    if (!expected || !owner_.on_frame(frame).ok()) return lose(transport, TransportLoss::kHungUp);
-    if (transport->is_closed) return;
+    if (!expected || !owner_.on_frame(frame).ok()) return lose(link, LinkLoss::kHungUp);
+    if (link->is_closed) return;
   }
   owner_.on_batch_end();
   flush();
 }
 
-void CommandChannel::lose(const TransportPointer& transport, TransportLoss loss) {
-  if (transport->is_closed) return;
-  const bool was_attached = transport == attached_;
+void CommandChannel::lose(const LinkPointer& link, LinkLoss loss) {
+  if (link->is_closed) return;
+  const bool was_attached = link == attached_;
   // A launcher on this host may exit before it has attached, and a remote one may be rejected:
-  // neither can connect again. Any other launcher may use another transport.
-  const bool cannot_reconnect = transport->kind == TransportKind::kLocal || transport->is_rejected;
-  const bool was_awaited = transport->is_first && cannot_reconnect && token_.empty();
-  // Counts as an attached transport, so that the lease knows the kind of the one that it loses.
-  if (was_awaited) lease_.transport_attached(transport->kind);
-  close(transport);
+  // neither can connect again. Any other launcher may use another link.
+  const bool cannot_reconnect = link->peer == LinkPeer::kLauncher || link->is_rejected;
+  const bool was_awaited = link->is_first && cannot_reconnect && token_.empty();
+  // Counts as an attached link, so that the lease knows the kind of the one that it loses.
+  if (was_awaited) lease_.link_attached(link->peer);
+  close(link);
   if (!was_attached && !was_awaited) return;
   if (was_attached) session_.transport_down();
-  lease_.transport_lost(loss);
+  lease_.link_lost(loss);
   owner_.on_transport_lost();
 }
 
-void CommandChannel::close(const TransportPointer& transport) {
+void CommandChannel::close(const LinkPointer& link) {
   const std::lock_guard<std::mutex> lock(write_mutex_);
-  transport->is_closed = true;
+  link->is_closed = true;
   boost::system::error_code ignored;
-  transport->socket.close(ignored);
-  std::erase(unattached_, transport);
-  if (attached_ == transport) attached_.reset();
+  link->socket.close(ignored);
+  std::erase(unattached_, link);
+  if (attached_ == link) attached_.reset();
 }
 
 void CommandChannel::flush() {
@@ -301,42 +298,42 @@ bool CommandChannel::flush_now() {
          attached_->out_written == attached_->out.size() && !session_.has_bytes();
 }
 
-bool CommandChannel::refill(Transport& transport) {
-  if (transport.out_written < transport.out.size()) return true;
+bool CommandChannel::refill(Link& link) {
+  if (link.out_written < link.out.size()) return true;
   if (!session_.has_bytes()) return false;
-  transport.out = session_.take_bytes(monotonic_ns(), kWriteBytes);
-  transport.out_written = 0;
-  transport.has_answered = true;
+  link.out = session_.take_bytes(monotonic_ns(), kWriteBytes);
+  link.out_written = 0;
+  link.has_answered = true;
   return true;
 }
 
-ssize_t CommandChannel::write_out(Transport& transport) {
+ssize_t CommandChannel::write_out(Link& link) {
   ssize_t count = 0;
   do {
-    count = ::write(transport.socket.native_handle(), transport.out.data() + transport.out_written,
-                    transport.out.size() - transport.out_written);
+    count = ::write(link.socket.native_handle(), link.out.data() + link.out_written,
+                    link.out.size() - link.out_written);
   } while (count < 0 && errno == EINTR);
-  if (count > 0) transport.out_written += static_cast<std::size_t>(count);
+  if (count > 0) link.out_written += static_cast<std::size_t>(count);
   return count;
 }
 
 void CommandChannel::write_some() {
-  const TransportPointer transport = attached_;
-  if (!transport || transport->is_waiting_writable) return;
+  const LinkPointer link = attached_;
+  if (!link || link->is_waiting_writable) return;
   for (int writes = 0; writes < kWritesPerTurn; ++writes) {
     const std::lock_guard<std::mutex> lock(write_mutex_);
-    if (transport->is_write_broken || !refill(*transport)) return;
-    if (write_out(*transport) >= 0) continue;
+    if (link->is_write_broken || !refill(*link)) return;
+    if (write_out(*link) >= 0) continue;
     if (errno != EAGAIN) {
-      transport->is_write_broken = true;
+      link->is_write_broken = true;
       return;
     }
-    transport->is_waiting_writable = true;
-    transport->socket.async_wait(boost::asio::posix::stream_descriptor::wait_write,
-                                 [this, transport](const boost::system::error_code& error) {
-                                   transport->is_waiting_writable = false;
-                                   if (!error && transport == attached_) write_some();
-                                 });
+    link->is_waiting_writable = true;
+    link->socket.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                            [this, link](const boost::system::error_code& error) {
+                              link->is_waiting_writable = false;
+                              if (!error && link == attached_) write_some();
+                            });
     return;
   }
   flush();
@@ -350,13 +347,13 @@ void CommandChannel::send_heartbeat() {
 bool CommandChannel::send_alive(const session::Alive& alive) {
   const std::lock_guard<std::mutex> lock(write_mutex_);
   if (!attached_ || !attached_->has_answered || attached_->is_write_broken) return false;
-  Transport& transport = *attached_;
+  Link& link = *attached_;
   // Frames must not mix: first write the rest of the loop's data, which serves as a heartbeat too.
-  if (transport.out_written < transport.out.size()) write_out(transport);
-  if (transport.out_written < transport.out.size()) return false;
-  transport.out = session::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
-  transport.out_written = 0;
-  write_out(transport);  // The loop writes the rest before its next frame.
+  if (link.out_written < link.out.size()) write_out(link);
+  if (link.out_written < link.out.size()) return false;
+  link.out = session::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
+  link.out_written = 0;
+  write_out(link);  // The loop writes the rest before its next frame.
   return true;
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The supervisor's side of the session with the launcher: accepts transports on the command socket,
+// The supervisor's side of the session with the launcher: accepts links on the command socket,
 // attaches one that authenticates with Attach, and moves frames over the newest. See "Transports"
 // in agent/node/roles/README.md.
 //
-//   accepted --preamble, Attach within 5 s--> attached --newer transport, or end of file--> closed
+//   accepted --preamble, Attach within 5 s--> attached --newer link, or end of file--> closed
 //
-// A transport that sends invalid bytes is closed; the others are not affected.
+// A link that sends invalid bytes is closed; the others are not affected.
 // Thread: the loop's, except for send_alive(). Lifetime: owner and lease must outlive it.
 #pragma once
 
@@ -32,7 +32,7 @@ bool equal_secrets(std::string_view a, std::string_view b);
 // Implemented by Supervisor (supervisor.cc).
 class CommandChannelEvents {
  public:
-  // Receives each Command or Input once and in order. An error closes its transport.
+  // Receives each Command or Input once and in order. An error closes its link.
   virtual Result<void> on_frame(session::Frame& frame) = 0;
   // A batch was received: credit, acknowledgements or the lease may have changed.
   virtual void on_batch_end() = 0;
@@ -64,42 +64,41 @@ class CommandChannel {
   void listen_on(int fd);
   // Writes pending data at the end of this turn of the loop. Any number of calls causes one write.
   void flush();
-  // Writes up to 1 MiB of pending data, as far as the transport accepts it immediately: the last
+  // Writes up to 1 MiB of pending data, as far as the link accepts it immediately: the last
   // write before an exit. Returns false if data is left.
   bool flush_now();
   // Sends the loop's heartbeat, with the smallest delay of the launcher's frames.
   void send_heartbeat();
   // Sends the heartbeat of another thread to an attached launcher, between two frames of the loop.
-  // Returns false if the transport does not accept it now. Thread: any.
+  // Returns false if the link does not accept it now. Thread: any.
   bool send_alive(const session::Alive& alive);
-  // Shuts the attached transport down. Data that was written before still arrives; call flush_now()
+  // Shuts the attached link down. Data that was written before still arrives; call flush_now()
   // for the rest first.
   void hang_up();
-  // Closes transports that have not attached in time. Call it a few times per second.
+  // Closes links that have not attached in time. Call it a few times per second.
   void tick(std::uint64_t now_ns);
 
  private:
-  struct Transport;
-  using TransportPointer = std::shared_ptr<Transport>;
+  struct Link;
+  using LinkPointer = std::shared_ptr<Link>;
 
   void accept();
   void accept_pending();
-  void add_transport(int fd, TransportKind kind, std::uint64_t attach_timeout_ns);
-  void wait_readable(const TransportPointer& transport);
-  void read_some(const TransportPointer& transport);
-  void take_unattached(const TransportPointer& transport, std::string_view bytes);
+  void add_link(int fd, LinkPeer peer, std::uint64_t attach_timeout_ns);
+  void wait_readable(const LinkPointer& link);
+  void read_some(const LinkPointer& link);
+  void take_unattached(const LinkPointer& link, std::string_view bytes);
   Result<std::uint32_t> check_attach(const session::Frame& frame);
-  void attach(const TransportPointer& transport, const session::Frame& frame,
-              std::uint32_t takeover);
-  void reject(const TransportPointer& transport, const std::string& text);
-  void deliver(const TransportPointer& transport, std::string_view bytes);
-  void lose(const TransportPointer& transport, TransportLoss loss);
-  void close(const TransportPointer& transport);
+  void attach(const LinkPointer& link, const session::Frame& frame, std::uint32_t takeover);
+  void reject(const LinkPointer& link, const std::string& text);
+  void deliver(const LinkPointer& link, std::string_view bytes);
+  void lose(const LinkPointer& link, LinkLoss loss);
+  void close(const LinkPointer& link);
   void write_some();
   // Moves the next frames into `out` after its contents were written. Returns false if no frame is
   // due. Requires write_mutex_.
-  bool refill(Transport& transport);
-  ssize_t write_out(Transport& transport);  // Requires write_mutex_.
+  bool refill(Link& link);
+  ssize_t write_out(Link& link);  // Requires write_mutex_.
 
   boost::asio::io_context& loop_;
   boost::asio::posix::stream_descriptor listener_;
@@ -111,11 +110,11 @@ class CommandChannel {
   RecentMinimum delays_;        // Delays of the launcher's frames, by its own time stamps.
   std::uint32_t takeover_ = 0;  // Number of the launcher to which the session belongs.
   bool allows_takeover_ = false;
-  std::vector<TransportPointer> unattached_;
-  // Guards the output of the attached transport and changes of attached_. The loop reads attached_
+  std::vector<LinkPointer> unattached_;
+  // Guards the output of the attached link and changes of attached_. The loop reads attached_
   // without it.
   std::mutex write_mutex_;
-  TransportPointer attached_;
+  LinkPointer attached_;
   std::unique_ptr<char[]> buffer_;
   bool flush_posted_ = false;
   bool accept_paused_ = false;  // No descriptor was available; retried at the next tick.

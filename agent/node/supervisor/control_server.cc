@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ControlConnections delivers packets to on_packet(), which dispatches them: on_attach() makes a
 // connection that of a rank, on_segment() gives out shared memory, on_report() spreads a rank's
-// error, and on_leave() marks a rank as finished. Below are the ends of processes: worker_ended()
+// error, and on_leave() marks a rank as finished. Below are the ends of processes: worker_reaped()
 // for workers and process_ended() for other attached processes, both of which inform the workers
 // through the status page (JobStatus) and the launcher through send_updates().
 #include "agent/node/supervisor/control_server.h"
@@ -111,7 +111,7 @@ void ControlServer::worker_started(std::uint32_t rank, pid_t pid) {
   if (attached && attached->pid() == pid) attached->set_our_child();
 }
 
-void ControlServer::worker_ends(std::uint32_t rank) {
+void ControlServer::read_last_packets_of(std::uint32_t rank) {
   read_rest_of(rank);
   const AttachedPointer attached = attached_of(rank);
   // Its parent has reaped it and is exiting, and this host may soon send its last report.
@@ -289,7 +289,7 @@ void ControlServer::send_rank(std::uint32_t rank) {
   send_updates(updates);
 }
 
-bool ControlServer::known(RankUpdates& updates) const {
+bool ControlServer::add_all_known(RankUpdates& updates) const {
   if (!listens_for_updates_) return false;
   updates.set_generation(status_.layout().generation);
   updates.set_listening(true);
@@ -297,7 +297,7 @@ bool ControlServer::known(RankUpdates& updates) const {
   return true;
 }
 
-bool ControlServer::known(std::uint32_t rank, RankUpdates& updates) const {
+bool ControlServer::add_known(std::uint32_t rank, RankUpdates& updates) const {
   updates.set_generation(status_.layout().generation);
   return add_known(attached_of(rank).get(), updates);
 }
@@ -309,8 +309,8 @@ bool ControlServer::add_known(const AttachedProcess* attached, RankUpdates& upda
   return is_known;
 }
 
-void ControlServer::worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus& exit,
-                                 bool out_of_memory) {
+void ControlServer::worker_reaped(std::uint32_t rank, pid_t pid, const ExitStatus& exit,
+                                  bool out_of_memory) {
   const std::optional<std::uint32_t> slot = status_.slot_of(rank);
   if (!slot) return;
   RankStatus status = ended_status(exit, pid);
@@ -371,8 +371,8 @@ bool ControlServer::has_informed() const {
 
 void ControlServer::send_updates(const RankUpdates& updates) {
   Event event;
-  *event.mutable_news() = updates;
-  event.mutable_news()->set_generation(status_.layout().generation);
+  *event.mutable_rank_updates() = updates;
+  event.mutable_rank_updates()->set_generation(status_.layout().generation);
   events_.send(event);
 }
 

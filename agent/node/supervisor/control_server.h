@@ -67,10 +67,10 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   void worker_started(std::uint32_t rank, pid_t pid);
   // Called after the rank's own process has exited and before the launcher is told. First sends the
   // launcher the unread packets of the attached process, or the exit of that process.
-  void worker_ends(std::uint32_t rank);
+  void read_last_packets_of(std::uint32_t rank);
   // The rank's own process was reaped. An attached process below it exits separately; if its exit
   // status remains unknown, this status is used instead.
-  void worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus& status, bool out_of_memory);
+  void worker_reaped(std::uint32_t rank, pid_t pid, const ExitStatus& status, bool out_of_memory);
   // The rank's processes have exited, and only this rank is restarted: another process may attach.
   void worker_starts_again(std::uint32_t rank, std::uint32_t rejoins);
   // Another child was reaped: an orphan of a worker, which may have been attached.
@@ -79,9 +79,9 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   // Fills `updates` for a launcher that takes the job over: that this host listens for events, and
   // the states of its ranks unless Exited contains them. Returns false if this host does not
   // listen.
-  bool known(RankUpdates& updates) const;
+  bool add_all_known(RankUpdates& updates) const;
   // Adds the state of this rank unless Exited contains it. Returns true if it was added.
-  bool known(std::uint32_t rank, RankUpdates& updates) const;
+  bool add_known(std::uint32_t rank, RankUpdates& updates) const;
 
   // Returns true if the worker of this rank knows about a failure that has just happened.
   bool is_informed(std::uint32_t rank) const;

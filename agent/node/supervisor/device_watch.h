@@ -55,7 +55,7 @@ class DeviceWatch {
   // The workers of this generation have been started.
   void begin(std::uint32_t generation);
   // A worker has failed, or the workers are being stopped: settle() will query the devices.
-  void something_failed() { must_check_ = true; }
+  void query_before_report() { must_check_ = true; }
   // Calls devices_settled() after pending device events were sent to the launcher: immediately if
   // there is no probe, else within the time limits of at most two answers, even if a driver hangs.
   void settle();

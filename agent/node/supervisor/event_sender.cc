@@ -56,9 +56,9 @@ void EventSender::send(const Event& event) {
   // Only the rank's earlier events show whether an exit is a death, so send held ones first.
   RankUpdates updates;
   if (event.has_exited() && budget_.holds_updates() &&
-      control_.known(event.exited().rank(), updates)) {
+      control_.add_known(event.exited().rank(), updates)) {
     Event before;
-    *before.mutable_news() = std::move(updates);
+    *before.mutable_rank_updates() = std::move(updates);
     pass_on(before, before.SerializeAsString());
   }
   const std::uint64_t waiting_bytes = channel_.session().waiting_control_bytes();
@@ -75,14 +75,15 @@ void EventSender::pass_on(const Event& event, const std::string& bytes) {
 void EventSender::send_held_updates() {
   if (!budget_.take_held_updates(channel_.session().waiting_control_bytes())) return;
   Event event;
-  if (control_.known(*event.mutable_news())) send(event);
+  if (control_.add_all_known(*event.mutable_rank_updates())) send(event);
 }
 
 void EventSender::send_again(TakenOver taken) {
   std::vector<std::string> events;
   // Sent before the exits, because the launcher must know by then which exits are not deaths.
   Event updates;
-  if (control_.known(*updates.mutable_news())) events.push_back(updates.SerializeAsString());
+  if (control_.add_all_known(*updates.mutable_rank_updates()))
+    events.push_back(updates.SerializeAsString());
   events.insert(events.end(), budget_.kept().begin(), budget_.kept().end());
   taken.set_events(static_cast<std::uint32_t>(events.size()));
   Event first;

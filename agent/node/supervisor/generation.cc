@@ -316,7 +316,7 @@ void Generation::report_linger(std::uint64_t now_ns) {
 
 void Generation::worker_exited(const Worker& worker) {
   const bool has_failed = !worker.exit_status().is_success();
-  if (has_failed) devices_.something_failed();
+  if (has_failed) devices_.query_before_report();
   if (ending_.stopping() || !continues_without_rank_) return;
   store_.rank_exited(worker.rank(), worker.rejoins());
   if (has_failed) replacements_.failed(worker.rank());
@@ -394,7 +394,7 @@ void Generation::finish_after_report() {
 }
 
 void Generation::start_nothing_more() {
-  devices_.something_failed();
+  devices_.query_before_report();
   devices_.give_up();
   workers_.call_off_starts();
   // Reap first: a worker that has already exited was not stopped by us.
@@ -464,7 +464,7 @@ void Generation::perform(EndingAction action) {
     case EndingAction::kReportClean:
     case EndingAction::kReportLeftovers:
       is_report_clean_ = action == EndingAction::kReportClean;
-      return devices_.settle();
+      return devices_.settle();  // Then devices_settled() sends the report.
     case EndingAction::kNothing:
       return;
   }
@@ -538,9 +538,9 @@ void Generation::report(bool is_clean) {
     }
   }
   events_.send(event);
-  // On the launcher's host a lost transport cannot be replaced, so data that was written need not
+  // On the launcher's host a lost link cannot be replaced, so data that was written need not
   // be sent again.
-  const bool is_local = context_.start.transport == TransportKind::kLocal;
+  const bool is_local = context_.start.peer == LinkPeer::kLauncher;
   const bool is_final = finishes_when_clean_ && is_local && !outlives_launcher_ && is_clean;
   const bool is_delivered = is_final && channel_.flush_now();
   // A launcher that is suspended or has exited does not fetch the report.

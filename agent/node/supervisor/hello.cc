@@ -70,9 +70,9 @@ void add_worker_ports(const Hello& hello, JobPorts& ports, HostFacts& facts) {
 
 }  // namespace
 
-std::chrono::milliseconds retry_time(TransportKind transport) {
+std::chrono::milliseconds retry_time(LinkPeer peer) {
   // A file that is missing on the launcher's own host was never saved.
-  return transport == TransportKind::kLocal ? std::chrono::milliseconds(0) : kRetryTime;
+  return peer == LinkPeer::kLauncher ? std::chrono::milliseconds(0) : kRetryTime;
 }
 
 Result<void> write_token_file(const std::string& path, const std::string& token) {
@@ -86,15 +86,14 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
   return error;
 }
 
-HostFacts inspect_host(const Hello& hello, TransportKind transport,
-                       const BlockingPool::Label& label) {
+HostFacts inspect_host(const Hello& hello, LinkPeer peer, const BlockingPool::Label& label) {
   HostFacts facts = collect_host_facts();
   // With a container the program is looked up there.
   if (!hello.has_container()) {
     const auto on_wait = [&label](const std::string& path) {
       label.set(path + " to appear on its network file system");
     };
-    add_program_facts(hello, retry_time(transport), on_wait, facts);
+    add_program_facts(hello, retry_time(peer), on_wait, facts);
   }
   if (hello.examine()) examine_host(hello, facts);
   return facts;

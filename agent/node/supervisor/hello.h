@@ -19,7 +19,7 @@
 namespace ivy {
 
 // Returns how long to look for a missing program on a network file system.
-std::chrono::milliseconds retry_time(TransportKind transport);
+std::chrono::milliseconds retry_time(LinkPeer peer);
 
 // Writes the token's bytes to a new 0400 file. Does nothing if the file exists.
 Result<void> write_token_file(const std::string& path, const std::string& token);
@@ -27,8 +27,7 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
 // Reads files of the user and of the host, whose file systems may not respond: call it on a pool
 // thread. Takes well under a millisecond plus the time to hash the script. On hosts other than the
 // launcher's it waits some seconds for a script that a network file system does not show yet.
-HostFacts inspect_host(const Hello& hello, TransportKind transport,
-                       const BlockingPool::Label& label);
+HostFacts inspect_host(const Hello& hello, LinkPeer peer, const BlockingPool::Label& label);
 
 // Returns the part of the answer that does not depend on the host's files. Reserves the requested
 // ports in `ports`; ports that it already holds are returned again. Thread: the loop's.

@@ -70,7 +70,7 @@ void HostContainer::open(const Hello& hello, std::function<void(Result<Container
   order.set_name("ivy-" + start.job_id.substr(0, 12) + "-" + std::to_string(start.host));
   order.set_job_directory(start.directory.path);
   order.set_program_directory(start.program_directory);
-  order.set_retry_ms(static_cast<std::uint32_t>(retry_time(start.transport).count()));
+  order.set_retry_ms(static_cast<std::uint32_t>(retry_time(start.peer).count()));
   DescriptorPair input = make_pipe();
   DescriptorPair output = make_pipe();
   const std::string file = container_order_file(start.directory.path);

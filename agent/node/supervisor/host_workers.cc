@@ -426,15 +426,15 @@ void HostWorkers::collect_one(Worker& worker) {
   circumstances.stopping = ending_.stopping();
   circumstances.killed_by_supervisor = ending_.has_killed();
   circumstances.fails_alone = !circumstances.stopping && plan_.on_failure() != FAILURE_ENDS_ALL;
-  if (worker.has_ended()) control_.worker_ends(worker.rank());
+  if (worker.has_ended()) control_.read_last_packets_of(worker.rank());
   circumstances.operations = control_.status().finished_operations(worker.rank());
   if (!worker.collect(circumstances)) return;
   if (worker.ended_out_of_memory()) {
     ++older_kills_->kills;
     newer_kills_->kills = std::max(newer_kills_->kills, older_kills_->kills);
   }
-  control_.worker_ended(worker.rank(), worker.pid(), worker.exit_status(),
-                        worker.ended_out_of_memory());
+  control_.worker_reaped(worker.rank(), worker.pid(), worker.exit_status(),
+                         worker.ended_out_of_memory());
   owner_.worker_exited(worker);
 }
 

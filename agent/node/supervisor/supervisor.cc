@@ -78,7 +78,7 @@ class Supervisor final : private CommandChannelEvents,
   // CommandChannelEvents
   Result<void> on_frame(session::Frame& frame) override;
   void on_batch_end() override { generation_.workers().output().pump(); }
-  void on_transport_lost() override { check_launcher(); }
+  void on_link_lost() override { check_launcher(); }
   void on_taken_over(const std::vector<session::OutputChunk>& waiting) override;
   // StackCollectorOwner
   void send_stacks(const Event& event) override { events_.send(event); }
@@ -231,8 +231,8 @@ Result<void> Supervisor::carry_out(const Command& command) {
       if (command.rank_gone().generation() == workers.generation())
         store_.rank_exited(command.rank_gone().rank(), command.rank_gone().rejoins());
       break;
-    case Command::kNews:
-      control_.status().take(command.news());
+    case Command::kRankUpdates:
+      control_.status().take(command.rank_updates());
       break;
     case Command::kSignalWorkers:
       workers.send_signal(command.signal_workers());
@@ -309,9 +309,9 @@ void Supervisor::collect_facts() {
   const Hello& hello = pending_hello_->hello;
   context_.blocking.run(
       "the file system of " + hello.working_directory(), BlockingPool::kNoDeadline,
-      [hello, transport = context_.start.transport, programs = context_.start.program_directory](
+      [hello, peer = context_.start.peer, programs = context_.start.program_directory](
           const BlockingPool::Label& label) -> Result<Found> {
-        Found found{inspect_host(hello, transport, label), {}};
+        Found found{inspect_host(hello, peer, label), {}};
         label.set("the file system of " + programs);
         found.own_files = HostWorkers::find_own_files(programs);
         return found;

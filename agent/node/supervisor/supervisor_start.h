@@ -28,8 +28,8 @@ struct SupervisorStart {
   JobDirectory directory;         // Exists; the warden removes it after the supervisor's exit.
   std::string program_directory;  // Contains ivy-node and the other programs of this build.
   int listening_fd = -1;          // The command socket: listening, non-blocking.
-  int transport_fd = -1;          // The first transport: a connected stream socket, blocking mode.
-  TransportKind transport = TransportKind::kLocal;
+  int link_fd = -1;               // The first link: a connected stream socket, blocking mode.
+  LinkPeer peer = LinkPeer::kLauncher;
   int warden_pidfd = -1;  // Readable when the warden has exited: stop everything, then exit.
   pid_t warden_pid = 0;
   // The task of the scheduler's step that contains us; 0 if none. The scheduler's signals reach us

@@ -27,8 +27,9 @@ bool EventBudget::is_essential(const Event& event) {
 
 std::optional<std::string> EventBudget::admit(const Event& event, std::uint64_t waiting_bytes) {
   std::string bytes = event.SerializeAsString();
-  if (event.has_news()) {
-    const std::uint64_t bound = event.news().reports_size() > 0 ? kMaxTextBytes : kMaxUpdateBytes;
+  if (event.has_rank_updates()) {
+    const std::uint64_t bound =
+        event.rank_updates().reports_size() > 0 ? kMaxTextBytes : kMaxUpdateBytes;
     if (waiting_bytes + bytes.size() <= bound) return bytes;
     holds_updates_ = true;
     return std::nullopt;

@@ -17,7 +17,7 @@ void Lease::end(std::string reason) {
   reason_ = std::move(reason);
 }
 
-void Lease::transport_attached(TransportKind kind) {
+void Lease::link_attached(LinkPeer kind) {
   kind_ = kind;
   enter(LeaseState::kAttached);
 }
@@ -31,12 +31,12 @@ void Lease::paused() {
   if (state_ == LeaseState::kAttached) enter(LeaseState::kPaused);
 }
 
-void Lease::transport_lost(TransportLoss loss) {
+void Lease::link_lost(LinkLoss loss) {
   if (state_ == LeaseState::kEnded) return;
   if (outlives_launcher_) return enter(LeaseState::kHungUp);
-  // A local transport is lost only when the launcher itself exits.
-  if (kind_ == TransportKind::kLocal) return end("the launcher exited");
-  enter(loss == TransportLoss::kHalfClosed ? LeaseState::kHalfClosed : LeaseState::kHungUp);
+  // A link to the launcher itself is lost only when the launcher itself exits.
+  if (kind_ == LinkPeer::kLauncher) return end("the launcher exited");
+  enter(loss == LinkLoss::kHalfClosed ? LeaseState::kHalfClosed : LeaseState::kHungUp);
 }
 
 void Lease::advance(std::uint64_t elapsed_ns) {
@@ -45,7 +45,7 @@ void Lease::advance(std::uint64_t elapsed_ns) {
   const std::uint64_t absence_ns = outlives_launcher_ ? limits_.silence_ns : limits_.absence_ns;
   switch (state_) {
     case LeaseState::kAttached:
-      if (kind_ == TransportKind::kRelay && elapsed_ns_ >= limits_.silence_ns)
+      if (kind_ == LinkPeer::kRelay && elapsed_ns_ >= limits_.silence_ns)
         end("lease: received nothing from the launcher for " + seconds(limits_.silence_ns));
       return;
     case LeaseState::kHalfClosed:
@@ -57,7 +57,7 @@ void Lease::advance(std::uint64_t elapsed_ns) {
       return;
     case LeaseState::kPaused: {
       const std::uint64_t pause_ns = std::max(limits_.pause_ns, limits_.silence_ns);
-      if (kind_ == TransportKind::kRelay && elapsed_ns_ >= pause_ns)
+      if (kind_ == LinkPeer::kRelay && elapsed_ns_ >= pause_ns)
         end("lease: the launcher has been suspended for " + seconds(pause_ns));
       return;
     }

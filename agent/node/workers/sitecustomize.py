@@ -519,7 +519,7 @@ class _JaxJoinCheck(_JoinCheck):
 
     # Announces this rank and compares its version of jaxlib with rank 0's. Then starts a thread, which on rank 0 names
     # missing ranks, and on all other ranks warns if JAX's coordinator cannot be reached.
-    def start(self):
+    def announce_and_compare(self):
         import threading
         import jaxlib.version
         version = jaxlib.version.__version__
@@ -772,7 +772,7 @@ def _wrap_jax_initialize(module):
             if _is_of_this_job():
                 bound = signature.bind(*args, **kwargs)
                 if check.correct_arguments(bound.arguments) and check.has_store:
-                    check.start()
+                    check.announce_and_compare()
         except Exception:  # If the store is unreachable or an argument is wrong, JAX reports it.
             pass
         result = run(*bound.args, **bound.kwargs) if bound else run(*args, **kwargs)

@@ -16,7 +16,7 @@
 
 namespace ivy::comm {
 
-// An operation that NCCL has accepted in a group that is still open.
+// An operation that NCCL has accepted in a group that is still open. Implemented by DeviceBackend.
 class GroupedOperation {
  public:
   virtual ~GroupedOperation() = default;

@@ -79,7 +79,7 @@ LoanState read_chunk(const MessageRings& mail, std::uint32_t member, MessagePeer
 }  // namespace
 
 MessageTraffic::MessageTraffic(const PointToPointOptions& options, MessageRings* mail,
-                               PeerListener* listener, MessageFailureDetector& detector)
+                               PeerConnections* listener, MessageFailureDetector& detector)
     : options_(options), mail_(mail), listener_(listener), detector_(detector) {
   for (std::size_t rank = 0; rank < options_.peers.size(); ++rank) {
     peers_.push_back(std::make_unique<MessagePeer>());

@@ -29,7 +29,7 @@ class MessageTraffic {
   using Request = std::shared_ptr<MessageRequest>;
 
   // `mail` and `listener` may be null if no rank needs them.
-  MessageTraffic(const PointToPointOptions& options, MessageRings* mail, PeerListener* listener,
+  MessageTraffic(const PointToPointOptions& options, MessageRings* mail, PeerConnections* listener,
                  MessageFailureDetector& detector);
 
   // Starts a request, which may be done immediately.
@@ -88,7 +88,7 @@ class MessageTraffic {
 
   const PointToPointOptions& options_;
   MessageRings* const mail_;
-  PeerListener* const listener_;
+  PeerConnections* const listener_;
   MessageFailureDetector& detector_;
   std::vector<std::unique_ptr<MessagePeer>> peers_;
   MessageMatching matching_;

@@ -48,7 +48,7 @@ MaybeFailure PeerLiveness::find_unreachable(std::int32_t& missed) {
   {
     const std::lock_guard lock(mutex_);
     const auto now = steady_now();
-    if (now - probed_at_ < PeerListener::kProbePause) return std::nullopt;
+    if (now - probed_at_ < PeerConnections::kProbePause) return std::nullopt;
     probed_at_ = now;
     for (const std::unique_ptr<MessagePeer>& peer : traffic_.peers()) {
       if (options_.is_remote(peer->rank) && is_awaited(*peer)) suspects.push_back(peer->rank);
@@ -100,7 +100,7 @@ bool PeerLiveness::have_all_left() {
   {
     const std::lock_guard lock(mutex_);
     const auto now = steady_now();
-    const milliseconds pause = absent_since_ ? kAbsenceGrace : PeerListener::kProbePause;
+    const milliseconds pause = absent_since_ ? kAbsenceGrace : PeerConnections::kProbePause;
     if (traffic_.matching().receive_from_any() == nullptr || traffic_.peers().size() == 1 ||
         now - counted_at_ < pause) {
       return false;

@@ -12,7 +12,7 @@
 
 #include "comm/group/p2p/message_failure_detector.h"
 #include "comm/group/p2p/message_traffic.h"
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 
 namespace ivy::comm {
 
@@ -20,7 +20,7 @@ class PeerLiveness {
  public:
   // `mutex` guards `traffic`. `listener` may be null if all ranks are on this host.
   PeerLiveness(std::mutex& mutex, MessageTraffic& traffic, MessageFailureDetector& detector,
-               PeerListener* listener)
+               PeerConnections* listener)
       : mutex_(mutex),
         traffic_(traffic),
         options_(traffic.options()),
@@ -55,7 +55,7 @@ class PeerLiveness {
   MessageTraffic& traffic_;
   const PointToPointOptions& options_;
   MessageFailureDetector& detector_;
-  PeerListener* const listener_;
+  PeerConnections* const listener_;
   Time probed_at_;
   std::int32_t awaited_last_ = 0;
   Time counted_at_;

@@ -55,8 +55,8 @@ Outcome outcome_of(const PointToPoint::Requests& requests) {
 
 }  // namespace
 
-PointToPoint::PointToPoint(PointToPointOptions options, SharedGroup* local, PeerListener* listener,
-                           std::unique_ptr<FailureDetector> detector)
+PointToPoint::PointToPoint(PointToPointOptions options, SharedGroup* local,
+                           PeerConnections* listener, std::unique_ptr<FailureDetector> detector)
     : options_(std::move(options)),
       mail_(local != nullptr ? &local->mail() : nullptr),
       detector_(options_, local, std::move(detector)),

@@ -45,7 +45,7 @@ namespace ivy::comm {
 class PointToPoint {
  public:
   // `local` and `listener` may be null if no rank needs them. `detector` may be null.
-  PointToPoint(PointToPointOptions options, SharedGroup* local, PeerListener* listener,
+  PointToPoint(PointToPointOptions options, SharedGroup* local, PeerConnections* listener,
                std::unique_ptr<FailureDetector> detector);
   // No call may be in progress. Asynchronous requests that are not done end as aborted. Messages
   // whose sends are done still reach their receivers.

@@ -16,6 +16,7 @@
 
 namespace ivy::comm {
 
+// Implemented by PageEvents (event_notifier.cc) and StoreEvents (job_member.cc).
 class EventSource {
  public:
   virtual ~EventSource() = default;

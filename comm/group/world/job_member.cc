@@ -189,7 +189,7 @@ Result<void> JobMember::listen_to_peers(std::uint32_t rank) {
   credentials.rank = rank;
   const std::string own_address =
       IVY_TRY(own_address_towards(host_of(network_info_.first_host_address)));
-  listener_ = IVY_TRY(PeerListener::listen(own_address, std::move(credentials)));
+  listener_ = IVY_TRY(PeerConnections::listen(own_address, std::move(credentials)));
   return {};
 }
 

@@ -22,7 +22,7 @@
 #include "comm/join/bootstrap.h"
 #include "comm/join/identity.h"
 #include "comm/transports/liveness/failure_detectors.h"
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 #include "proto/contract/status.h"
 #include "rendezvous/client/client.h"
 
@@ -48,9 +48,11 @@ class JobMember final : private WorldFactory, private LeftRanks {
   // The death that made form_world() fail, or nothing if it failed for another reason.
   const MaybeFailure& init_failure() const { return init_failure_; }
 
-  const std::string& source() const { return source_; }       // The source that assigned this rank.
-  store::Client* store() const { return store_.get(); }       // Null in a world of one.
-  PeerListener* listener() const { return listener_.get(); }  // Null if all ranks are on one host.
+  const std::string& source() const { return source_; }  // The source that assigned this rank.
+  store::Client* store() const { return store_.get(); }  // Null in a world of one.
+  PeerConnections* listener() const {
+    return listener_.get();
+  }  // Null if all ranks are on one host.
   std::uint32_t tcp_streams() const { return network_info_.streams; }
   const MachineFacts& machine() const { return machine_; }
   StatusRows& rows() { return rows_; }
@@ -101,7 +103,7 @@ class JobMember final : private WorldFactory, private LeftRanks {
   std::unique_ptr<EndpointFile> endpoint_file_;  // Kept until all ranks have joined.
   std::unique_ptr<store::Client> store_;
   std::unique_ptr<ControlClient> control_;  // Null if there is no supervisor.
-  std::unique_ptr<PeerListener> listener_;
+  std::unique_ptr<PeerConnections> listener_;
   // Destroyed before control_ and store_, which it watches.
   std::unique_ptr<EventNotifier> notifier_;
   StoreRecords records_;

@@ -19,7 +19,7 @@
 #include "comm/join/identity.h"
 #include "comm/transports/liveness/failure_detector.h"
 #include "comm/transports/shm/shared_segment.h"
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 #include "proto/contract/status.h"
 #include "rendezvous/client/client.h"
 
@@ -69,7 +69,7 @@ struct FormationInputs {
   std::uint32_t earlier_joins;      // Number of times that this process has joined before.
   store::Client* store;             // Null in a world of one.
   ControlClient* control;           // Null if there is no supervisor.
-  PeerListener* listener;           // Null if all ranks are on one host.
+  PeerConnections* listener;        // Null if all ranks are on one host.
   RepairAttempt* repair = nullptr;  // Null for the first world of these processes.
 };
 

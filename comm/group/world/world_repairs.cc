@@ -6,7 +6,7 @@
 
 #include "comm/transports/liveness/failure_detectors.h"
 #include "comm/transports/liveness/process_state.h"
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 
@@ -90,7 +90,7 @@ bool WorldRepairs::is_dead_here(const Member& member) const {
 bool WorldRepairs::is_missed(const Member& member) const {
   if (std::find(missed_.begin(), missed_.end(), member.job_rank) != missed_.end()) return true;
   const bool can_probe = has_listeners_ && control_ == nullptr && !member.address.empty();
-  return can_probe && !PeerListener::is_listening(member.address);
+  return can_probe && !PeerConnections::is_listening(member.address);
 }
 
 RepairContext WorldRepairs::context() const {

@@ -27,7 +27,8 @@ struct Raised {
   }
 };
 
-inline PyObject* raise_error = nullptr;  // Called with a code; raises the exception for it.
+// errors.check(), which connect() in calls.cc stores: raises the exception for a code.
+inline PyObject* raise_error = nullptr;
 
 inline void raise_code(int code) {
   PyObject* const number = PyLong_FromLong(code);

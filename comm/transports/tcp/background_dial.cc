@@ -10,7 +10,7 @@
 
 namespace ivy::comm {
 
-BackgroundDial::BackgroundDial(PeerListener& listener, const std::string& address,
+BackgroundDial::BackgroundDial(PeerConnections& listener, const std::string& address,
                                const PeerChannel& channel, const std::atomic<bool>& is_cancelled) {
   thread_ = background_thread([this, &listener, address, channel, &is_cancelled] {
     Result<PeerSocket> dialled = listener.dial(address, channel, 1, kUntilCancelled, [&] {

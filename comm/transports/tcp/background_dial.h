@@ -11,14 +11,14 @@
 #include <string>
 #include <thread>
 
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 
 namespace ivy::comm {
 
 class BackgroundDial {
  public:
   // Dials one stream. `listener` and `is_cancelled` must outlive it.
-  BackgroundDial(PeerListener& listener, const std::string& address, const PeerChannel& channel,
+  BackgroundDial(PeerConnections& listener, const std::string& address, const PeerChannel& channel,
                  const std::atomic<bool>& is_cancelled);
   // Cancels the dial, and closes a connection that was not taken.
   ~BackgroundDial();

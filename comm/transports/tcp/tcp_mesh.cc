@@ -38,7 +38,7 @@ TcpMesh::Connection::~Connection() {
   }
 }
 
-TcpMesh::TcpMesh(PeerListener& listener, TcpMeshOptions options, FailureDetector* detector)
+TcpMesh::TcpMesh(PeerConnections& listener, TcpMeshOptions options, FailureDetector* detector)
     : listener_(listener),
       options_(std::move(options)),
       detector_(detector),
@@ -183,7 +183,7 @@ bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const Shared
 bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
                             const SharedGroup* group) {
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
-  auto probe_at = steady_now() + PeerListener::kProbePause;
+  auto probe_at = steady_now() + PeerConnections::kProbePause;
   while (true) {
     const MaybeFailure known = detector_ != nullptr ? detector_->check(rank) : std::nullopt;
     // Done after the check, because a rank may die as soon as it has sent its part, and its
@@ -201,7 +201,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
     if (steady_now() >= probe_at) {
       if (!listener_.is_peer_listening(peer.address))
         return fail(connection_failure(rank, call, "it is no longer reachable"));
-      probe_at = steady_now() + PeerListener::kProbePause;
+      probe_at = steady_now() + PeerConnections::kProbePause;
     }
     if (!may_wait_on(rank, call)) return false;
   }

@@ -35,7 +35,7 @@
 #include "comm/transports/liveness/operation_call.h"
 #include "comm/transports/liveness/wait_watch.h"
 #include "comm/transports/shm/shared_group.h"
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 #include "proto/os/descriptor.h"
 
 namespace ivy::comm {
@@ -99,7 +99,7 @@ struct TcpMeshOptions {
 class TcpMesh {
  public:
   // `listener` and `detector` must outlive it.
-  TcpMesh(PeerListener& listener, TcpMeshOptions options, FailureDetector* detector);
+  TcpMesh(PeerConnections& listener, TcpMeshOptions options, FailureDetector* detector);
   ~TcpMesh();
   TcpMesh(const TcpMesh&) = delete;
   TcpMesh& operator=(const TcpMesh&) = delete;
@@ -160,7 +160,7 @@ class TcpMesh {
                      const PeerOperation& peer_operation);
   Failure connection_failure(std::int32_t rank, const OperationCall& call, const std::string& why);
 
-  PeerListener& listener_;
+  PeerConnections& listener_;
   const TcpMeshOptions options_;
   FailureDetector* const detector_;
   // Indexed by rank; null if not connected yet.

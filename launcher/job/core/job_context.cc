@@ -59,7 +59,7 @@ JobContext::JobContext(boost::asio::io_context& loop_of_all, JobRequest job_requ
       max_restarts(options.max_restarts),
       hosts(options, takeover == 0),
       screen(loop, request),
-      events(loop, request),
+      reports(loop, request),
       opened_at_ns(monotonic_ns()) {}
 
 bool JobContext::end_because(LauncherReason reason, Diagnostic diagnostic, int signal) {

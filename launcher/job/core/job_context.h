@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "launcher/drill/fault_log.h"
-#include "launcher/job/core/job_events.h"
+#include "launcher/job/core/job_reports.h"
 #include "launcher/job/core/job_request.h"
 #include "launcher/job/core/job_screen.h"
 #include "launcher/job/core/job_state.h"
@@ -127,7 +127,7 @@ struct JobContext {
   JobHosts hosts;
   JobWorkers workers;
   JobScreen screen;
-  JobEvents events;
+  JobReports reports;
   // When the first launcher opened the job, and when this one did.
   std::int64_t opened_unix_ms = 0, opened_at_ns = 0;
   // The start of this generation, and that of the first one.

@@ -16,7 +16,7 @@
 namespace ivy {
 
 // Makes a link that is not open yet. attempt: 0 for the first link of the session, then 1, 2...
-// Set by BringUp::dial() to make_link() of launcher/links/choice/transport.h.
+// BringUp::make_session() sets it to make_link() of launcher/links/choice/transport.h.
 using MakeHostLink = std::function<std::unique_ptr<HostLink>(HostLinkEvents& owner, int attempt)>;
 
 // Implemented by HostSession.

@@ -26,7 +26,7 @@ bool Preemption::is_last_call() const {
 
 void Preemption::give_notice(int signal, bool by_scheduler) {
   const JobState state = job_.phase.state();
-  job_.events.notice("", name(), "", std::nullopt, /*withdrawn=*/false);
+  job_.reports.notice("", name(), "", std::nullopt, /*withdrawn=*/false);
   // No rank runs between two attempts or before the first one.
   if (is_before_start(state) || state == JobState::kRestarting) return end_with_allocation();
   if (state != JobState::kRunning) return;

@@ -86,7 +86,7 @@ void RankEventRelay::send_now() {
     std::optional<RankUpdates> updates = log_.next_for(host);
     if (!updates) continue;
     Command command;
-    *command.mutable_news() = *std::move(updates);
+    *command.mutable_rank_updates() = *std::move(updates);
     hosts_.send(host, command);
   }
   log_.mark_all_sent();

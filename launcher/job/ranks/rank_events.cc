@@ -95,7 +95,7 @@ void RankEvents::begin() {
   evidence_.watch(job_.options.stall_timeout);
   job_.workers.begin(job_.plan);
   relay_.begin(job_.generation, job_.workers.hosts_by_rank());
-  job_.events.metrics().begin([this](std::function<void(const std::string&)> done) {
+  job_.reports.metrics().begin([this](std::function<void(const std::string&)> done) {
     describe([this, done = std::move(done)](const ctl::RanksDescription& ranks) {
       if (!job_.is_muted) done(metrics_text(job_.metrics_inputs(), ranks));
     });
@@ -131,7 +131,7 @@ void RankEvents::output(std::size_t index, const session::OutputChunk& chunk) {
   if (found == nullptr || job_.screen.is_discarding()) {
     job_.hosts[index].session->grant(chunk.bytes.size());
   } else {
-    if (!chunk.bytes.empty()) job_.events.output(static_cast<int>(chunk.rank), chunk.stream);
+    if (!chunk.bytes.empty()) job_.reports.output(static_cast<int>(chunk.rank), chunk.stream);
     // With --on-failure replace, the end of a process's stream need not be the end of the rank's
     // output.
     const bool is_last = chunk.end && job_.options.on_failure != OnFailure::kReplace;
@@ -169,7 +169,7 @@ void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
 void RankEvents::ended(WorkerRecord& worker) {
   log::debug("rank " + std::to_string(worker.end.rank) +
              " ended: " + ivy::describe(worker.end.status));
-  job_.events.exited(worker.end);
+  job_.reports.exited(worker.end);
   const bool is_no_failure = preemption_.explains(worker) || worker.end.after_stop;
   if (worker.has_failed() && !is_no_failure) job_.screen.output().show_failed(worker.end.rank);
   if (worker.has_failed() && is_no_failure) losses_.abandon(worker);

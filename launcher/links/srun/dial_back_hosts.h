@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface through which links wait for hosts that dial back to the launcher: the hosts of a
-// srun step, or the nodes of torchrun mode. Thread: the loop's.
+// srun step (SrunStep), or the nodes of torchrun mode (JoinedHosts). Thread: the loop's.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/job/core/job_events.h"
+#include "launcher/job/core/job_reports.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -89,7 +89,7 @@ boost::json::object plan_object(const Options& options, const JobPlan& plan) {
   return object;
 }
 
-JobEvents::JobEvents(boost::asio::io_context& loop, const JobRequest& request)
+JobReports::JobReports(boost::asio::io_context& loop, const JobRequest& request)
     : request_(request),
       writer_(kMaxQueuedEventBytes, /*done=*/nullptr),  // take_done() is called with each event.
       metrics_(loop, request.options.dry_run ? "" : request.options.metrics_file) {
@@ -110,7 +110,7 @@ JobEvents::JobEvents(boost::asio::io_context& loop, const JobRequest& request)
   file_ = writer_.adopt(own);
 }
 
-void JobEvents::write(std::string_view event, boost::json::object fields) {
+void JobReports::write(std::string_view event, boost::json::object fields) {
   if (!is_wanted()) return;
   take_done();
   if (!writer_.has_room()) return keep_first(events_error_, "the file system does not respond");
@@ -119,28 +119,28 @@ void JobEvents::write(std::string_view event, boost::json::object fields) {
   writer_.write(file_, json_line(line) + "\n");
 }
 
-void JobEvents::take_done() {
+void JobReports::take_done() {
   for (const FileWriter::Done& done : writer_.take_done())
     if (done.errno_value != 0)
       keep_first(done.file == file_ ? events_error_ : attempt_error_,
                  std::strerror(done.errno_value));
 }
 
-void JobEvents::planned(const JobPlan& plan) {
+void JobReports::planned(const JobPlan& plan) {
   if (is_wanted()) write("plan", plan_object(request_.options, plan));
 }
 
-void JobEvents::started(std::uint32_t generation, int max_attempts, std::int64_t started_at_ns) {
+void JobReports::started(std::uint32_t generation, int max_attempts, std::int64_t started_at_ns) {
   printed_ranks_.clear();
   started_at_ns_ = started_at_ns;
   write("start", {{"attempt", generation + 1}, {"max_attempts", max_attempts}});
 }
 
-bool JobEvents::wants_verdict(const std::string& folder) const {
+bool JobReports::wants_verdict(const std::string& folder) const {
   return is_wanted() || !folder.empty() || request_.options.summary == SummaryChoice::kJson;
 }
 
-void JobEvents::first_output(int rank, int stream) {
+void JobReports::first_output(int rank, int stream) {
   if (!printed_ranks_.insert(rank).second) return;
   const std::int64_t passed_ms = (monotonic_ns() - started_at_ns_) / 1'000'000;
   write("first_output", {{"rank", rank},
@@ -148,28 +148,28 @@ void JobEvents::first_output(int rank, int stream) {
                          {"after_s", static_cast<double>(passed_ms) / 1e3}});
 }
 
-void JobEvents::exited(const WorkerEnd& end) {
+void JobReports::exited(const WorkerEnd& end) {
   if (is_wanted()) write("exit", end_object(end, started_at_ns_));
 }
 
-void JobEvents::host_lost(const std::string& host, HostLoss loss, const RemoteText& cause,
-                          const std::vector<std::uint32_t>& ranks) {
+void JobReports::host_lost(const std::string& host, HostLoss loss, const RemoteText& cause,
+                           const std::vector<std::uint32_t>& ranks) {
   write("host_lost", {{"host", json_text(host)},
                       {"reason", loss == HostLoss::kHost ? "host_lost" : "supervisor_lost"},
                       {"cause", json_text(cause.line())},
                       {"ranks", boost::json::array(ranks.begin(), ranks.end())}});
 }
 
-void JobEvents::spare_used(int node_rank, const std::string& host, const std::string& spare) {
+void JobReports::spare_used(int node_rank, const std::string& host, const std::string& spare) {
   write("spare_used",
         {{"node_rank", node_rank}, {"host", json_text(host)}, {"spare", json_text(spare)}});
 }
 
-void JobEvents::host_joined(const std::string& host) {
+void JobReports::host_joined(const std::string& host) {
   write("host_joined", {{"host", json_text(host)}});
 }
 
-void JobEvents::check_failed(const CheckFailure& failure, int attempt, bool is_left_out) {
+void JobReports::check_failed(const CheckFailure& failure, int attempt, bool is_left_out) {
   write("check_failed", {{"host", json_text(failure.name)},
                          {"check", json_text(failure.check)},
                          {"id", failure.id},
@@ -178,9 +178,9 @@ void JobEvents::check_failed(const CheckFailure& failure, int attempt, bool is_l
                          {"left_out", is_left_out}});
 }
 
-void JobEvents::notice(const std::string& host, const std::string& source,
-                       const std::string& reason, std::optional<std::int64_t> deadline_ns,
-                       bool withdrawn) {
+void JobReports::notice(const std::string& host, const std::string& source,
+                        const std::string& reason, std::optional<std::int64_t> deadline_ns,
+                        bool withdrawn) {
   boost::json::object fields{{"source", json_text(source)}, {"reason", json_text(reason)}};
   if (!host.empty()) fields["host"] = json_text(host);
   if (deadline_ns)
@@ -189,7 +189,7 @@ void JobEvents::notice(const std::string& host, const std::string& source,
   write("notice", std::move(fields));
 }
 
-void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause) {
+void JobReports::restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause) {
   boost::json::object event{{"failed_attempt", attempt.number},
                             {"cause", json_text(attempt.cause)},
                             {"pause_s", static_cast<double>(pause.count()) / 1e3}};
@@ -197,7 +197,7 @@ void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds
   write("restart", std::move(event));
 }
 
-void JobEvents::drill(const InjectedFault& fault, std::string_view state) {
+void JobReports::drill(const InjectedFault& fault, std::string_view state) {
   if (!is_wanted()) return;
   boost::json::array hosts;
   for (const std::string& host : fault.hosts) hosts.push_back(json_text(host));
@@ -223,7 +223,7 @@ void JobEvents::drill(const InjectedFault& fault, std::string_view state) {
   write("drill", std::move(fields));
 }
 
-void JobEvents::write_attempt_file(const std::string& folder, const boost::json::object& verdict) {
+void JobReports::write_attempt_file(const std::string& folder, const boost::json::object& verdict) {
   if (folder.empty()) return;
   boost::json::object object = stamped("attempt", request_);
   for (const auto& field : verdict) object[field.key()] = field.value();
@@ -237,14 +237,14 @@ void JobEvents::write_attempt_file(const std::string& folder, const boost::json:
   writer_.close(file);
 }
 
-void JobEvents::verdict(const boost::json::object& verdict) { write("verdict", verdict); }
+void JobReports::verdict(const boost::json::object& verdict) { write("verdict", verdict); }
 
-void JobEvents::finish() {
+void JobReports::finish() {
   writer_.wait_idle(kEventTimeout);
   take_done();
 }
 
-std::vector<std::string> JobEvents::write_errors() {
+std::vector<std::string> JobReports::write_errors() {
   take_done();
   std::vector<std::string> errors;
   if (!events_error_.empty())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/job/core/job_events.h"
+#include "launcher/job/core/job_reports.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 TEST(JobEventsTest, DoesNotBlameEventsForAnAttemptFile) {
   boost::asio::io_context loop;
   const JobRequest request;
-  JobEvents events(loop, request);
+  JobReports reports(loop, request);
   events.write_attempt_file("/nonexistent/0", {});
   events.finish();
   EXPECT_EQ(events.write_errors(),
@@ -23,7 +23,7 @@ TEST(JobEventsTest, ReportsEventsThatCouldNotBeWritten) {
   boost::asio::io_context loop;
   JobRequest request;
   request.options.events = "/nonexistent/events";
-  JobEvents events(loop, request);
+  JobReports reports(loop, request);
   events.started(0, 1, 0);
   events.finish();
   EXPECT_EQ(events.write_errors(),

@@ -70,16 +70,16 @@ struct PeerSocket {
   std::uint32_t streams = 1;  // Number of the channel's streams, as sent by the dialler.
 };
 
-class PeerListener {
+class PeerConnections {
  public:
   // Listens on that numeric address and any port. Fails with Unavailable if the address is not this
   // host's. `greeting_time` must be the same on all ranks.
-  static Result<std::unique_ptr<PeerListener>> listen(
+  static Result<std::unique_ptr<PeerConnections>> listen(
       const std::string& address, PeerCredentials credentials,
       std::chrono::milliseconds greeting_time = kGreetingTime);
-  ~PeerListener();
-  PeerListener(const PeerListener&) = delete;
-  PeerListener& operator=(const PeerListener&) = delete;
+  ~PeerConnections();
+  PeerConnections(const PeerConnections&) = delete;
+  PeerConnections& operator=(const PeerConnections&) = delete;
 
   // From now on, accepts ranks only from these addresses. Used without ivyrun, where no supervisor
   // has started the ranks.
@@ -120,8 +120,8 @@ class PeerListener {
     std::string address;
     std::uint32_t scope;
   };
-  PeerListener(int socket, Address address, PeerCredentials credentials,
-               std::chrono::milliseconds greeting_time);
+  PeerConnections(int socket, Address address, PeerCredentials credentials,
+                  std::chrono::milliseconds greeting_time);
   static bool is_listening(const std::string& address, std::uint32_t scope);
   void run();
   struct Dial;

@@ -61,9 +61,9 @@ class MetricsFile {
 };
 
 // Writes a line of --events, if that is wanted, for each event of the job, and attempt.json.
-class JobEvents {
+class JobReports {
  public:
-  JobEvents(boost::asio::io_context& loop, const JobRequest& request);
+  JobReports(boost::asio::io_context& loop, const JobRequest& request);
 
   void planned(const JobPlan& plan);
   void started(std::uint32_t generation, int max_attempts, std::int64_t started_at_ns);

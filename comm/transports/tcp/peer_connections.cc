@@ -2,7 +2,7 @@
 // run() is the thread: it accepts connections (accept_some()) and advances their handshakes
 // (advance_all(), challenge(), accept_proof()), then stores the connection for the mesh that asks
 // for its channel. The dialling side (dial(), greet()) follows.
-#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/peer_connections.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -128,7 +128,7 @@ Announced decode_channel(std::string_view bytes, std::uint32_t peer_rank) {
 }  // namespace
 
 // An incoming connection whose handshake is incomplete: first the hello, then proof and channel.
-struct PeerListener::Greeting {
+struct PeerConnections::Greeting {
   int socket = -1;
   steady_clock::time_point end;
   std::string received;
@@ -140,8 +140,8 @@ struct PeerListener::Greeting {
   std::size_t wanted() const { return hello.empty() ? kHelloBytes : kProofBytes + kChannelBytes; }
 };
 
-PeerListener::PeerListener(int socket, Address address, PeerCredentials credentials,
-                           milliseconds greeting_time)
+PeerConnections::PeerConnections(int socket, Address address, PeerCredentials credentials,
+                                 milliseconds greeting_time)
     : socket_(socket),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       address_(std::move(address.address)),
@@ -151,7 +151,7 @@ PeerListener::PeerListener(int socket, Address address, PeerCredentials credenti
   thread_ = background_thread([this] { run(); });
 }
 
-PeerListener::~PeerListener() {
+PeerConnections::~PeerConnections() {
   is_ending_.store(true);
   wake();
   thread_.join();
@@ -159,9 +159,9 @@ PeerListener::~PeerListener() {
   not_inherited::close(socket_);
 }
 
-Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& address,
-                                                           PeerCredentials credentials,
-                                                           milliseconds greeting_time) {
+Result<std::unique_ptr<PeerConnections>> PeerConnections::listen(const std::string& address,
+                                                                 PeerCredentials credentials,
+                                                                 milliseconds greeting_time) {
   SocketAddress where = parse_address(address, 0);
   if (!where.is_valid()) return not_numeric(address);
   const int socket = not_inherited::open([&] { return where.open_socket(); });
@@ -174,11 +174,11 @@ Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& ad
   }
   where = own_address(socket);
   // Without the scope, because another host names that interface differently.
-  return std::unique_ptr<PeerListener>(new PeerListener(
+  return std::unique_ptr<PeerConnections>(new PeerConnections(
       socket, {address_text(where.storage), where.scope()}, std::move(credentials), greeting_time));
 }
 
-void PeerListener::accept_only_from(AddressesOfRanks addresses) {
+void PeerConnections::accept_only_from(AddressesOfRanks addresses) {
   {
     const std::lock_guard lock(mutex_);
     addresses_of_ranks_ = std::move(addresses);
@@ -186,18 +186,18 @@ void PeerListener::accept_only_from(AddressesOfRanks addresses) {
   wake();
 }
 
-void PeerListener::wake() {
+void PeerConnections::wake() {
   const std::uint64_t one = 1;
   static_cast<void>(!write(wake_.get(), &one, sizeof one));
 }
 
-bool PeerListener::may_greet() {
+bool PeerConnections::may_greet() {
   const std::lock_guard lock(mutex_);
   return !credentials_.waits_for_addresses || addresses_of_ranks_.has_value();
 }
 
 // Returns whether that rank connects from an expected address. Requires mutex_.
-bool PeerListener::is_in_place(int socket, std::uint32_t rank) const {
+bool PeerConnections::is_in_place(int socket, std::uint32_t rank) const {
   if (!addresses_of_ranks_) return true;
   const SocketAddress from = peer_address(socket);
   if (!from.is_valid() || rank >= addresses_of_ranks_->size()) return false;
@@ -208,7 +208,7 @@ bool PeerListener::is_in_place(int socket, std::uint32_t rank) const {
 }
 
 // Advances a handshake. Returns false if it is finished: the connection was closed or passed on.
-bool PeerListener::advance(Greeting& greeting) {
+bool PeerConnections::advance(Greeting& greeting) {
   while (true) {
     const std::size_t missing = greeting.wanted() - greeting.received.size();
     char bytes[512];
@@ -233,7 +233,7 @@ bool PeerListener::advance(Greeting& greeting) {
 
 // Handles a complete hello: challenges the dialler. Returns false if it does not belong to this
 // job.
-bool PeerListener::challenge(Greeting& greeting) {
+bool PeerConnections::challenge(Greeting& greeting) {
   const Result<HandshakeHello> hello = decode_hello(greeting.received);
   if (!hello.ok() || hello->purpose != "peer" || hello->job_id != credentials_.job_id ||
       hello->generation != credentials_.generation) {
@@ -248,7 +248,7 @@ bool PeerListener::challenge(Greeting& greeting) {
 }
 
 // Handles the proof and the channel after it. Returns whether the connection was passed on.
-bool PeerListener::accept_proof(const Greeting& greeting) {
+bool PeerConnections::accept_proof(const Greeting& greeting) {
   const std::string_view all = greeting.received;
   if (!check_proof(greeting.hello, greeting.challenge, all.substr(0, kProofBytes),
                    credentials_.token)
@@ -267,8 +267,8 @@ bool PeerListener::accept_proof(const Greeting& greeting) {
 }
 
 // Reads received bytes of the handshakes, and closes those that timed out.
-void PeerListener::advance_all(std::vector<Greeting>& greetings,
-                               const std::vector<pollfd>& waiting) {
+void PeerConnections::advance_all(std::vector<Greeting>& greetings,
+                                  const std::vector<pollfd>& waiting) {
   const auto now = steady_now();
   std::vector<Greeting> kept;
   for (std::size_t i = 0; i < greetings.size(); ++i) {
@@ -287,7 +287,7 @@ void PeerListener::advance_all(std::vector<Greeting>& greetings,
 
 // Closes the handshakes that block others: those that have been silent for a while, and those so
 // old that the dialler has given up (see dial_once).
-void PeerListener::make_room(std::vector<Greeting>& greetings) {
+void PeerConnections::make_room(std::vector<Greeting>& greetings) {
   const auto now = steady_now();
   std::vector<Greeting> kept;
   for (Greeting& greeting : greetings) {
@@ -305,7 +305,7 @@ void PeerListener::make_room(std::vector<Greeting>& greetings) {
 }
 
 // Returns false if no connection can be accepted for now.
-bool PeerListener::accept_some(std::vector<Greeting>& greetings) {
+bool PeerConnections::accept_some(std::vector<Greeting>& greetings) {
   while (greetings.size() < kGreetingsMax) {
     const int socket = not_inherited::open(
         [&] { return accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
@@ -320,7 +320,7 @@ bool PeerListener::accept_some(std::vector<Greeting>& greetings) {
   return true;
 }
 
-void PeerListener::run() {
+void PeerConnections::run() {
   std::vector<Greeting> greetings;
   bool is_paused = false;  // accept() failed, so the listener is not polled.
   while (!is_ending_.load()) {
@@ -343,7 +343,7 @@ void PeerListener::run() {
 }
 
 // A connection that is being made.
-struct PeerListener::Dial {
+struct PeerConnections::Dial {
   const std::string& address;
   const PeerChannel& channel;
   std::uint32_t streams;
@@ -366,9 +366,9 @@ struct PeerListener::Dial {
   }
 };
 
-Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChannel& channel,
-                                      std::uint32_t streams, milliseconds at_most,
-                                      const std::function<bool()>& may_continue) {
+Result<PeerSocket> PeerConnections::dial(const std::string& address, const PeerChannel& channel,
+                                         std::uint32_t streams, milliseconds at_most,
+                                         const std::function<bool()>& may_continue) {
   const Dial dial = {address, channel, streams, {steady_now() + at_most, &may_continue}};
   int quick_hang_ups = 0;
   while (true) {
@@ -385,7 +385,7 @@ Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChan
 
 // Fails with Aborted if the peer hung up before it sent its challenge, or may do so before it
 // receives the proof.
-Result<PeerSocket> PeerListener::dial_once(const Dial& dial) {
+Result<PeerSocket> PeerConnections::dial_once(const Dial& dial) {
   const auto begun = steady_now();
   SocketAddress where = parse_with_port(dial.address);
   if (!where.is_valid()) return not_numeric(dial.address);
@@ -400,7 +400,7 @@ Result<PeerSocket> PeerListener::dial_once(const Dial& dial) {
   return made.error();
 }
 
-Result<void> PeerListener::greet(int socket, const Dial& dial, steady_clock::time_point latest) {
+Result<void> PeerConnections::greet(int socket, const Dial& dial, steady_clock::time_point latest) {
   HandshakeHello hello;
   hello.purpose = "peer";
   hello.job_id = credentials_.job_id;
@@ -428,19 +428,19 @@ Result<void> PeerListener::greet(int socket, const Dial& dial, steady_clock::tim
   return {};
 }
 
-std::string PeerListener::host() const { return host_of(address_); }
+std::string PeerConnections::host() const { return host_of(address_); }
 
-bool PeerListener::is_near(const std::string& address) const {
+bool PeerConnections::is_near(const std::string& address) const {
   return host_of(address) == host_of(address_);
 }
 
-bool PeerListener::is_listening(const std::string& address) { return is_listening(address, 0); }
+bool PeerConnections::is_listening(const std::string& address) { return is_listening(address, 0); }
 
-bool PeerListener::is_peer_listening(const std::string& address) const {
+bool PeerConnections::is_peer_listening(const std::string& address) const {
   return is_listening(address, scope_);
 }
 
-bool PeerListener::is_listening(const std::string& address, std::uint32_t scope) {
+bool PeerConnections::is_listening(const std::string& address, std::uint32_t scope) {
   SocketAddress where = parse_with_port(address);
   if (!where.is_valid()) return true;
   if (where.scope() == 0) where.set_scope(scope);
@@ -448,7 +448,7 @@ bool PeerListener::is_listening(const std::string& address, std::uint32_t scope)
   return !socket || connect_to(socket.get(), where, {steady_now() + kProbeTime}) != ECONNREFUSED;
 }
 
-PeerSocket PeerListener::take(const PeerChannel& channel, milliseconds at_most) {
+PeerSocket PeerConnections::take(const PeerChannel& channel, milliseconds at_most) {
   std::unique_lock lock(mutex_);
   const auto is_present = [&] { return arrived_.count(channel) != 0; };
   if (!has_arrived_.wait_for(lock, at_most, is_present)) return {};
@@ -458,7 +458,7 @@ PeerSocket PeerListener::take(const PeerChannel& channel, milliseconds at_most) 
   return connection;
 }
 
-void PeerListener::forget(const std::string& communicator) {
+void PeerConnections::forget(const std::string& communicator) {
   const std::lock_guard lock(mutex_);
   for (auto entry = arrived_.begin(); entry != arrived_.end();) {
     if (entry->first.communicator != communicator) {
