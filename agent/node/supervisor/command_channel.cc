@@ -270,7 +270,7 @@ void CommandChannel::lose(const LinkPointer& link, LinkLoss loss) {
   if (!was_attached && !was_awaited) return;
   if (was_attached) session_.transport_down();
   lease_.link_lost(loss);
-  owner_.on_transport_lost();
+  owner_.on_link_lost();
 }
 
 void CommandChannel::close(const LinkPointer& link) {

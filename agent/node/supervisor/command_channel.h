@@ -36,7 +36,7 @@ class CommandChannelEvents {
   virtual Result<void> on_frame(session::Frame& frame) = 0;
   // A batch was received: credit, acknowledgements or the lease may have changed.
   virtual void on_batch_end() = 0;
-  virtual void on_transport_lost() = 0;
+  virtual void on_link_lost() = 0;
   // Another launcher has taken the job over. `waiting` is the output that the session still holds
   // and sends to it.
   virtual void on_taken_over(const std::vector<session::OutputChunk>& waiting) = 0;
