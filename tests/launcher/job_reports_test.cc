@@ -9,24 +9,24 @@
 namespace ivy {
 namespace {
 
-TEST(JobEventsTest, DoesNotBlameEventsForAnAttemptFile) {
+TEST(JobReportsTest, DoesNotBlameEventsForAnAttemptFile) {
   boost::asio::io_context loop;
   const JobRequest request;
   JobReports reports(loop, request);
-  events.write_attempt_file("/nonexistent/0", {});
-  events.finish();
-  EXPECT_EQ(events.write_errors(),
+  reports.write_attempt_file("/nonexistent/0", {});
+  reports.finish();
+  EXPECT_EQ(reports.write_errors(),
             std::vector<std::string>{"attempt.json of --log-dir: No such file or directory"});
 }
 
-TEST(JobEventsTest, ReportsEventsThatCouldNotBeWritten) {
+TEST(JobReportsTest, ReportsEventsThatCouldNotBeWritten) {
   boost::asio::io_context loop;
   JobRequest request;
   request.options.events = "/nonexistent/events";
   JobReports reports(loop, request);
-  events.started(0, 1, 0);
-  events.finish();
-  EXPECT_EQ(events.write_errors(),
+  reports.started(0, 1, 0);
+  reports.finish();
+  EXPECT_EQ(reports.write_errors(),
             std::vector<std::string>{"--events /nonexistent/events: No such file or directory; "
                                      "some events were not written"});
 }

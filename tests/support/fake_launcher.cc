@@ -93,7 +93,7 @@ void FakeLauncher::spawn_node(int transport_fd) {
     execl(IVY_NODE_BINARY, IVY_NODE_BINARY, "relay", nullptr);
     _exit(127);
   }
-  const char* kind = options_.transport == TransportKind::kLocal ? "local" : "relay";
+  const char* kind = options_.peer == LinkPeer::kLauncher ? "local" : "relay";
   execl(IVY_NODE_BINARY, IVY_NODE_BINARY, "warden", "--job", job_id_.c_str(), "--host", "0",
         "--transport-fd", "3", "--transport", kind, nullptr);
   _exit(127);

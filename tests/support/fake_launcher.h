@@ -36,7 +36,7 @@ class FakeLauncher {
   };
   struct Options {
     Way way = Way::kDirect;
-    TransportKind transport = TransportKind::kLocal;
+    LinkPeer peer = LinkPeer::kLauncher;
     std::uint64_t window_bytes = 1u << 20;
     std::uint32_t lease_ms = 60'000;
     std::uint32_t grace_ms = 1'000;
