@@ -171,7 +171,7 @@ Awaitable<bool> BringUp::check_addresses() {
   job_.screen.status_line("");
   has_left_out_host_ = false;
   if (!planner_.plan()) co_return false;
-  if (!job_.options.dry_run) store_.open();
+  if (!job_.options.dry_run) store_.open_on_first_host();
   order_checks();
   // The loss of a host may have been found while the orders were sent.
   co_await steps_.checkpoint();

@@ -344,7 +344,7 @@ bool Restarts::plan() {
     const std::size_t first_before = job_.plan.hosts.front().host_index;
     if (!planner_.plan_without_excluded_hosts()) return false;
     if (job_.plan.hosts.front().host_index != first_before) {
-      store_.open();
+      store_.open_on_first_host();
       bring_up_.order_checks();
     }
   }

@@ -27,16 +27,16 @@ std::string fix_for(Code code, const std::string& host, const NetworkOptions& ne
 
 }  // namespace
 
-void StoreController::open() {
+void StoreController::open_on_first_host() {
   const JobPlan& plan = job_.plan;
   const std::size_t first = plan.hosts.front().host_index;
   if (plan.store_port == 0 || host_ == first) return;
   const bool is_restarting = job_.phase.state() == JobState::kRestarting;
   const std::uint32_t generation = job_.generation + (is_restarting ? 1 : 0);
-  // The store of an earlier first host will not answer any longer.
+  // The store of an earlier first host will not answer any longer, so it is no longer awaited.
   is_beginning_ = false;
   job_.hosts[first].opens_store = true;
-  send_order(generation, open_command(generation));
+  send_to_first_host(generation, open_command(generation));
 }
 
 void StoreController::admit(const HostRecord& host) {
@@ -57,18 +57,19 @@ Command StoreController::open_command(std::uint32_t generation) const {
   // A script on the store's own host may also connect to localhost.
   if (plan.hosts.size() > 1 && plan.master_address != "127.0.0.1") open.add_addresses("127.0.0.1");
   std::set<std::string> peers;
-  std::vector<std::vector<std::string>> own(job_.hosts.size());
-  for (std::size_t index = 0; index < own.size() && plan.hosts.size() > 1; ++index) {
+  std::vector<std::vector<std::string>> addresses_of(job_.hosts.size());
+  for (std::size_t index = 0; index < addresses_of.size() && plan.hosts.size() > 1; ++index) {
     const HostRecord& host = job_.hosts[index];
     if (!host.is_planned() && !host.is_spare) continue;
     if (host.up && !host.up->peer_address.empty()) peers.insert(host.up->peer_address);
     for (const Address& address : host.facts->addresses())
-      if (!address.loopback()) own[index].push_back(address.address());
+      if (!address.loopback()) addresses_of[index].push_back(address.address());
   }
-  for (std::string& peer : peer_addresses(own, plan.hosts.front().host_index))
+  for (std::string& peer : peer_addresses(addresses_of, plan.hosts.front().host_index))
     peers.insert(std::move(peer));
   for (const std::string& peer : peers) open.add_torch_peers(peer);
-  // The size of the job if every host had as many workers as the host with the most.
+  // An upper bound, for the limits of the store: as if every host had as many workers as the host
+  // with the most.
   std::size_t max_workers = 0;
   for (const PlannedHost& host : plan.hosts)
     max_workers = std::max(max_workers, host.workers.size());
@@ -78,7 +79,7 @@ Command StoreController::open_command(std::uint32_t generation) const {
   return command;
 }
 
-void StoreController::send_order(std::uint32_t generation, const Command& command) {
+void StoreController::send_to_first_host(std::uint32_t generation, const Command& command) {
   host_ = job_.plan.hosts.front().host_index;
   generation_ = generation;
   job_.hosts.send(*host_, command);
@@ -106,7 +107,7 @@ void StoreController::lost(std::size_t index, const StoreLost& lost) {
   host_.reset();
   const JobState state = job_.phase.state();
   // Between two attempts the store is idle, so a new one replaces it.
-  if (state == JobState::kRestarting) return open();
+  if (state == JobState::kRestarting) return open_on_first_host();
   const bool all_succeeded =
       state == JobState::kConfirming &&
       std::all_of(job_.workers.begin(), job_.workers.end(),
@@ -128,16 +129,18 @@ void StoreController::lost(std::size_t index, const StoreLost& lost) {
   if (!job_.has_reason()) job_.print(end.diagnostic.what + ": " + RemoteText(lost.why()).line());
   job_.workers.attempt_ends(std::move(end));
   if (job_.max_restarts == 0 || is_before_start(state)) job_.take_attempt_end_as_reason();
+  // A store is lost like its host: the job ends, or the group starts again.
   job_.phase.apply(JobEvent::kHostLost);
 }
 
 void StoreController::begin_generation(std::uint32_t generation) {
-  open();
+  open_on_first_host();
+  // A store that was opened just now has begun this generation with its opening.
   if (host_ == job_.plan.hosts.front().host_index && generation_ == generation) return;
   is_beginning_ = true;
   Command command;
   command.mutable_begin_generation()->set_generation(generation);
-  send_order(generation, command);
+  send_to_first_host(generation, command);
 }
 
 void StoreController::begun(const GenerationBegun& begun) {

@@ -19,7 +19,7 @@ class StoreController {
   explicit StoreController(JobContext& job) : job_(job) {}
 
   // Orders the first host of the plan to open the store, unless its store is open already.
-  void open();
+  void open_on_first_host();
   // A host has joined a job that runs: its workers may use torch's protocol from the next
   // generation on.
   void admit(const HostRecord& host);
@@ -43,11 +43,12 @@ class StoreController {
 
  private:
   Command open_command(std::uint32_t generation) const;
-  void send_order(std::uint32_t generation, const Command& command);
+  // Also records the host and the generation of this order.
+  void send_to_first_host(std::uint32_t generation, const Command& command);
 
   JobContext& job_;
-  std::optional<std::size_t> host_;  // The host that has the last order about the store...
-  std::uint32_t generation_ = 0;     // ...and the generation in that order.
+  std::optional<std::size_t> host_;  // The host that has the last order; empty without a store.
+  std::uint32_t generation_ = 0;     // The generation in the last order.
   bool is_beginning_ = false;        // BeginGeneration was sent and has not been confirmed.
 };
 

@@ -16,7 +16,6 @@
 
 namespace ivy {
 
-// The connection to one host, and the facts that it reported.
 // --stage-venv: the workers' Python environment on a host to which it was sent.
 struct HostEnvironment {
   std::string directory;
@@ -24,6 +23,7 @@ struct HostEnvironment {
   std::vector<std::string> imports;  // For PYTHONPATH: directories of editable installs.
 };
 
+// The connection to one host, and the facts that it reported.
 struct HostAnswer {
   bool is_present = true;  // If false, it takes no part (--nnodes MIN:MAX): only `name` is set.
   std::string name;        // Label of the host in every message.
@@ -32,8 +32,8 @@ struct HostAnswer {
   std::string local_address;  // Our address on that connection; empty for local.
   HostFacts facts;
   std::optional<HostEnvironment> environment = std::nullopt;
-  // The number of workers that its node rank has had so far, and keeps: the host is a spare that
-  // replaces another one, or such a spare exists.
+  // With spares, each node rank keeps its number of workers: a spare that takes one over must run
+  // as many as the host before it. Not set in a job without spares.
   std::optional<int> workers = std::nullopt;
 };
 
@@ -56,7 +56,7 @@ struct PlannedHost {
   // Its accelerators: indices into HostFacts::devices. A simulated host has only some of its
   // machine's.
   std::vector<int> devices;
-  bool has_part_of_devices = false;  // It has only some of the facts' devices, or another order.
+  bool has_part_of_devices = false;  // `devices` lacks some of the facts', or reorders them.
   bool sees_own = false;             // Each worker sees only its own accelerators.
   bool shares_devices = false;       // Several workers use the same accelerator.
 };
@@ -64,8 +64,8 @@ struct PlannedHost {
 // How the workers get their place in an MPI world (mpi_plan.h).
 struct MpiChoice {
   bool served = false;    // Hosts run MPI servers for workers that connect on their own.
-  bool pmi = false;       // Every worker gets a place in the world of PMI-1...
-  bool pmix = false;      // ...and of PMIx, before its program starts.
+  bool pmi = false;       // Every worker gets a place in PMI-1's world before its program starts.
+  bool pmix = false;      // Every worker gets a place in PMIx's world before its program starts.
   bool required = false;  // -B mpi: a worker that never calls MPI_Init counts as failed.
 };
 
@@ -82,10 +82,11 @@ struct JobPlan {
   std::string rule;  // The rule that decided the number of workers, for the plan line.
   MapChoice map_by = MapChoice::kHost;
   bool preloads = false;       // Workers are forked from a process with the modules of --preload.
-  std::string container_text;  // About the containers, for that line; often empty.
-  std::string device_text;     // About accelerators and cores, for that line; often empty.
+  std::string container_text;  // For the plan line: the containers. Often empty.
+  std::string device_text;     // For the plan line: accelerators and cores. Often empty.
   std::vector<Diagnostic> warnings;
-  std::vector<std::string> spares;  // Hosts without workers that may replace others, for that line.
+  // For the plan line: hosts without workers that may replace others.
+  std::vector<std::string> spares;
   MpiChoice mpi;
   bool same_local_size = true;  // Every host has the same number of workers.
 

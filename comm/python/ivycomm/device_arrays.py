@@ -59,7 +59,7 @@ class DeviceMemory:
     def __dlpack__(self, *, stream: int | None = None, **_asked: Any) -> Any:
         device = self.__dlpack_device__()
         if stream is not None and stream not in (-1, dlpack.stream_for(device[0], 0)):
-            device_driver.let_wait(stream, device[1])
+            device_driver.wait_for_default_stream(stream, device[1])
         return dlpack.lend(self.pointer, self.shape, self.dtype, device, self)
 
     def __getitem__(self, key: Any) -> Any:

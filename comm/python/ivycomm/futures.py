@@ -39,43 +39,43 @@ class _Watcher:
         self.pid = os.getpid()
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)  # The thread that carries out operations must not wait here.
-        # 64 KiB, or less if this user has many pipes. After a read of this size, numbers may be missing.
+        # 64 KiB, or less if this user has many pipes. The library drops numbers that do not fit into the pipe.
         self._room = fcntl.fcntl(self._reader, _F_GETPIPE_SZ)
         self._numbers, self._lock = itertools.count(1), threading.Lock()
-        # By the number in the pipe: (work, the functions to call). The work lives as long.
+        # The number in the pipe -> (work, its callbacks). The reference keeps id(work) unique until they were called.
         self._waiting: dict[int, tuple[Future[Any], list[Callable[[], object]]]] = {}
         self._number_of: dict[int, int] = {}  # By id(work).
         threading.Thread(target=self._run, name="ivycomm-done", daemon=True).start()
 
-    def watch(self, work: Future[Any], handle: array[int], told: Callable[[], object]) -> Callable[[], None]:
-        """Calls told() on the thread when the operation of that handle is done; returns a function that cancels
+    def watch(self, work: Future[Any], handle: array[int], on_done: Callable[[], object]) -> Callable[[], None]:
+        """Calls on_done() on the thread when the operation of that handle is done; returns a function that cancels
         this."""
         with self._lock:
             known = self._number_of.get(id(work))
             if known is not None:
-                self._waiting[known][1].append(told)
-                return lambda: self._forget(known, told)
+                self._waiting[known][1].append(on_done)
+                return lambda: self._forget(known, on_done)
             number = next(self._numbers)
             self._number_of[id(work)] = number
-            self._waiting[number] = (work, [told])
+            self._waiting[number] = (work, [on_done])
         try:
             calls.extension.ivy_work_notify(handle, self._writer, number)
         except BaseException:
             self._take(number)
             raise
-        return lambda: self._forget(number, told)
+        return lambda: self._forget(number, on_done)
 
-    def _forget(self, number: int, told: Callable[[], object]) -> None:
+    def _forget(self, number: int, on_done: Callable[[], object]) -> None:
         with self._lock:
-            _, all_told = self._waiting.get(number, (None, []))
-            if told in all_told:
-                all_told.remove(told)
+            _, callbacks = self._waiting.get(number, (None, []))
+            if on_done in callbacks:
+                callbacks.remove(on_done)
 
     def _take(self, number: int) -> Iterable[Callable[[], object]]:
         with self._lock:
-            work, all_told = self._waiting.pop(number, (None, []))
+            work, callbacks = self._waiting.pop(number, (None, []))
             self._number_of.pop(id(work), None)
-            return all_told
+            return callbacks
 
     def _run(self) -> None:
         while True:
@@ -83,18 +83,18 @@ class _Watcher:
                 data = os.read(self._reader, self._room)
             except InterruptedError:
                 continue
-            self._tell(data)
+            self._call_callbacks(data)
 
     # A separate function, so that the thread holds no work while it reads.
-    def _tell(self, data: bytes) -> None:
+    def _call_callbacks(self, data: bytes) -> None:
         ended = [number for number, in struct.iter_unpack("=Q", data)]
-        if len(data) >= self._room:
+        if len(data) >= self._room:  # The pipe was full, so numbers may be missing: test every work.
             with self._lock:
                 pending = list(self._waiting.items())
             ended += [number for number, (work, _) in pending if work.test()]
         for number in ended:
-            for told in self._take(number):
-                _call(told)
+            for on_done in self._take(number):
+                _call(on_done)
 
 
 def _call(function: Callable[..., object], *arguments: object) -> None:
@@ -111,13 +111,13 @@ def _call(function: Callable[..., object], *arguments: object) -> None:
 
 
 _watcher: _Watcher | None = None
-_making = threading.Lock()
+_watcher_lock = threading.Lock()
 
 
 def _the_watcher() -> _Watcher:
     global _watcher
     if _watcher is None or _watcher.pid != os.getpid():
-        with _making:
+        with _watcher_lock:
             if _watcher is None or _watcher.pid != os.getpid():
                 _watcher = _Watcher()
     return _watcher
@@ -144,19 +144,19 @@ class Future(Generic[T]):
         if self.test():
             _call(function, self)
         else:
-            self._tell_end(lambda: _call(function, self))
+            self._call_at_end(lambda: _call(function, self))
 
     def future(self) -> concurrent.futures.Future[T]:
         """Returns a concurrent.futures.Future with this Work's result or exception. It cannot be cancelled."""
-        from concurrent.futures import Future as Made  # Slow to import, and rarely needed.
+        import concurrent.futures  # Slow to import, and rarely needed.
 
-        future: concurrent.futures.Future[T] = Made()
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
 
         def settle(work: Future[T]) -> None:
             try:
                 future.set_result(work.wait())
-            except Exception as error:  # noqa: BLE001 - the future's.
+            except Exception as error:  # noqa: BLE001 - it becomes the future's exception.
                 future.set_exception(error)
 
         self.add_done_callback(settle)
@@ -167,7 +167,7 @@ class Future(Generic[T]):
 
         A cancelled task stops waiting; the operation continues, because other ranks take part in it.
         """
-        import asyncio  # Slow to import; who awaits has it.
+        import asyncio  # Imported here because it is slow; a caller that awaits has already imported it.
 
         if not self.test():
             loop = asyncio.get_running_loop()
@@ -177,27 +177,27 @@ class Future(Generic[T]):
                 if not ended.done():
                     ended.set_result(None)
 
-            def tell(_work: Future[T]) -> None:
+            def wake_from_thread(_work: Future[T]) -> None:
                 try:
                     loop.call_soon_threadsafe(wake)
                 except RuntimeError:  # The loop is closed: nobody waits any more.
                     pass
 
-            self.add_done_callback(tell)
+            self.add_done_callback(wake_from_thread)
             yield from ended
         return self.wait()
 
-    def _tell_end(self, told: Callable[[], object]) -> Callable[[], None]:
+    def _call_at_end(self, on_done: Callable[[], object]) -> Callable[[], None]:
         if self._operation is None:  # It had nothing to do.
-            told()
+            on_done()
             return lambda: None
-        return _the_watcher().watch(self, self._operation.handle, told)
+        return _the_watcher().watch(self, self._operation.handle, on_done)
 
 
-def call_when_done(work: Future[Any], told: Callable[[], object]) -> Callable[[], None]:
-    """Calls told() once when the work is done, on the watcher's thread or immediately. Returns a function that cancels
+def call_when_done(work: Future[Any], on_done: Callable[[], object]) -> Callable[[], None]:
+    """Calls on_done() once when the work is done, on the watcher's thread or immediately. Returns a function that cancels
     this."""
-    return work._tell_end(told)
+    return work._call_at_end(on_done)
 
 
 def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
@@ -216,13 +216,13 @@ def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
             return index
     undo: list[Callable[[], None]] = []
 
-    def tell(index: int) -> None:
+    def report(index: int) -> None:
         ended.append(index)
         has_ended.set()
 
     try:
         for index, work in enumerate(works):
-            undo.append(call_when_done(work, functools.partial(tell, index)))
+            undo.append(call_when_done(work, functools.partial(report, index)))
         if not has_ended.wait(timeout):
             raise StillRunning(f"none of {len(works)} operations has finished after {timeout:g} s; wait again, or abort")
     finally:

@@ -149,9 +149,9 @@ class Joined(Work[Any]):
 
     result = wait
 
-    def _tell_end(self, told: Callable[[], object]) -> Callable[[], None]:
+    def _call_at_end(self, on_done: Callable[[], object]) -> Callable[[], None]:
         left = itertools.count(len(self._works) - 1, -1)
-        undo = [call_when_done(work, lambda: None if next(left) else told()) for work in self._works]
+        undo = [call_when_done(work, lambda: None if next(left) else on_done()) for work in self._works]
 
         def forget() -> None:
             for each in undo:

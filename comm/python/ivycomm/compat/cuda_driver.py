@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from typing import Any
 
-from ..device_driver import CudaError, opened
+from ..device_driver import CudaError, load_driver
 
 _SUCCESS, _NOT_FOUND = 0, 500
 _MAJOR, _MINOR = 75, 76  # The attributes of a device that hold its compute capability.
@@ -27,7 +27,7 @@ def driver() -> Any:
     """Returns the driver's library, initialized. Raises CudaError if there is no driver or no GPU."""
     global _driver
     if _driver is None:
-        library, is_rocm = opened()
+        library, is_rocm = load_driver()
         if is_rocm:
             raise CudaError("the GPU's driver is ROCm, but this class needs CUDA")
         _check_cuda(library.cuInit(0), "initialize CUDA's driver", library)

@@ -132,7 +132,7 @@ class Calls:
         channel = self._channel
         channel.check()
         channel.count_operation()
-        timeout = channel.seconds_of(opts)
+        timeout = channel.timeout_of(opts)
         keep, on_device, copied = [], [], [each for each in take_back if each.is_copied]
         for each in operands:
             if type(each) is Dense:
@@ -145,7 +145,7 @@ class Calls:
             try:
                 body(keep, timeout)
             except IvyError as error:
-                channel.note(error)
+                channel.record_failure(error)
                 raise
             for each in copied:
                 each.take_back()
@@ -467,11 +467,11 @@ class Calls:
             def begin(dense: Dense = dense, finish: Callable[[Any], None] = finish, tensor: Tensor = tensor) -> MessageWork:
                 try:
                     inner = start(function, (channel.handle, dense.pointer, dense.count, dense.number, *arguments),
-                                  (dense.keep, dense.tensor), finish, True, channel.seconds_of(None),
+                                  (dense.keep, dense.tensor), finish, True, channel.timeout_of(None),
                                   has_message=is_receive)
                 except Exception as error:  # noqa: BLE001 - raised again, as torch's.
                     raise torch_error(error) from error.__cause__
-                return MessageWork(inner, [tensor], channel.followers)
+                return MessageWork(inner, [tensor])
 
             if dense.has_stream and self._coalescing.messages is not None:
                 self._coalescing.messages.append(begin)

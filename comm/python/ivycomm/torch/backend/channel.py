@@ -19,23 +19,20 @@ _BREAKING = (RankDied, HostLost, Mismatch, Timeout, Aborted, TransportError)  # 
 _DRAIN_SECONDS = 10.0  # How long destroy_process_group() waits for unfinished collectives.
 
 
-class Followers:
-    """Threads that wait for messages whose futures are in use. One for each, because messages complete in any order."""
-
-    @staticmethod
-    def add(wait: Callable[[], object]) -> None:
-        threading.Thread(target=wait, daemon=True, name="ivy-message").start()
-
-
 class Channel:
-    """Lifetime: until close(), which destroy_process_group() calls. timeout: seconds, for each operation. on_close: called at
-    the end of close()."""
+    """One of torch's process groups on this rank: the ivycomm group that carries out its operations, and its state.
+
+    Lifetime: until close(), which destroy_process_group() calls. timeout: seconds, for each operation. on_close: called
+    at the end of close().
+    """
 
     def __init__(self, group: Group, timeout: float, on_close: Callable[[], object] | None = None) -> None:
-        self._group, self._timeout, self._on_close = group, timeout, on_close
-        self._pid, self._guard = os.getpid(), threading.Lock()
+        self._group = group
+        self._timeout = timeout
+        self._on_close = on_close
+        self._pid = os.getpid()
+        self._operations_lock = threading.Lock()
         self.turns = Turns(group.name, lambda: self.abort("a signal handler interrupted a collective before it started"))
-        self.followers = Followers
         self.operations = 0  # The number of collectives that this rank has called.
         self.rank, self.size, self.handle = cast(int, group.rank), group.size, group.handle
         self.is_open = True
@@ -71,10 +68,10 @@ class Channel:
             raise torch_error(NotInitialized("this process was forked from a rank, so it does not belong to the job"))
 
     def count_operation(self) -> None:
-        with self._guard:
+        with self._operations_lock:
             self.operations += 1
 
-    def note(self, error: IvyError) -> None:
+    def record_failure(self, error: IvyError) -> None:
         """Records the error of a failed operation."""
         if self.failure is None and isinstance(error, _BREAKING):
             self.failure = error
@@ -82,7 +79,7 @@ class Channel:
     def set_timeout(self, seconds: float) -> None:
         self._timeout = seconds
 
-    def seconds_of(self, opts: Any) -> float:
+    def timeout_of(self, opts: Any) -> float:
         """Returns the timeout of a call in seconds. c10d passes a negative one if the caller gave none."""
         given = getattr(opts, "timeout", None)
         seconds: float = given.total_seconds() if given is not None else 0
@@ -97,7 +94,8 @@ class Channel:
                 raise torch_error(error) from None
 
     def close(self) -> None:
-        """Frees the group on this rank, after its operations in progress. Waits for no other rank; aborts after 10 s."""
+        """Frees the group on this rank, after its operations in progress. Waits for no other rank. After 10 s it
+        aborts the group, and waits at most 10 s more."""
         if not self.is_open or self._pid != os.getpid():
             return
         if not self.turns.drain(_DRAIN_SECONDS):
@@ -108,8 +106,9 @@ class Channel:
         try:
             self._group.free()
         except IvyError as error:
-            # Broken groups are destroyed, too; the failed operation has reported the error.
-            if error.code == "Aborted":
+            # A mismatch is new: free() has found that ranks called different operations. Any other error was raised by
+            # the operation that broke the group.
+            if isinstance(error, Mismatch):
                 raise torch_error(error) from None
         finally:
             if self._on_close is not None:

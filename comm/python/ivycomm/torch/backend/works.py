@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from .streams import await_event, current_stream, on_stream
 from .turns import Task, Turns
 
 if TYPE_CHECKING:
-    from .channel import Channel, Followers
+    from .channel import Channel
 
 Tensors = Sequence[Any]
 
@@ -247,9 +248,9 @@ class StreamWork(_IvyWork):
 class MessageWork(_IvyWork):
     """A message that the library sends or receives asynchronously. inner: ivycomm's Work."""
 
-    def __init__(self, inner: InnerWork[Any], outputs: Tensors, followers: type[Followers]) -> None:
+    def __init__(self, inner: InnerWork[Any], outputs: Tensors) -> None:
         super().__init__(outputs)
-        self._inner, self._followers = inner, followers
+        self._inner = inner
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         try:
@@ -274,7 +275,8 @@ class MessageWork(_IvyWork):
     def get_future(self) -> Any:
         if self._future is None:
             self._future, end = self._new_future()
-            self._followers.add(lambda: (self._inner.timing(), end()))
+            # A thread for each message whose future is in use, because messages complete in any order.
+            threading.Thread(target=lambda: (self._inner.timing(), end()), daemon=True, name="ivy-message").start()
         return self._future
 
 
