@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from launching import wait_until
-from test_elastic import QUICKLY, SHORT, fake_supervisors, hosts_of, kill_supervisor, labelled, people
+from test_elastic import QUICKLY, SHORT, fake_supervisors, hosts_of, kill_supervisor, labelled, meeting, people
 from test_ivyctl import ctl  # noqa: F401  (a fixture)
 from test_repair_ivycomm import PYTHON
 
@@ -33,9 +33,7 @@ def assert_no_processes(launcher, *hosts):
 
 @pytest.mark.parametrize("how", ["supervisor", "cut"])
 def test_a_spare_replaces_a_lost_host(anyone, how):
-    script, go = anyone.script("meet_peers.py"), f"{anyone.directory}/go"
-    with anyone.start(*SHORT, *TWO_AND_TWO, script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=4)
+    with meeting(anyone, *TWO_AND_TWO, ranks=4) as run:
         if how == "cut":
             anyone.bed.cut(3)
         else:
@@ -61,9 +59,7 @@ def test_a_spare_replaces_a_lost_host(anyone, how):
 
 def test_a_spare_replaces_the_first_host(hosts):
     """The store and MASTER_ADDR move to the spare, which becomes the host of rank 0."""
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, *TWO_AND_TWO, script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=4)
+    with meeting(hosts, *TWO_AND_TWO, ranks=4) as run:
         hosts.bed.cut(2)
         run.wait_for(r"attempt 1 \(1\): rank", 40, count=4)
         hosts.file("go")
@@ -75,9 +71,7 @@ def test_a_spare_replaces_the_first_host(hosts):
 
 
 def test_two_hosts_are_lost_one_after_the_other(hosts):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, *TWO_AND_TWO, script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=4)
+    with meeting(hosts, *TWO_AND_TWO, ranks=4) as run:
         kill_supervisor(hosts, 3)
         run.wait_for(r"attempt 1 \(1\): rank", 40, count=4)
         kill_supervisor(hosts, 2)
@@ -105,9 +99,7 @@ def test_a_host_and_the_spare_for_it_are_lost_during_a_restart(hosts):
 
 
 def test_a_spare_that_takes_over_is_lost(hosts):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, *TWO_AND_TWO, script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=4)
+    with meeting(hosts, *TWO_AND_TWO, ranks=4) as run:
         kill_supervisor(hosts, 3)
         run.wait_for(r"spare node4 replaces node3 as node 1", 40)
         kill_supervisor(hosts, 4)
@@ -119,9 +111,7 @@ def test_a_spare_that_takes_over_is_lost(hosts):
 
 
 def test_no_spare_is_left(hosts):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, "-H", "node2,node3,node4", "--spares", "1", script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=2)
+    with meeting(hosts, "-H", "node2,node3,node4", "--spares", "1", ranks=2) as run:
         kill_supervisor(hosts, 3)
         run.wait_for(r"attempt 1 \(1\): rank", 40, count=2)
         kill_supervisor(hosts, 2)
@@ -134,10 +124,7 @@ def test_no_spare_is_left(hosts):
 def test_a_range_of_hosts_first_uses_the_spare_and_then_shrinks(hosts):
     """With --nnodes MIN:MAX, the first loss leaves the world as it is, the second one makes it smaller, and the third one ends
     the job."""
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, "-H", "node2,node3,node4,node5", "--nnodes", "2:3", "--spares", "1", script, go,
-                     env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=3)
+    with meeting(hosts, "-H", "node2,node3,node4,node5", "--nnodes", "2:3", "--spares", "1", ranks=3) as run:
         kill_supervisor(hosts, 3)
         run.wait_for(r"attempt 1 \(1\): rank . of 3", 40, count=3)
         kill_supervisor(hosts, 2)
@@ -156,9 +143,7 @@ def test_a_range_of_hosts_first_uses_the_spare_and_then_shrinks(hosts):
 
 @pytest.mark.parametrize("how", ["supervisor", "cut"])
 def test_a_spare_is_lost_while_it_waits(hosts, how):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, *TWO_AND_TWO, script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=4)
+    with meeting(hosts, *TWO_AND_TWO, ranks=4) as run:
         if how == "cut":
             hosts.bed.cut(4)
         else:
@@ -265,15 +250,15 @@ def test_all_ranks_start_again_if_the_first_host_is_lost(local):
 
 # ---- On one machine ---------------------------------------------------------------------------------
 
-def check_spare_is_shown(ctl, host):
+def check_spare_is_shown(ivyctl, host):
     """Checks ps, top and status of the test's only job."""
-    job = ctl.job()
+    job = ivyctl.job()
     assert job["spares"] == [host], job
-    row, = [line for line in ctl.run("ps").out_lines if line.startswith(job["job"][:12])]
+    row, = [line for line in ivyctl.run("ps").out_lines if line.startswith(job["job"][:12])]
     assert " +1 spare " in row, row
-    assert ctl.run("top", job["job"], "--once").out_lines[0].endswith(f"; 1 spare: {host}")
-    assert json.loads(ctl.run("top", job["job"], "--json").out)["spares"] == [host]
-    assert re.search(rf"^spares +{host}$", ctl.run("status", job["job"]).out.decode(), re.MULTILINE)
+    assert ivyctl.run("top", job["job"], "--once").out_lines[0].endswith(f"; 1 spare: {host}")
+    assert json.loads(ivyctl.run("top", job["job"], "--json").out)["spares"] == [host]
+    assert re.search(rf"^spares +{host}$", ivyctl.run("status", job["job"]).out.decode(), re.MULTILINE)
 
 
 def test_simulated_hosts(local, ctl):  # noqa: F811

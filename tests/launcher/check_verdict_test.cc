@@ -218,8 +218,8 @@ TEST(CheckVerdict, ListsTheFiguresOfEachHost) {
   hosts[1].name = "node02";  // Measured alone.
   hosts[1].operations_per_s = 59e9;
   hosts[2].name = "node03";  // Not measured.
-  EXPECT_EQ(load_lines(hosts), (Lines{"node01: 61.2 Goperations/s, 1.17 GB/s",
-                                      "node02: 59 Goperations/s"}));
+  EXPECT_EQ(load_lines(hosts),
+            (Lines{"node01: 61.2 Goperations/s, 1.17 GB/s", "node02: 59 Goperations/s"}));
 }
 
 TEST(CheckVerdict, ListsTheChecks) {
