@@ -44,6 +44,7 @@ boost::json::object job_object(const std::string& job_id, const ctl::JobDescript
           {"state", json_text(job.state())},
           {"hosts", json_list(host_names(job))},
           {"architectures", json_list(architectures(job))},
+          {"spares", json_list(spare_names(job))},
           {"world_size", job.world_size()},
           {"running", job.running()},
           {"ended", job.ended()},
@@ -83,8 +84,11 @@ TextRow text_row(const JobCells& cells) {
 
 // Returns the cells that are the same for running and ended jobs.
 JobCells common_cells(const std::string& job_id, const ctl::JobDescription& job) {
+  std::string hosts = table_cell(fold_host_names(host_names(job)), kCommandColumns);
+  if (job.spares_size() > 0)
+    hosts += " +" + counted(static_cast<std::uint64_t>(job.spares_size()), "spare");
   return {.job = job_cell(job_id, job.name()),
-          .hosts = table_cell(fold_host_names(host_names(job)), kCommandColumns),
+          .hosts = hosts,
           .command = table_cell(joined(job.command(), " "), kCommandColumns)};
 }
 
@@ -110,6 +114,16 @@ std::string hosts_text(const ctl::JobDescription& job) {
     if (!architecture.empty()) text += " (" + architecture + ")";
   }
   return text;
+}
+
+std::vector<std::string> spare_names(const ctl::JobDescription& job) {
+  return {job.spares().begin(), job.spares().end()};
+}
+
+std::string spares_text(const ctl::JobDescription& job) {
+  if (job.spares_size() == 0) return "";
+  return counted(static_cast<std::uint64_t>(job.spares_size()), "spare") + ": " +
+         escape_control(fold_host_names(spare_names(job)));
 }
 
 std::string other_machines(const ctl::JobDescription& job) {

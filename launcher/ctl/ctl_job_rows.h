@@ -22,6 +22,10 @@ void print_jobs(const std::vector<ListRow>& rows, bool as_json);
 std::string running_state(const ctl::JobDescription& job);
 // Returns "node[1-2] (x86_64), node3 (aarch64)"; only the names if the architectures are unknown.
 std::string hosts_text(const ctl::JobDescription& job);
+// Returns the hosts without ranks that wait to replace others.
+std::vector<std::string> spare_names(const ctl::JobDescription& job);
+// Returns "2 spares: node[5-6]"; empty if no host waits to replace another.
+std::string spares_text(const ctl::JobDescription& job);
 // Returns "hosts: " and hosts_text() if a host's architecture differs from this machine's.
 std::string other_machines(const ctl::JobDescription& job);
 

@@ -95,6 +95,7 @@ std::string status_text(const Described& described) {
       {"ended", described.ended ? local_time_text(described.ended->ended_unix_ms) : ""},
       {"ranks", ranks_text(described)},
       {"hosts", hosts_text(job)},
+      {"spares", fold_host_names(spare_names(job))},
       {"command",
        joined(std::vector<std::string>(job.command().begin(), job.command().end()), " ")},
       {"directory", job.working_directory()},

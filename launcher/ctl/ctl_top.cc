@@ -167,10 +167,12 @@ RankTable rank_table(const ctl::RanksDescription& before, const ctl::RanksDescri
 std::string job_line(const ctl::RanksDescription& ranks) {
   const ctl::JobDescription& job = ranks.job();
   const std::string machines = other_machines(job);
+  const std::string spares = spares_text(job);
   return short_id(job.job_id()) + (job.name().empty() ? "" : " " + table_cell(job.name(), 24)) +
          ": " + table_cell(job.state(), 24) + ", " + std::to_string(job.running()) + " of " +
          std::to_string(job.world_size()) + " ranks running, " +
-         elapsed_since(job.since_unix_ms()) + (machines.empty() ? "" : "; " + machines) + "\n";
+         elapsed_since(job.since_unix_ms()) + (machines.empty() ? "" : "; " + machines) +
+         (spares.empty() ? "" : "; " + spares) + "\n";
 }
 
 // Shows the names of the columns in bold and failed ranks in red.
@@ -290,6 +292,7 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
                               {"job", json_text(now->job().job_id())},
                               {"state", json_text(now->job().state())},
                               {"hosts", json_text(hosts_text(now->job()))},
+                              {"spares", json_list(spare_names(now->job()))},
                               {"ranks", std::move(ranks)}}));
 }
 

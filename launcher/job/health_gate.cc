@@ -386,6 +386,8 @@ bool HealthGate::decide(std::uint32_t generation) {
     if (job_.options.doctor) run.checked.space.reset();
     checked.push_back(std::move(run.checked));
   }
+  if (wish_.load && job_.options.verbose > 0)
+    for (const std::string& line : load_lines(checked)) job_.print("--check-load: " + line);
   const std::vector<CheckFailure> failures = judge_checks(wish_, checked);
   runs_.clear();
   if (failures.empty()) return true;

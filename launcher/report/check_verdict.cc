@@ -314,6 +314,18 @@ std::vector<Finding> check_findings(const std::vector<CheckFailure>& failures) {
   return findings;
 }
 
+std::vector<std::string> load_lines(const std::vector<CheckedHost>& hosts) {
+  std::vector<std::string> lines;
+  for (const CheckedHost& host : hosts) {
+    std::string figures;
+    if (host.operations_per_s > 0) figures = rate_text(host.operations_per_s) + "operations/s";
+    if (host.stream_per_s)
+      figures += (figures.empty() ? "" : ", ") + rate_text(*host.stream_per_s) + "B/s";
+    if (!figures.empty()) lines.push_back(host.name + ": " + figures);
+  }
+  return lines;
+}
+
 std::vector<std::string> check_names(const CheckWish& wish) {
   std::vector<std::string> names{"free space in the working directory and in /dev/shm"};
   if (wish.devices) names.push_back("--expect-gpus " + std::to_string(*wish.devices));

@@ -67,6 +67,10 @@ std::vector<Diagnostic> check_diagnostics(const std::vector<CheckFailure>& failu
 // The same for --doctor.
 std::vector<Finding> check_findings(const std::vector<CheckFailure>& failures);
 
+// Returns the figures of --check-load, one line for each host that has some: "node02: 61.2
+// Goperations/s, 1.17 GB/s".
+std::vector<std::string> load_lines(const std::vector<CheckedHost>& hosts);
+
 // Lists the checks for --dry-run; empty: none.
 std::vector<std::string> check_names(const CheckWish& wish);
 

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time from a fault to the first step of the next attempt: ivyrun beside torchrun and NVRx's ft_launcher.
 
-recovery.py [--rounds N] [--nodes N] [--workers N] [--only NAME] [--bin DIRECTORY] [--site DIRECTORY] [--preload]
+recovery.py [--rounds N] [--nodes N] [--workers N] [--only NAME] [--bin DIRECTORY] [--site DIRECTORY]
 
 Each system starts its workers on several nodes that share this machine: torchrun and ft_launcher with one agent for each
-node and the c10d rendezvous, ivyrun with --fake-hosts. The workers import torch and add numbers by Gloo.
+node and the c10d rendezvous, ivyrun with --fake-hosts, once without and once with --preload torch. The workers import
+torch and add numbers by Gloo.
 
     rank   kill -9 of the last rank of the last node; all ranks start again
     host   kill -9 of everything of the last node; the others start again without it
 
 --site: a directory with nvidia_resiliency_ext and its dependencies, such as one made by `pip install --target`; without it
-ft_launcher is left out. Prints a Markdown table of medians; times are of loaded Python processes, so only ratios count.
+ft_launcher is left out. Prints a Markdown table of medians and the ratio of each ivyrun to the better peer; times are of
+loaded Python processes, so only ratios count.
 """
 
 import argparse
@@ -111,11 +113,11 @@ def kill(pids):
 
 class Ivyrun(System):
     name = "ivyrun"
+    flags = ()
 
     def start(self, directory, log):
-        flags = ["--preload", "torch"] if self.options.preload else []
         self.spawn([os.path.join(self.options.bin, "ivyrun"), "--fake-hosts", str(self.options.nodes), "--nnodes", self.nodes(),
-                    "--nproc_per_node", str(self.options.workers), "--max-restarts", "9", *flags, "--python", PYTHON,
+                    "--nproc_per_node", str(self.options.workers), "--max-restarts", "9", *self.flags, "--python", PYTHON,
                     WORKER, directory, "gloo"], log)
 
     def lose_node(self, attempt):
@@ -123,6 +125,11 @@ class Ivyrun(System):
         victim = next(pid for pid, node, _ in attempt.ranks.values() if node == self.options.nodes - 1)
         with open(f"/proc/{victim}/stat") as file:
             kill([int(file.read().rpartition(")")[2].split()[1])])
+
+
+class IvyrunPreload(Ivyrun):
+    name = "ivyrun --preload torch"
+    flags = ("--preload", "torch")
 
 
 class Torchrun(System):
@@ -185,14 +192,14 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--bin", default=os.path.join(REPOSITORY, "build/bin"))
     parser.add_argument("--site")
-    parser.add_argument("--preload", action="store_true")
     parser.add_argument("--faults", default="rank,host")
     options = parser.parse_args()
-    kinds = [Ivyrun, Torchrun] + ([FtLauncher] if options.site else [])
+    kinds = [Ivyrun, IvyrunPreload, Torchrun] + ([FtLauncher] if options.site else [])
     if options.only:
         kinds = [kind for kind in kinds if kind.name == options.only]
-    print("| fault | " + " | ".join(kind.name for kind in kinds) + " | ivyrun ÷ best |")
-    print("|---" * (len(kinds) + 2) + "|")
+    columns = ["fault", *(kind.name for kind in kinds), *(f"{kind.name} ÷ better peer" for kind in kinds if issubclass(kind, Ivyrun))]
+    print("| " + " | ".join(columns) + " |")
+    print("|---" * len(columns) + "|")
     for fault in options.faults.split(","):
         times = {kind.name: [] for kind in kinds}
         for _ in range(options.rounds):  # In turn, so that all see the same load.
@@ -202,10 +209,11 @@ def main():
                 if took is not None:
                     times[kind.name].append(took)
         medians = {name: statistics.median(all_) for name, all_ in times.items() if all_}
-        others = [value for name, value in medians.items() if name != "ivyrun"]
-        ratio = f"{medians['ivyrun'] / min(others):.2f}" if others and "ivyrun" in medians else "–"
-        row = " | ".join(f"{medians[kind.name]:.2f} s" if kind.name in medians else "failed" for kind in kinds)
-        print(f"| {fault} | {row} | {ratio} |", flush=True)
+        peers = [medians[kind.name] for kind in kinds if not issubclass(kind, Ivyrun) and kind.name in medians]
+        cells = [f"{medians[kind.name]:.2f} s" if kind.name in medians else "failed" for kind in kinds]
+        cells += [f"{medians[kind.name] / min(peers):.2f}" if peers and kind.name in medians else "–"
+                  for kind in kinds if issubclass(kind, Ivyrun)]
+        print(f"| {fault} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ A host that fails is left out with --nnodes MIN:MAX; otherwise the job is reject
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import time
 import pytest
 
 import device_trees as trees
-from launching import seconds, wait_until
+from launching import HOSTS, REPOSITORY, seconds, wait_until
+
+from stalling_fs import Stalling  # (found by way of launching)
 
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
 REJECTED = 122
@@ -171,6 +174,36 @@ def test_the_first_host_fails_before_the_second_attempt(hosts):
     assert re.search(r"continuing with 1 of 2 hosts \(--nnodes 1:2\), without node2 \(", done.err_text), done
 
 
+@pytest.mark.long
+def test_a_stalled_file_system_of_one_host_keeps_only_this_host_out(hosts):
+    """It stalls between two attempts and for longer than the lease. The other hosts run the second attempt, once."""
+    program = f"{hosts.directory}/stalling_fs.py"
+    shutil.copy(os.path.join(REPOSITORY, "tests/testbed/stalling_fs.py"), hosts.outside(program))
+    os.makedirs(hosts.outside(f"{hosts.directory}/data"))
+    prefix = ["env", f"IVY_TESTBED={hosts.bed.state}", HOSTS, "exec", "root@4"]
+    go = f"{hosts.directory}/go"
+    script = (f"echo attempt $IVY_GENERATION rank $RANK of $WORLD_SIZE; test $IVY_GENERATION = 0 || exit 0; "
+              f"while ! test -e {go}; do sleep 0.1; done; test $RANK = 1 || exec sleep 60; exit 7")
+    flags = ("--lease", "3s", "--nnodes", "2:3", "--max-restarts", "3", "--check-timeout", f"{seconds(3):g}s", "--events",
+             f"{hosts.directory}/events")
+    with Stalling(f"{hosts.directory}/backing", f"{hosts.directory}/data", prefix=prefix, program=program,
+                  outside=hosts.outside) as data:
+        with hosts.start("-H", "node2,node3,node4", *flags, "--check", f"ls {data.mount_point}", "sh", "-c", script,
+                         env=QUICKLY) as run:
+            run.wait_for("attempt 0", count=3)
+            data.stall()
+            hosts.file("go")
+            run.wait_for(rf"checking the hosts, .*: waiting for node4 \(--check 'ls {data.mount_point}'\)", 40)
+            done = run.finish(60)
+        data.go_on()
+    assert done.code == 0, done
+    assert sorted(re.findall(rb"attempt 1 rank (\d) of (\d)", done.out)) == [(b"0", b"2"), (b"1", b"2")], done
+    assert {host for _, host, text in done.labelled() if text.startswith("attempt 1")} == {"node2", "node3"}, done
+    assert "succeeded at attempt 2 of" in done.err_text and "was lost" not in done.err_text, done
+    failed, = [event for event in events_of(hosts.outside(f"{hosts.directory}/events")) if event["event"] == "check_failed"]
+    assert failed["host"] == "node4" and failed["id"] == "IVY-H023" and "did not finish within" in failed["reason"], failed
+
+
 # ---- Accelerators ----------------------------------------------------------------------------------
 
 def test_the_expected_number_of_devices(local, tmp_path):
@@ -218,6 +251,7 @@ def test_load_is_measured_on_simulated_hosts(local):
     assert time.monotonic() - started > 2, done
     assert done.code in (0, REJECTED), done
     assert done.code == 0 or "x the median of 3 hosts" in done.err_text, done
+    assert len(re.findall(r"ivyrun: --check-load: fake\d: [\d.]+ [MG]operations/s, [\d.]+ [MG]B/s\n", done.err_text)) == 3, done
     local.wait_clean(7)
 
 

@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from launching import wait_until
+from launching import seconds, wait_until
 
 import leftovers  # (found by way of launching)
 from test_ssh_stalls import end_relay
@@ -44,6 +44,16 @@ def labelled(done):
     return [(int(rank), host, text) for rank, host, text in pattern.findall(done.out.decode())]
 
 
+@contextlib.contextmanager
+def meeting(launcher, *flags, ranks):
+    """Runs meet_peers.py with these flags and yields the run when all ranks of the first attempt have met. The ranks exit when
+    the test creates the file "go"."""
+    program = (launcher.script("meet_peers.py"), f"{launcher.directory}/go")
+    with launcher.start(*SHORT, *flags, *program, env=QUICKLY) as run:
+        run.wait_for(r"attempt 0 ", count=ranks)
+        yield run
+
+
 def kill_supervisor(launcher, host):
     for pid in launcher.processes(host, "ivy-supervisor"):
         os.kill(pid, signal.SIGKILL)
@@ -62,7 +72,7 @@ def test_a_job_starts_without_a_missing_host(anyone):
     anyone.bed.power_off(3)
     go = anyone.file("go")
     done = anyone.run("-H", "node2,node3,node4", "--nnodes", "2:3", "--nproc_per_node", "2", "--start-timeout",
-                      "4s", anyone.script("meet_peers.py"), go, limit=40)
+                      f"{seconds(4):g}s", anyone.script("meet_peers.py"), go, limit=40)
     assert done.code == 0, done
     assert len(re.findall(r"ivyrun: warning: starting with 2 of 3 hosts \(--nnodes 2:3\), without node3 \(.+\)\n",
                           done.err_text)) == 1, done
@@ -86,7 +96,7 @@ def test_an_unreachable_first_host_is_reported(hosts):
 
 def test_too_few_hosts_start(hosts):
     hosts.bed.power_off(3)
-    done = hosts.run("-H", "node2,node3,node4:port=2299", "--nnodes", "2:3", "--start-timeout", "4s", "true",
+    done = hosts.run("-H", "node2,node3,node4:port=2299", "--nnodes", "2:3", "--start-timeout", f"{seconds(4):g}s", "true",
                      limit=40)
     assert done.code == 120, done
     assert "--nnodes 2:3 needs 2" in done.err_text, done
@@ -103,10 +113,7 @@ def test_one_number_needs_every_host(hosts):
 
 @pytest.mark.parametrize("how", ["cut", "power_off"])
 def test_a_host_is_lost(hosts, how):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", "--nproc_per_node", "2", script, go,
-                     env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=6)
+    with meeting(hosts, "-H", "node2,node3,node4", "--nnodes", "2:3", "--nproc_per_node", "2", ranks=6) as run:
         getattr(hosts.bed, how)(3)
         run.wait_for(r"attempt 1 \(1\): rank", 40, count=4)
         # The lost host must stop its workers itself, because no message can reach it.
@@ -127,9 +134,7 @@ def test_a_host_is_lost(hosts, how):
 
 def test_a_host_that_shuts_down_in_order(hosts):
     """The supervisor gets TERM, as when systemd stops the host's services."""
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=3)
+    with meeting(hosts, "-H", "node2,node3,node4", "--nnodes", "2:3", ranks=3) as run:
         for pid in hosts.processes(2, "ivy-supervisor"):
             os.kill(pid, signal.SIGTERM)
         run.wait_for(r"attempt 1 \(1\): rank", 40, count=2)
@@ -142,9 +147,7 @@ def test_a_host_that_shuts_down_in_order(hosts):
 
 
 def test_a_lost_host_that_returns_is_ignored(hosts):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, "-H", "node2,node3", "--nnodes", "1:2", script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=2)
+    with meeting(hosts, "-H", "node2,node3", "--nnodes", "1:2", ranks=2) as run:
         hosts.bed.cut(3)
         run.wait_for(r"host node3 was lost", 40)
         hosts.bed.join(3)
@@ -201,9 +204,7 @@ def test_two_worlds_never_run_at_once_after_a_hang_up(hosts):
 
 def test_the_first_host_is_lost(anyone):
     """The store and MASTER_ADDR move to the next host, which becomes the host of rank 0."""
-    script, go = anyone.script("meet_peers.py"), f"{anyone.directory}/go"
-    with anyone.start(*SHORT, "-H", "node3,node2,node4", "--nnodes", "2:3", script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=3)
+    with meeting(anyone, "-H", "node3,node2,node4", "--nnodes", "2:3", ranks=3) as run:
         anyone.bed.cut(3)
         run.wait_for(r"attempt 1 \(1\): rank", 40, count=2)
         anyone.file("go")
@@ -217,9 +218,7 @@ def test_the_first_host_is_lost(anyone):
 
 
 def test_hosts_are_lost_until_too_few_are_left(hosts):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=3)
+    with meeting(hosts, "-H", "node2,node3,node4", "--nnodes", "2:3", ranks=3) as run:
         hosts.bed.cut(4)
         run.wait_for(r"attempt 1 \(1\): rank", 40, count=2)
         hosts.bed.cut(3)
@@ -235,9 +234,7 @@ def test_hosts_are_lost_until_too_few_are_left(hosts):
 
 def test_two_nodes_lost_together_cost_one_restart(hosts):
     """Both hosts are lost in the same attempt, so one restart is enough."""
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "1:3", script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=3)
+    with meeting(hosts, "-H", "node2,node3,node4", "--nnodes", "1:3", ranks=3) as run:
         hosts.bed.cut(3)
         hosts.bed.cut(4)
         run.wait_for(r"rank 0 of 1, local 0", 60)
@@ -342,10 +339,7 @@ def test_torch_continues_from_its_checkpoint_on_fewer_hosts(hosts):
 
 def test_simulated_hosts(local):
     """The supervisor of the first host is killed. The other hosts continue, and the store runs on one of them."""
-    script, go = local.script("meet_peers.py"), os.path.join(local.directory, "go")
-    with local.start("--fake-hosts", "3", "--nnodes", "1:3", "--nproc_per_node", "2", "--log-dir", "logs", script,
-                     go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=6)
+    with meeting(local, "--fake-hosts", "3", "--nnodes", "1:3", "--nproc_per_node", "2", "--log-dir", "logs", ranks=6) as run:
         supervisors = fake_supervisors(local)
         assert len(supervisors) == 3, supervisors
         os.kill(supervisors[0].pid, signal.SIGKILL)
@@ -364,10 +358,7 @@ def test_simulated_hosts(local):
 def test_agents(agents):
     agents.start(2, 3, 4)
     launcher = agents.launcher
-    script, go = launcher.script("meet_peers.py"), f"{launcher.directory}/go"
-    with launcher.start(*SHORT, "--transport", "agent", "-H", "node2,node3,node4", "--nnodes", "2:3", script, go,
-                        env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=3)
+    with meeting(launcher, "--transport", "agent", "-H", "node2,node3,node4", "--nnodes", "2:3", ranks=3) as run:
         launcher.bed.cut(2)
         run.wait_for(r"attempt 1 \(1\): rank", 60, count=2)
         launcher.file("go")

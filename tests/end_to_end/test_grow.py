@@ -6,17 +6,15 @@ import signal
 
 import pytest
 
-from launching import wait_until
-from test_elastic import QUICKLY, SHORT, fake_supervisors, hosts_of, kill_supervisor, people
+from launching import seconds, wait_until
+from test_elastic import QUICKLY, SHORT, fake_supervisors, hosts_of, kill_supervisor, meeting, people
 
 TWO = ("-H", "node2,node3", "--nnodes", "1:2")
 
 
 def test_a_host_whose_supervisor_was_killed_comes_back(hosts):
     """The workers restart without it, and once more with it."""
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, *TWO, "--grow", "1s", script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=2)
+    with meeting(hosts, *TWO, "--grow", "1s", ranks=2) as run:
         kill_supervisor(hosts, 3)
         run.wait_for(r"attempt 1 \(1\): rank 0 of 1", 40)
         run.wait_for(r"ivyrun: node3 is ready and joins at the next restart", 40)
@@ -32,9 +30,7 @@ def test_a_host_whose_supervisor_was_killed_comes_back(hosts):
 
 def test_the_first_host_comes_back_as_the_last_one(hosts):
     """Its network was cut and works again. The store stays where it is."""
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, "-H", "node3,node2", "--nnodes", "1:2", "--grow", "1s", script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=2)
+    with meeting(hosts, "-H", "node3,node2", "--nnodes", "1:2", "--grow", "1s", ranks=2) as run:
         hosts.bed.cut(3)
         run.wait_for(r"attempt 1 \(1\): rank 0 of 1", 40)
         hosts.bed.join(3)
@@ -52,7 +48,7 @@ def test_a_host_that_was_off_at_the_start_joins_at_the_next_failure(hosts):
     script = hosts.file("work.sh", f"[ $IVY_GENERATION = 1 ] && exec {meet}\n"
                         f"while ! test -e {hosts.directory}/fail; do sleep 0.05; done; exit 3\n")
     hosts.bed.power_off(3)
-    with hosts.start(*SHORT, *TWO, "--grow", "1h", "--max-restarts", "1", "--start-timeout", "4s", "sh", script,
+    with hosts.start(*SHORT, *TWO, "--grow", "1h", "--max-restarts", "1", "--start-timeout", f"{seconds(4):g}s", "sh", script,
                      env=QUICKLY) as run:
         run.wait_for(r"starting with 1 of 2 hosts", 40)
         hosts.bed.power_on(3)
@@ -94,9 +90,7 @@ def test_contradictions(local, arguments, text):
 
 
 def test_nothing_is_left_if_the_job_ends_while_a_host_is_dialled(hosts):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, *TWO, "--grow", "1h", script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=2)
+    with meeting(hosts, *TWO, "--grow", "1h", ranks=2) as run:
         kill_supervisor(hosts, 3)
         run.wait_for(r"attempt 1 \(1\): rank 0 of 1", 40)
         run.wait_for(r"node3 is ready", 40)

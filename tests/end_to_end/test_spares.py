@@ -9,7 +9,8 @@ import signal
 import pytest
 
 from launching import wait_until
-from test_elastic import QUICKLY, SHORT, fake_supervisors, hosts_of, kill_supervisor, labelled, people
+from test_elastic import QUICKLY, SHORT, fake_supervisors, hosts_of, kill_supervisor, labelled, meeting, people
+from test_ivyctl import ctl  # noqa: F401  (a fixture)
 from test_repair_ivycomm import PYTHON
 
 # node2 and node3 have the ranks; node4 and node5 are spares.
@@ -32,9 +33,7 @@ def assert_no_processes(launcher, *hosts):
 
 @pytest.mark.parametrize("how", ["supervisor", "cut"])
 def test_a_spare_replaces_a_lost_host(anyone, how):
-    script, go = anyone.script("meet_peers.py"), f"{anyone.directory}/go"
-    with anyone.start(*SHORT, *TWO_AND_TWO, script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=4)
+    with meeting(anyone, *TWO_AND_TWO, ranks=4) as run:
         if how == "cut":
             anyone.bed.cut(3)
         else:
@@ -60,9 +59,7 @@ def test_a_spare_replaces_a_lost_host(anyone, how):
 
 def test_a_spare_replaces_the_first_host(hosts):
     """The store and MASTER_ADDR move to the spare, which becomes the host of rank 0."""
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, *TWO_AND_TWO, script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=4)
+    with meeting(hosts, *TWO_AND_TWO, ranks=4) as run:
         hosts.bed.cut(2)
         run.wait_for(r"attempt 1 \(1\): rank", 40, count=4)
         hosts.file("go")
@@ -74,9 +71,7 @@ def test_a_spare_replaces_the_first_host(hosts):
 
 
 def test_two_hosts_are_lost_one_after_the_other(hosts):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, *TWO_AND_TWO, script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=4)
+    with meeting(hosts, *TWO_AND_TWO, ranks=4) as run:
         kill_supervisor(hosts, 3)
         run.wait_for(r"attempt 1 \(1\): rank", 40, count=4)
         kill_supervisor(hosts, 2)
@@ -104,9 +99,7 @@ def test_a_host_and_the_spare_for_it_are_lost_during_a_restart(hosts):
 
 
 def test_a_spare_that_takes_over_is_lost(hosts):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, *TWO_AND_TWO, script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=4)
+    with meeting(hosts, *TWO_AND_TWO, ranks=4) as run:
         kill_supervisor(hosts, 3)
         run.wait_for(r"spare node4 replaces node3 as node 1", 40)
         kill_supervisor(hosts, 4)
@@ -118,9 +111,7 @@ def test_a_spare_that_takes_over_is_lost(hosts):
 
 
 def test_no_spare_is_left(hosts):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, "-H", "node2,node3,node4", "--spares", "1", script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=2)
+    with meeting(hosts, "-H", "node2,node3,node4", "--spares", "1", ranks=2) as run:
         kill_supervisor(hosts, 3)
         run.wait_for(r"attempt 1 \(1\): rank", 40, count=2)
         kill_supervisor(hosts, 2)
@@ -130,13 +121,29 @@ def test_no_spare_is_left(hosts):
     assert re.search(r"no spare is left: 1 of 3 hosts \(--nnodes 2 --spares 1\), without node", done.err_text), done
 
 
+def test_a_range_of_hosts_first_uses_the_spare_and_then_shrinks(hosts):
+    """With --nnodes MIN:MAX, the first loss leaves the world as it is, the second one makes it smaller, and the third one ends
+    the job."""
+    with meeting(hosts, "-H", "node2,node3,node4,node5", "--nnodes", "2:3", "--spares", "1", ranks=3) as run:
+        kill_supervisor(hosts, 3)
+        run.wait_for(r"attempt 1 \(1\): rank . of 3", 40, count=3)
+        kill_supervisor(hosts, 2)
+        run.wait_for(r"attempt 2 \(2\): rank . of 2", 40, count=2)
+        kill_supervisor(hosts, 4)
+        done = run.finish(40)
+    assert done.code == 121, done
+    assert "3 hosts x 1 = 3 ranks" in done.err_text and "1 spare: node5" in done.err_text, done
+    assert replaced(done) == [("node5", "node3", "1")], done
+    assert hosts_of(done, 1) == {0: "node2", 1: "node5", 2: "node4"}, done
+    assert sorted(hosts_of(done, 2).values()) == ["node4", "node5"], done
+    assert "error[IVY-R007]: the supervisor on host node4 was lost" in done.err_text, done
+
+
 # ---- Spares that are not usable ---------------------------------------------------------------------
 
 @pytest.mark.parametrize("how", ["supervisor", "cut"])
 def test_a_spare_is_lost_while_it_waits(hosts, how):
-    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
-    with hosts.start(*SHORT, *TWO_AND_TWO, script, go, env=QUICKLY) as run:
-        run.wait_for(r"attempt 0 ", count=4)
+    with meeting(hosts, *TWO_AND_TWO, ranks=4) as run:
         if how == "cut":
             hosts.bed.cut(4)
         else:
@@ -243,12 +250,24 @@ def test_all_ranks_start_again_if_the_first_host_is_lost(local):
 
 # ---- On one machine ---------------------------------------------------------------------------------
 
-def test_simulated_hosts(local):
+def check_spare_is_shown(ivyctl, host):
+    """Checks ps, top and status of the test's only job."""
+    job = ivyctl.job()
+    assert job["spares"] == [host], job
+    row, = [line for line in ivyctl.run("ps").out_lines if line.startswith(job["job"][:12])]
+    assert " +1 spare " in row, row
+    assert ivyctl.run("top", job["job"], "--once").out_lines[0].endswith(f"; 1 spare: {host}")
+    assert json.loads(ivyctl.run("top", job["job"], "--json").out)["spares"] == [host]
+    assert re.search(rf"^spares +{host}$", ivyctl.run("status", job["job"]).out.decode(), re.MULTILINE)
+
+
+def test_simulated_hosts(local, ctl):  # noqa: F811
     """Works with a fixed number of workers on each node, and programs read what has happened."""
     script, go = local.script("meet_peers.py"), os.path.join(local.directory, "go")
     with local.start("--fake-hosts", "3", "--spares", "1", "-n", "3", "--events", "events", "--summary", "json", script,
                      go, env=QUICKLY) as run:
         run.wait_for(r"attempt 0 ", count=3)
+        check_spare_is_shown(ctl, "fake2")
         supervisors = fake_supervisors(local)
         assert len(supervisors) == 3, supervisors
         os.kill(supervisors[0].pid, signal.SIGKILL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual environments that `scripts/setup frameworks` creates, and scripts that run in them."""
+"""Virtual environments that `scripts/setup frameworks torch` creates, and scripts that run in them."""
 
 import contextlib
 import os
@@ -17,9 +17,10 @@ FRAMEWORKS = os.environ.get("IVY_FRAMEWORKS") or os.path.join(REPOSITORY, "build
 
 def python_of(name):
     """Returns the interpreter of that virtual environment. Skips the test if it does not exist."""
-    path = os.path.join(FRAMEWORKS, name, "bin/python3")
+    parent = os.path.join(REPOSITORY, "build") if name == "torch" else FRAMEWORKS
+    path = os.path.join(parent, name, "bin/python3")
     if not os.path.exists(path):
-        pytest.skip(f"{path} is not there: scripts/setup frameworks")
+        pytest.skip(f"{path} is not there: scripts/setup {'torch' if name == 'torch' else 'frameworks'}")
     return path
 
 
@@ -27,7 +28,7 @@ def python_of(name):
 def on_hosts(name):
     """Copies that virtual environment for test hosts, which see neither this repository nor /tmp, and yields its
     interpreter."""
-    source = os.path.dirname(os.path.dirname(python_of(name)))
+    source = os.path.realpath(os.path.dirname(os.path.dirname(python_of(name))))
     folder = tempfile.mkdtemp(prefix="ivytest-frameworks-", dir="/opt")
     try:
         os.chmod(folder, 0o755)

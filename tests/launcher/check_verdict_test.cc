@@ -210,6 +210,18 @@ TEST(CheckVerdict, PutsHostsWithTheSameReasonIntoOneMessage) {
   EXPECT_TRUE(findings[0].has_failed);
 }
 
+TEST(CheckVerdict, ListsTheFiguresOfEachHost) {
+  std::vector<CheckedHost> hosts(3);
+  hosts[0].name = "node01";
+  hosts[0].operations_per_s = 61.2e9;
+  hosts[0].stream_per_s = 1.17e9;
+  hosts[1].name = "node02";  // Measured alone.
+  hosts[1].operations_per_s = 59e9;
+  hosts[2].name = "node03";  // Not measured.
+  EXPECT_EQ(load_lines(hosts),
+            (Lines{"node01: 61.2 Goperations/s, 1.17 GB/s", "node02: 59 Goperations/s"}));
+}
+
 TEST(CheckVerdict, ListsTheChecks) {
   CheckWish all = wish();
   all.devices = 8;

@@ -80,6 +80,7 @@ ctl::JobDescription CtlService::describe() {
   }
   if (job_.plan.hosts.empty())
     for (const HostRecord& host : job_.hosts) job.add_hosts()->set_name(host.name());
+  for (const std::string& spare : job_.hosts.spare_names()) job.add_spares(spare);
   job.set_world_size(static_cast<std::uint32_t>(job_.plan.world_size));
   job.set_running(static_cast<std::uint32_t>(job_.workers.running()));
   job.set_ended(static_cast<std::uint32_t>(job_.workers.size() - job_.workers.running()));
