@@ -39,7 +39,10 @@ void Growth::tick() {
   if (is_before_start(state) || state == JobState::kKilling || job_.has_reason()) return;
   const auto now = steady_now();
   if (began_at_ == DialPauses::Time()) began_at_ = now;
-  for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
+  // While an attempt is being stopped, the end of a lost host's ranks is settled. A host that was
+  // here again would be asked for their reports.
+  const bool may_dial = state == JobState::kRunning || state == JobState::kRestarting;
+  for (std::size_t index = 0; may_dial && index < job_.hosts.size(); ++index) {
     const HostRecord& host = job_.hosts[index];
     if (!host.excluded || !host.excluded->may_return || host.is_returning) continue;
     if (!hosts_[index].has_begun()) hosts_[index].failed(now);

@@ -237,8 +237,6 @@ void Job::handle(std::size_t index, const Event& event) {
       return host_task_output(index, event.task_output());
     case Event::kHostNotice:
       return notices_.take(index, event.host_notice());
-    case Event::kInDebugger:
-      return;
     case Event::kNote:
       return on_note(index, event.note());
     case Event::KIND_NOT_SET:

@@ -209,8 +209,6 @@ Result<void> Supervisor::carry_out(const Command& command) {
   switch (command.kind_case()) {
     case Command::kTaskInput:
       return on_task_input(command.task_input());
-    case Command::kRankInput:
-      return {};
     case Command::kHello:
       return on_hello(command.hello());
     case Command::kCheckAddress:
