@@ -2,6 +2,9 @@
 // receive() and serve_all() are the path of bytes: recognize() decides on the dialect, read_op()
 // and read_request() collect the fields of one request by the table at the top, request_of()
 // converts it for the engine, and serve() applies it. reply() encodes the engine's answers.
+//
+// Dialect A is torch's up to 2.0, C its own from 2.2 on. Torch 2.1 (B) has other request numbers
+// and is rejected with kTorch21, wherever a number shows it.
 #include "rendezvous/dialects/torch_dialect.h"
 
 #include <array>
@@ -12,11 +15,30 @@
 namespace ivy::store {
 namespace {
 
-// The fields after the opcode: k is a key, v a value, n a 64-bit number, u a 32-bit number. "*"
-// reads a count; the fields after it then repeat that many times.
-constexpr std::array<std::string_view, 20> kFields = {"u",  "kv", "kvv", "k",  "kn",  "*k", "*k",
-                                                      "",   "k",  "kv",  "*k", "*kv", "",   "u",
-                                                      "kv", "k",  "k",   "",   "kn",  "k"};
+// The fields after the opcode, by TorchOp: k is a key, v a value, n a 64-bit number, u a 32-bit
+// number. "*" reads a count; the fields after it then repeat that many times.
+constexpr std::array<std::string_view, 20> kFields = {
+    "u",    // kValidate
+    "kv",   // kSet
+    "kvv",  // kCompareSet
+    "k",    // kGet
+    "kn",   // kAdd
+    "*k",   // kCheck
+    "*k",   // kWait
+    "",     // kCount
+    "k",    // kDelete
+    "kv",   // kAppend
+    "*k",   // kMultiGet
+    "*kv",  // kMultiSet
+    "",     // kCancelWait
+    "u",    // kPing
+    "kv",   // kQueuePush
+    "k",    // kQueuePop
+    "k",    // kQueueLength
+    "",     // kListKeys
+    "kn",   // kBarrier
+    "k",    // kWatchKey
+};
 
 constexpr std::array<TorchOp, 9> kDialectA = {
     TorchOp::kSet,  TorchOp::kCompareSet, TorchOp::kGet,      TorchOp::kAdd,   TorchOp::kCheck,
@@ -136,8 +158,9 @@ Result<bool> TorchDialect::read_op() {
     return bad_torch(kTorch21);
   if (!is_known) return bad_torch("request number " + std::to_string(number) + " is unknown");
   incoming_.op = is_a ? kDialectA[number] : static_cast<TorchOp>(number);
-  if (!is_a && validated_ == (incoming_.op == TorchOp::kValidate))
-    return bad_torch(validated_ ? "a second greeting" : "the first request is not a greeting");
+  const bool is_greeting = incoming_.op == TorchOp::kValidate;
+  if (!is_a && validated_ && is_greeting) return bad_torch("a second greeting");
+  if (!is_a && !validated_ && !is_greeting) return bad_torch("the first request is not a greeting");
   consumed_ += 1;
   return true;
 }
@@ -211,7 +234,7 @@ Result<void> TorchDialect::serve_all(std::uint64_t now_ns, Replies& out) {
   if (dialect_ == Dialect::kUnknown && !IVY_TRY(recognize())) return {};
   Turn turn(out);
   while (true) {
-    if (has_given_up()) give_up(now_ns, out);
+    if (has_abandoned_wait()) end_abandoned_wait(now_ns, out);
     if (waiting_ != 0 && !next_is_cancel()) break;
     if (turn.over()) {
       has_more_ = true;
@@ -246,54 +269,54 @@ void TorchDialect::compact() {
   }
 }
 
-std::string TorchDialect::text(std::size_t index) { return std::move(incoming_.texts[index]); }
+std::string TorchDialect::take_text(std::size_t index) { return std::move(incoming_.texts[index]); }
 
 std::vector<std::pair<std::string, std::string>> TorchDialect::entries() {
   std::vector<std::pair<std::string, std::string>> pairs;
   for (std::size_t i = 0; i + 1 < incoming_.texts.size(); i += 2)
-    pairs.emplace_back(text(i), text(i + 1));
+    pairs.emplace_back(take_text(i), take_text(i + 1));
   return pairs;
 }
 
-// A get does not wait: torch's client sends WAIT before it. A key that was deleted in between
-// yields an empty value, as in torch's libuv server (encode_error()); its legacy server closes the
-// connection.
 Request TorchDialect::request_of(TorchOp op) {
   switch (op) {
     case TorchOp::kSet:
-      return Set{text(0), text(1)};
+      return Set{take_text(0), take_text(1)};
     case TorchOp::kGet:
-      return Get{text(0), std::nullopt};
+      // Does not wait: torch's client sends WAIT before it. A key that was deleted in between
+      // yields an empty value, as in torch's libuv server (encode_error()); its legacy server
+      // closes the connection.
+      return Get{take_text(0), std::nullopt};
     case TorchOp::kAdd:
-      return Add{text(0), incoming_.number};
+      return Add{take_text(0), incoming_.number};
     case TorchOp::kCheck:
       return Check{std::move(incoming_.texts)};
     case TorchOp::kWait:
       return Wait{std::move(incoming_.texts)};
     case TorchOp::kDelete:
-      return Delete{text(0)};
+      return Delete{take_text(0)};
     case TorchOp::kAppend:
-      return Append{text(0), text(1)};
+      return Append{take_text(0), take_text(1)};
     case TorchOp::kMultiGet:
       return MultiGet{std::move(incoming_.texts)};
     case TorchOp::kMultiSet:
       return MultiSet{entries()};
     case TorchOp::kCompareSet:
-      return CompareSet{text(0), text(1), text(2), true};
+      return CompareSet{take_text(0), take_text(1), take_text(2), true};
     case TorchOp::kQueuePush:
-      return QueuePush{text(0), text(1)};
+      return QueuePush{take_text(0), take_text(1)};
     case TorchOp::kQueuePop:
-      return QueuePop{text(0), std::nullopt, true};
+      return QueuePop{take_text(0), std::nullopt, true};
     case TorchOp::kQueueLength:
-      return QueueLength{text(0)};
+      return QueueLength{take_text(0)};
     case TorchOp::kListKeys:
       return List{};
     case TorchOp::kBarrier:
-      return AddAndWait{text(0), incoming_.number};
+      return AddAndWait{take_text(0), incoming_.number};
     case TorchOp::kCancelWait:
       return Cancel{std::exchange(waiting_, 0), {}};
     case TorchOp::kWatchKey:
-      return Watch{text(0), true};
+      return Watch{take_text(0), true};
     default:
       return Count{};
   }
@@ -337,19 +360,19 @@ Result<void> TorchDialect::serve(std::uint64_t now_ns, Replies& out) {
   return {};
 }
 
-void TorchDialect::give_up(std::uint64_t now_ns, Replies& out) {
+void TorchDialect::end_abandoned_wait(std::uint64_t now_ns, Replies& out) {
   given_up_.insert(waiting_);
   // Applied under VALIDATE's number, because no reply to VALIDATE is sent.
   apply(TorchOp::kValidate, Cancel{std::exchange(waiting_, 0), {}}, now_ns, out);
 }
 
-// From this opcode on, the numbers of torch 2.1 differ: this one is its DELETE_KEY. A client of 2.0
-// watches on a connection that it uses for nothing else, so any other request before means 2.1.
+// Torch 2.1 uses this number for DELETE_KEY. A client of torch 2.0 watches keys on a connection
+// that it uses for nothing else, so a watch after any other request comes from torch 2.1.
 Result<void> TorchDialect::note_watch() {
   if (requests_ != watched_.size()) return bad_torch(kTorch21);
   const std::string& key = incoming_.texts[0];
   if (watched_.contains(key)) return bad_torch("key '" + shown_key(key) + "' is watched twice");
-  watched_[key];
+  watched_.try_emplace(key);
   unanswered_watches_.push_back(key);
   return {};
 }
@@ -405,7 +428,7 @@ RequestId TorchDialect::apply(TorchOp op, Request request, std::uint64_t now_ns,
   return id;
 }
 
-bool TorchDialect::has_given_up() const {
+bool TorchDialect::has_abandoned_wait() const {
   return dialect_ == Dialect::kA && waiting_ != 0 && op_of(waiting_) == TorchOp::kWait &&
          !rest().empty();
 }

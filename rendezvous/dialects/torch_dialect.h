@@ -84,7 +84,7 @@ class TorchDialect {
   ClientId client() const { return client_; }
 
  private:
-  enum class Dialect { kUnknown, kA, kC };
+  enum class Dialect { kUnknown, kA, kC };  // A: torch up to 2.0; C: from 2.2 on.
   // A request that has not arrived completely.
   struct Incoming {
     std::optional<TorchOp> op;
@@ -106,7 +106,7 @@ class TorchDialect {
   Result<void> serve(std::uint64_t now_ns, Replies& out);
   RequestId apply(TorchOp op, Request request, std::uint64_t now_ns, Replies& out);
   Request request_of(TorchOp op);
-  std::string text(std::size_t index);
+  std::string take_text(std::size_t index);  // Moves it out of incoming_.
   std::vector<std::pair<std::string, std::string>> entries();
   Result<void> note_watch();
   Result<void> encode_watch(const ReplyBody& body, std::string& bytes);
@@ -117,8 +117,8 @@ class TorchDialect {
   void compact();
   // Dialect A has no CANCEL_WAIT: its client abandons a wait by sending another request on the same
   // connection.
-  bool has_given_up() const;
-  void give_up(std::uint64_t now_ns, Replies& out);
+  bool has_abandoned_wait() const;
+  void end_abandoned_wait(std::uint64_t now_ns, Replies& out);
   bool next_is_cancel() const;
 
   Engine& engine_;

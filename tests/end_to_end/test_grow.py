@@ -77,6 +77,20 @@ def test_ranks_get_a_notice_before_they_are_stopped(local):
     assert done.code == 0, done
 
 
+def test_a_host_is_not_asked_back_while_others_are_being_stopped(local):
+    """A worker outlives TERM for longer than the pause before the lost host is dialled again."""
+    script = local.file("work.sh", "trap '' TERM; echo up $IVY_GENERATION of $WORLD_SIZE\n"
+                        "while ! [ -e go ]; do sleep 0.05; done\n")
+    with local.start("--fake-hosts", "2", "--nnodes", "1:2", "--grow", "1s", "--shutdown-timeout", "9s", "bash", script,
+                     env=QUICKLY) as run:
+        run.wait_for(r"up 0 of 2", count=2)
+        os.kill(fake_supervisors(local)[1].pid, signal.SIGKILL)
+        run.wait_for(r"up 1 of \d", 40)
+        local.file("go")
+        done = run.finish()
+    assert done.code == 0, done
+
+
 @pytest.mark.parametrize("arguments, text", [
     (["--fake-hosts", "2", "--grow", "1m"], "--grow needs --nnodes MIN:MAX"),
     (["--fake-hosts", "2", "-n", "2", "--grow", "1m"], "--grow needs --nnodes MIN:MAX"),
