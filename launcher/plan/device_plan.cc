@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <tuple>
 
 #include "launcher/options/exports.h"
 #include "launcher/options/hosts.h"
@@ -123,7 +124,8 @@ struct Shortage {
   const PlannedHost* first = nullptr;
 };
 
-std::string arithmetic(const PlanContext& context, const PlannedHost& host) {
+// "8 workers on node1 need 8 accelerators, 4 are visible"
+std::string need_and_supply(const PlanContext& context, const PlannedHost& host) {
   const std::size_t each = devices_per_worker(context.options);
   const std::size_t workers = host.workers.size();
   std::string text = counted(workers, "worker") + " on " + host.name + " ";
@@ -144,7 +146,7 @@ void reject_shortage(PlanContext& context, const Shortage& shortage) {
                               : "use --oversubscribe to share accelerators between workers";
   fix += hidden_advice(facts, host.workers.size() * devices_per_worker(context.options));
   context.reject({.id = "IVY-P011",
-                  .what = arithmetic(context, host),
+                  .what = need_and_supply(context, host),
                   .where = fold_host_names(shortage.names),
                   .cause = hiding_reason(facts),
                   .fix = fix});
@@ -153,15 +155,16 @@ void reject_shortage(PlanContext& context, const Shortage& shortage) {
 void check_shortage(PlanContext& context) {
   const std::size_t each = devices_per_worker(context.options);
   const bool strict = is_strict(context.options) && !context.options.oversubscribe;
-  std::map<std::string, Shortage> shortages;
+  // Hosts with equal numbers of workers and accelerators, and the same reason, share one message.
+  std::map<std::tuple<std::size_t, std::size_t, std::string>, Shortage> shortages;
   for (const PlannedHost& host : context.plan.hosts) {
     const bool is_short = host.workers.size() * each > host.devices.size();
     const HostFacts& facts = context.facts(host);
     const bool is_hidden = !facts.device_view().mask().empty();
     // A job on hosts without any accelerator probably does not need one.
     if (!is_short || (!strict && (!is_hidden || host.devices.empty()))) continue;
-    Shortage& shortage = shortages[std::to_string(host.workers.size()) + " " +
-                                   std::to_string(host.devices.size()) + hiding_reason(facts)];
+    Shortage& shortage =
+        shortages[{host.workers.size(), host.devices.size(), hiding_reason(facts)}];
     shortage.names.push_back(host.name);
     if (shortage.first == nullptr) shortage.first = &host;
   }
@@ -173,7 +176,7 @@ void check_shortage(PlanContext& context) {
     if (context.options.oversubscribe) continue;
     const HostFacts& facts = context.facts(*shortage.first);
     context.warn({.id = "IVY-P011",
-                  .what = arithmetic(context, *shortage.first) + ", so workers share them",
+                  .what = need_and_supply(context, *shortage.first) + ", so workers share them",
                   .where = fold_host_names(shortage.names),
                   .cause = hiding_reason(facts),
                   .fix = "--nproc-per-node gpu starts one worker per accelerator" +
@@ -202,6 +205,16 @@ void check_instances(PlanContext& context) {
                   .fix = "use --gpus-per-proc 1, or larger instances, or no MIG (nvidia-smi mig)"});
 }
 
+// Says why slot `largest` cannot be picked, or why nothing is left, on a host with `all`
+// accelerators.
+std::string picked_problem(int largest, int all) {
+  if (largest < all) return "--exclude leaves no accelerators";
+  const std::string missing = "slot " + std::to_string(largest) + " does not exist: ";
+  if (all == 0) return missing + "no accelerators were found, and no slots are given";
+  return missing + counted(static_cast<std::size_t>(all), "accelerator") +
+         (all == 1 ? " is" : " are") + " visible";
+}
+
 // Rejects --include h:7 if the host has four accelerators, and --exclude h:0 if it has none.
 void check_picked(PlanContext& context) {
   for (const PlannedHost& host : context.plan.hosts) {
@@ -214,27 +227,22 @@ void check_picked(PlanContext& context) {
       continue;
     const int largest = *std::max_element(picked.begin(), picked.end());
     if (largest < all && !host.devices.empty()) continue;
-    const std::string number = std::to_string(largest);
-    context.reject(
-        {.id = "IVY-P011",
-         .what = largest < all
-                     ? "--exclude leaves no accelerators"
-                     : "slot " + number + " does not exist" + ": " +
-                           (all == 0 ? "no accelerators were found, and no slots are given"
-                                     : counted(static_cast<std::size_t>(all), "accelerator") +
-                                           (all == 1 ? " is" : " are") + " visible"),
-         .where = host.name,
-         .fix = "slots are numbered from 0; --dry-run shows the accelerators"});
+    context.reject({.id = "IVY-P011",
+                    .what = picked_problem(largest, all),
+                    .where = host.name,
+                    .fix = "slots are numbered from 0; --dry-run shows the accelerators"});
   }
 }
 
 void check_masks(PlanContext& context) {
-  const HostsByText wrong = hosts_by_text(context, [](const HostFacts& facts) {
+  // By mask, error, and whether the mask leaves no accelerator.
+  std::map<std::tuple<std::string, std::string, bool>, std::vector<std::string>> wrong;
+  for (const PlannedHost& host : context.plan.hosts) {
+    const HostFacts& facts = context.facts(host);
     const DeviceView& view = facts.device_view();
-    return view.mask_error().empty()
-               ? std::string()
-               : view.mask() + "\n" + view.mask_error() + (facts.accelerators() == 0 ? "" : "!");
-  });
+    if (view.mask_error().empty()) continue;
+    wrong[{view.mask(), view.mask_error(), facts.accelerators() == 0}].push_back(host.name);
+  }
   for (const auto& [key, names] : wrong) {
     const HostFacts& facts = first_facts(context, names);
     const DeviceView& view = facts.device_view();
