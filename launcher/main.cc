@@ -194,7 +194,7 @@ void reap_children(pid_t warden) {
 // A process in the background has no standard input and no console.
 void prepare_to_detach(ivy::JobRequest& request) {
   ivy::Options& options = request.options;
-  options.stdin_choice = "none";
+  options.input.kind = ivy::InputChoice::Kind::kNone;
   if (options.log_dir.empty()) options.log_dir = "ivyrun-" + request.identity.job_id.substr(0, 12);
   for (std::string* const path : {&options.log_dir, &options.output})
     if (!path->empty() && !path->starts_with('/')) *path = request.started_in + "/" + *path;

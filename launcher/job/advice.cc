@@ -199,21 +199,23 @@ std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
   return std::nullopt;
 }
 
-std::optional<Diagnostic> missing_input(const WorkerEnd& first, const std::string& stdin_choice) {
-  const bool has_input = stdin_choice == "all" || (stdin_choice == "0" && first.rank == 0);
+std::optional<Diagnostic> missing_input(const WorkerEnd& first, const InputChoice& input) {
   constexpr std::array<std::string_view, 2> kEnds = {"EOFError: EOF when reading a line",
                                                      "bdb.BdbQuit"};
   const std::string_view tail = first.stderr_tail;
   // Only the last 200 bytes count: the text may also occur earlier in the output.
   const std::string_view last = tail.substr(tail.size() - std::min<std::size_t>(tail.size(), 200));
-  if (has_input || first.status.is_success() || !mentions_any(last, kEnds)) return std::nullopt;
+  if (input.gives(first.rank) || first.status.is_success() || !mentions_any(last, kEnds))
+    return std::nullopt;
   Diagnostic hint;
   hint.severity = Severity::kNote;
   hint.what = "rank " + std::to_string(first.rank) + " read standard input, which is empty for it" +
-              (stdin_choice == "0" ? ": only rank 0 gets ivyrun's input" : "");
-  hint.fix =
-      "call input() and breakpoint() only in rank 0 (if os.environ[\"RANK\"] == \"0\"), or use "
-      "--stdin all: every rank gets a full copy";
+              (input.kind == InputChoice::Kind::kRank
+                   ? ": only rank " + std::to_string(input.rank) + " gets ivyrun's input"
+                   : "");
+  hint.fix = "use --stdin " + std::to_string(first.rank) +
+             " to give this rank the input, or --stdin all: every rank gets a full copy;\n"
+             "or call input() and breakpoint() only in rank 0 (if os.environ[\"RANK\"] == \"0\")";
   return hint;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/options/option_types.h"
 #include "launcher/report/diagnostic.h"
 #include "launcher/report/verdict.h"
 
@@ -41,6 +42,6 @@ std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
                                             const MasterAddress& master);
 
 // Detects Python's input() or breakpoint() in a rank that has no standard input.
-std::optional<Diagnostic> missing_input(const WorkerEnd& first, const std::string& stdin_choice);
+std::optional<Diagnostic> missing_input(const WorkerEnd& first, const InputChoice& input);
 
 }  // namespace ivy

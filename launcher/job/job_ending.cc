@@ -373,7 +373,7 @@ std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome&
   if (const auto advice = taken_master_port(ends, master)) text += render(*advice);
   if (!outcome.first) return text;
   const WorkerEnd& first = ends[*outcome.first];
-  if (const auto advice = missing_input(first, job_.options.stdin_choice)) text += render(*advice);
+  if (const auto advice = missing_input(first, job_.options.input)) text += render(*advice);
   const PlannedHost& host = plan.host_of_rank(first.rank);
   const std::optional<HostFacts>& facts = job_.hosts[host.host_index].facts;
   if (!facts) return text;

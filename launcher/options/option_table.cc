@@ -150,8 +150,8 @@ constexpr OptionEntry kTable[] = {
     {"preload", "", "MODULES", kCommand, kHonoured, kIvyrun,
      "import these Python modules once per host, such as torch,transformers, and fork the workers of each attempt from "
      "that process, so that a restart imports nothing (docs/warm-workers.md)"},
-    {"stdin", "", "0|all|none", kCommand, kHonoured, kIvyrun,
-     "which rank reads standard input (default 0); all: every rank gets a full copy"},
+    {"stdin", "", "RANK|all|none", kCommand, kHonoured, kIvyrun,
+     "the rank that reads standard input (default 0); all: every rank gets a full copy"},
     {"role", "", "NAME=COMMAND", kCommand, kHonoured, kTorchrun,
      "also run COMMAND on every host (NAME@first: on the first one, NAME@others: on the others) until the program "
      "exits; may be repeated (docs/apps.md)"},
@@ -361,7 +361,7 @@ constexpr OptionEntry kTable[] = {
     torchruns("rdzv-conf", "CONF", "use --start-timeout to limit the wait for hosts, --lease to limit the silence of one"),
     torchruns("local-addr", "ADDRESS", "ivyrun tests addresses itself; use --iface to choose the interface"),
     ignored("allow-run-as-root", "-allow-run-as-root", ""),
-    rejected("-i", "-i --ssh-identity-file", "for an ssh key use IdentityFile in ~/.ssh/config or --ssh-args '-i FILE'; for input use --stdin 0|all|none to choose the ranks that "
+    rejected("-i", "-i --ssh-identity-file", "for an ssh key use IdentityFile in ~/.ssh/config or --ssh-args '-i FILE'; for input use --stdin RANK|all|none to choose the ranks that "
      "read it"),
 
     {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kIvyrun,

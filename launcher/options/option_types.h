@@ -90,6 +90,17 @@ struct ShowRanks {
   }
 };
 
+// The ranks that read ivyrun's standard input.
+struct InputChoice {
+  enum class Kind { kNone, kRank, kAll };
+  Kind kind = Kind::kRank;
+  int rank = 0;
+
+  bool gives(int to_rank) const {
+    return kind == Kind::kAll || (kind == Kind::kRank && rank == to_rank);
+  }
+};
+
 // A command that reaches hosts, under a name that --transport accepts (exec_command.h).
 struct NamedCommand {
   std::string name;

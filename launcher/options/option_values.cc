@@ -253,6 +253,14 @@ Result<ShowRanks> parse_show_ranks(std::string_view text) {
   return result;
 }
 
+Result<InputChoice> parse_input(std::string_view text) {
+  if (text == "all") return InputChoice{InputChoice::Kind::kAll};
+  if (text == "none") return InputChoice{InputChoice::Kind::kNone};
+  const Result<int> rank = parse_number(text, 0, kMaxWorkers - 1);
+  if (!rank.ok()) return invalid(text, "a rank, all or none");
+  return InputChoice{InputChoice::Kind::kRank, *rank};
+}
+
 Result<std::string> parse_label(std::string_view text) {
   for (const std::string_view word : {"auto", "none", "rank", "host"})
     if (text == word) return std::string(text);

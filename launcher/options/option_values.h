@@ -61,6 +61,9 @@ Result<Profile> parse_profile(std::string_view text);
 // Parses "all", "first-per-host", "failed", or a list such as "0,8-15".
 Result<ShowRanks> parse_show_ranks(std::string_view text);
 
+// Parses the ranks that read standard input: "0", "all", "none".
+Result<InputChoice> parse_input(std::string_view text);
+
 // Parses a kind of label (auto, none, rank, host), or a template with known placeholders.
 Result<std::string> parse_label(std::string_view text);
 // Parses the pattern of the names of ranks' files for --output (launcher/report/placeholders.h).

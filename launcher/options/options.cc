@@ -251,8 +251,7 @@ void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
   binder.parsed("wrap-ranks", options.wrap_ranks, parse_show_ranks);
   binder.text("activate", options.activate);
   binder.parsed("preload", options.preload, parse_modules);
-  binder.choice<std::string>("stdin", options.stdin_choice,
-                             {{"0", "0"}, {"all", "all"}, {"none", "none"}});
+  binder.parsed("stdin", options.input, parse_input);
 }
 
 void bind_stage(Binder& binder, StageOptions& options) {

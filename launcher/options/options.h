@@ -94,7 +94,7 @@ struct WorkerOptions {
   ShowRanks wrap_ranks;              // --wrap-ranks: the ranks to which --wrap applies.
   std::string activate;              // --activate: a virtual environment, or "conda:NAME".
   std::vector<std::string> preload;  // --preload: modules; empty if not given.
-  std::string stdin_choice = "0";    // --stdin: the ranks that read standard input.
+  InputChoice input;                 // --stdin
   bool no_python_hook = false;       // Without the hook, Python workers cannot report their stacks.
   std::vector<RequestedLimit> limits;  // --rlimit, at most one for each resource.
   std::string nccl_profiler;           // --nccl-profiler; empty if not given, which means "calls".

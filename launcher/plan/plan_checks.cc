@@ -268,8 +268,8 @@ std::string absent_text(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "there is no rank " : "there are no ranks ") + text;
 }
 
-// Checks for ranks that this job does not have: nothing, or less than intended, would be shown or
-// wrapped.
+// Checks for ranks that this job does not have: nothing, or less than intended, would be shown,
+// wrapped or given the input. With --nnodes MIN:MAX a rank may come back with its host.
 void check_named_ranks(PlanContext& context, const ShowRanks& wanted, const std::string& flag) {
   std::size_t count = static_cast<std::size_t>(context.plan.world_size);
   if (wanted.local) count = 0;
@@ -284,7 +284,9 @@ void check_named_ranks(PlanContext& context, const ShowRanks& wanted, const std:
   const std::string cause = std::string(wanted.local ? "each host has at most " : "the job has ") +
                             std::to_string(count) + (wanted.local ? " local rank" : " rank") +
                             (count == 1 ? "" : "s") + (count == 1 ? ": 0" : ": 0-" + last);
-  if (absent == wanted.ranks.begin()) {
+  const bool may_come = std::any_of(context.answers.begin(), context.answers.end(),
+                                    [](const HostAnswer& answer) { return !answer.is_present; });
+  if (absent == wanted.ranks.begin() && !may_come) {
     context.reject(
         {.id = "IVY-P016", .what = what, .cause = cause, .fix = fix, .exit_code = kExitUsage});
   } else {
@@ -327,6 +329,9 @@ void check_plan(PlanContext& context) {
   const ShowRanks& wanted = context.options.show_ranks;
   check_named_ranks(context, wanted, wanted.local ? "--local-ranks-filter" : "--show-ranks");
   check_named_ranks(context, context.options.wrap_ranks, "--wrap-ranks");
+  const InputChoice& input = context.options.input;
+  if (input.kind == InputChoice::Kind::kRank)
+    check_named_ranks(context, ShowRanks{.all = false, .ranks = {input.rank}}, "--stdin");
   check_worker_ports(context);
   check_app_plan(context);
 }

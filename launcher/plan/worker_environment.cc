@@ -484,8 +484,7 @@ void add_wrap(const HostInputs& to, const PlannedWorker& worker, WorkerSpec& spe
 void add_spec(const HostInputs& to, const PlannedWorker& worker, WorkerSpec& spec) {
   spec.set_rank(static_cast<std::uint32_t>(worker.rank));
   spec.set_local_rank(static_cast<std::uint32_t>(worker.local_rank));
-  const std::string& stdin_choice = to.inputs.options->stdin_choice;
-  spec.set_standard_input(stdin_choice == "all" || (worker.rank == 0 && stdin_choice == "0"));
+  spec.set_standard_input(to.inputs.options->input.gives(worker.rank));
   add_wrap(to, worker, spec);
   spec.set_cores(core_list_text(worker.cores));
   if (worker.memory_node) spec.set_memory_node(static_cast<std::uint32_t>(*worker.memory_node));

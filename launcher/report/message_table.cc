@@ -72,8 +72,9 @@ constexpr MessageEntry kMessages[] = {
      "use `--master-addr ADDRESS`, at which the other hosts can reach it", kExitRejected},
     {"IVY-P015", "more processes on one host than are possible", "a typing error in a number",
      "start fewer processes or use more hosts", kExitUsage},
-    {"IVY-P016", "a rank to show or to wrap does not exist",
-     "`--show-ranks`, `--local-ranks-filter` or `--wrap-ranks` is greater than the last rank",
+    {"IVY-P016", "a rank to show, to wrap or to give the input does not exist",
+     "`--show-ranks`, `--local-ranks-filter`, `--wrap-ranks` or `--stdin` is greater than the last "
+     "rank",
      "ranks count from 0", kExitUsage},
     {"IVY-P017", "a mask lists an accelerator that does not exist",
      "the caller's CUDA_VISIBLE_DEVICES (or a similar variable) does not match the host",

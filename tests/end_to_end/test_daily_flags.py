@@ -118,6 +118,21 @@ def test_every_rank_reads_the_input(local):
     assert {text for _, _, text in done.labelled()} == {known}, done
 
 
+def test_another_rank_reads_the_input(local):
+    """Also on another host; the debugger of that rank takes its commands from there."""
+    script = local.file("ask.py", "import os, sys\nrank = os.environ['RANK']\nif rank == '2': breakpoint()\n"
+                        "print(rank, 'read', repr(sys.stdin.read()))\n")
+    name = local.file("input", "p 'this is rank ' + rank\nc\nrest\n")
+    with open(name) as file:
+        done = local.run("--fake-hosts", "3", "--stdin", "2", script, stdin=file)
+    said = done.out.decode()
+    assert done.code == 0, done
+    assert "'this is rank 2'" in said and "2 read 'rest\\n'" in said, done
+    assert "0 read ''" in said and "1 read ''" in said, done
+    wrong = local.run("--stdin", "2", "-n", "2", "true")
+    assert wrong.code == 2 and "--stdin: there is no rank 2" in wrong.err_text, wrong
+
+
 def test_metrics_are_written_to_a_file(local):
     with local.start("--metrics-file", "job.prom", "--name", "bert", "-n", "2", "sleep", "600") as run:
         text = wait_until(lambda: local.exists("job.prom") and local.read("job.prom").decode(), 20,

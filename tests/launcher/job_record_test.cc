@@ -84,7 +84,7 @@ TEST(JobRecord, KeepsOptions) {
   EXPECT_EQ(after.min_workers, before.min_workers);
   EXPECT_EQ(after.max_replacements, before.max_replacements);
   EXPECT_TRUE(after.detach);
-  EXPECT_EQ(after.stdin_choice, "none");
+  EXPECT_EQ(after.input.kind, InputChoice::Kind::kNone);
 }
 
 TEST(JobRecord, KeepsAbsentTimesAbsent) {

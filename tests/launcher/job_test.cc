@@ -164,7 +164,7 @@ class JobTest : public ::testing::Test {
     options_.transport = TransportChoice::kAgent;
     options_.working_directory = "/";
     options_.color = ColorChoice::kNever;
-    options_.stdin_choice = "none";
+    options_.input.kind = InputChoice::Kind::kNone;
     options_.lease = milliseconds(30'000);
     options_.start_timeout = milliseconds(30'000);
   }

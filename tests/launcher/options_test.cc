@@ -212,9 +212,10 @@ TEST(OptionsTest, NamesTheFlagOfAWrongValueAsTyped) {
   EXPECT_EQ(error_of({"-t", "10", "x"}).message,
             "-t: \"10\" is not 0, 1 (standard output), 2 (standard error) or 3 (both), or one of "
             "them for each local rank, such as 0:3,1:2");
-  for (const Words& words : {Words{"--fanout", "0", "p"}, Words{"--ssh-port", "70000", "p"},
-                             Words{"--stdin", "1", "p"}, Words{"--transport", "pdsh", "p"},
-                             Words{"--nnodes", "0", "p"}, Words{"--raw=perhaps", "p"}})
+  for (const Words& words :
+       {Words{"--fanout", "0", "p"}, Words{"--ssh-port", "70000", "p"}, Words{"--stdin", "-1", "p"},
+        Words{"--stdin", "one", "p"}, Words{"--transport", "pdsh", "p"},
+        Words{"--nnodes", "0", "p"}, Words{"--raw=perhaps", "p"}})
     EXPECT_EQ(error_of(words).code, Code::kInvalidArgument);
 }
 
@@ -235,7 +236,8 @@ TEST(OptionsTest, ParsesEveryValue) {
   EXPECT_EQ(options.working_directory, "/data");
   EXPECT_EQ(options.exports, (Words{"A", "B=c"}));
   EXPECT_EQ(options.env_files, (Words{"e1", "e2"}));
-  EXPECT_EQ(options.stdin_choice, "none");
+  EXPECT_EQ(options.input.kind, InputChoice::Kind::kNone);
+  EXPECT_EQ(options_of({"--stdin", "3", "p"}).input.rank, 3);
   EXPECT_EQ(options.label, "%r:");
   EXPECT_EQ(options.color, ColorChoice::kAlways);
   EXPECT_EQ(options.show_ranks.ranks, (std::vector<int>{0, 1}));

@@ -581,7 +581,7 @@ TEST(HostPlanTest, GivesStandardInputToRankZero) {
   EXPECT_TRUE(job.host_plan(0).workers(0).standard_input());
   EXPECT_FALSE(job.host_plan(0).workers(1).standard_input());
   EXPECT_FALSE(job.host_plan(1).workers(0).standard_input());
-  job.options.stdin_choice = "none";
+  job.options.input.kind = InputChoice::Kind::kNone;
   EXPECT_FALSE(job.host_plan(0).workers(0).standard_input());
 }
 

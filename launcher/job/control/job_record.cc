@@ -151,7 +151,7 @@ void record_options(const Options& options, ctl::RecordedOptions& recorded) {
 Options recorded_options(const ctl::RecordedOptions& recorded) {
   Options options;
   options.detach = true;
-  options.stdin_choice = "none";
+  options.input.kind = InputChoice::Kind::kNone;
   copy_words(recorded.command(), options.command);
   options.working_directory = recorded.working_directory();
   options.log_dir = recorded.log_dir();

@@ -148,7 +148,7 @@ void RankEvents::exited(std::size_t index, const Exited& exited) {
   if (found == nullptr || found->ended) return;
   job_.workers.exited(*found, exited, job_.hosts[index].session->relate(exited.at_ns()));
   // Only the first generation gets the input.
-  if (exited.rank() == 0 || job_.options.stdin_choice == "all")
+  if (job_.options.input.gives(found->end.rank))
     job_.input_taken = std::max<std::uint64_t>(job_.input_taken.value_or(0), exited.input_taken());
   relay_.on_exited(index, exited);
   losses_.notify_store(*found);

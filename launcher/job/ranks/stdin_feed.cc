@@ -32,12 +32,13 @@ bool should_forward() {
 StdinFeed::StdinFeed(JobContext& job) : job_(job), descriptor_(job.loop), timer_(job.loop) {}
 
 void StdinFeed::begin() {
-  if (job_.options.stdin_choice == "all") {
+  const InputChoice& choice = job_.options.input;
+  if (choice.kind == InputChoice::Kind::kAll) {
     for (const PlannedHost& planned : job_.plan.hosts) receivers_.push_back(planned.host_index);
-  } else {
-    receivers_.push_back(job_.workers[0].host);
+  } else if (const auto rank = static_cast<std::size_t>(choice.rank); rank < job_.workers.size()) {
+    receivers_.push_back(job_.workers[rank].host);
   }
-  if (job_.options.stdin_choice == "none" || !should_forward()) return send("");
+  if (choice.kind == InputChoice::Kind::kNone || !should_forward()) return send("");
   start();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends ivyrun's standard input to rank 0, or to all ranks (--stdin). Never changes the flags of
+// Sends ivyrun's standard input to one rank, or to all (--stdin). Never changes the flags of
 // the descriptor, which is shared with other programs, and reads a terminal only while ivyrun is in
 // the foreground, so that a background job is not suspended. Thread: the loop's.
 #pragma once
