@@ -240,8 +240,6 @@ def test_other_programs_get_no_service_of_jax(local):
 
 @pytest.mark.parametrize("flags", [("--app", "jax-service"), ("-B", "jax")], ids=["asked for", "by itself"])
 def test_rank_0_reconnects(local, flags):
-    if b"--on-failure" not in local.run("--help").out:
-        pytest.skip("this ivyrun has no --on-failure")
     done = run(local, python_of("jax"), "jax_rejoins.py", "--fake-hosts", "3", *flags, "--on-failure", "replace")
     assert done.code == 0 and done.out.count(b"of 3: back 1") == 3, done
 
