@@ -188,15 +188,9 @@ def test_ranks_that_have_finalized_are_left_out(local, flags):
     assert [one["members"] for one in said[0]] == [[0, 1, 3]], done
 
 
-@pytest.fixture
-def on_failure(local):
-    if b"--on-failure" not in local.run("--help").out:
-        pytest.skip("this ivyrun has no --on-failure")
-
-
 @pytest.mark.parametrize("hosts", [(), ("--fake-hosts", "2")], ids=["one_host", "two_hosts"])
 @pytest.mark.parametrize("mode", ["shrink", "replace"])
-def test_under_ivyrun(local, on_failure, mode, hosts):
+def test_under_ivyrun(local, mode, hosts):
     """The supervisor reports the dead rank."""
     flags = (*hosts, "--nproc_per_node", "2") if hosts else ("-n", "4")
     done = local.run(*flags, "--on-failure", mode, PYTHON, EXAMPLE, "--steps", "40", "--lose", "2:20",
@@ -208,7 +202,7 @@ def test_under_ivyrun(local, on_failure, mode, hosts):
     assert len(final) == 1 and final.pop().startswith(f"done: step 40, world {world}, "), done
 
 
-def test_a_death_is_seen_after_the_rank_was_restarted(local, on_failure):
+def test_a_death_is_seen_after_the_rank_was_restarted(local):
     done = local.run("-n", "3", "--on-failure", "replace", PYTHON, local.script("comm_repair.py"), "asleep", limit=LIMIT)
     assert done.code == 0, done
     said = {rank: json.loads(texts[-1]) for rank, texts in done.texts_by_rank().items()}
