@@ -26,7 +26,7 @@ AcrossHosts::AcrossHosts(JobMember& job, const Membership& ranks, SharedGroup* l
   options.comparer = this;
   options.watch = wait_graph_.get();
   options.entered = &entered_;
-  mesh_ = std::make_unique<TcpMesh>(*job.listener(), std::move(options), &detector);
+  mesh_ = std::make_unique<TcpMesh>(*job.connections(), std::move(options), &detector);
   if (job.notifier() != nullptr) job.notifier()->add(mesh_->event_descriptor());
 }
 

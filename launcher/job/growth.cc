@@ -39,8 +39,8 @@ void Growth::tick() {
   if (is_before_start(state) || state == JobState::kKilling || job_.has_reason()) return;
   const auto now = steady_now();
   if (began_at_ == DialPauses::Time()) began_at_ = now;
-  // While an attempt is being stopped, the end of a lost host's ranks is settled. A host that was
-  // here again would be asked for their reports.
+  // While an attempt is being stopped, the job still settles how a lost host's ranks have ended. If
+  // the host were already back, the job would wait for its reports of them.
   const bool may_dial = state == JobState::kRunning || state == JobState::kRestarting;
   for (std::size_t index = 0; may_dial && index < job_.hosts.size(); ++index) {
     const HostRecord& host = job_.hosts[index];

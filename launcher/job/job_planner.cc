@@ -37,8 +37,6 @@ Options JobPlanner::planning_options() const {
   if (!job_.hosts.may_lose_hosts()) return options;
   options.hosts = job_.hosts.node_hosts();
   if (job_.hosts[0].excluded) options.master_addr.clear();
-  if (job_.hosts.may_shrink() && job_.phase.state() == JobState::kRestarting)
-    options.show_ranks = ShowRanks{};
   return options;
 }
 

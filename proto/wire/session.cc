@@ -318,7 +318,7 @@ bool ReceiveWindow::ack_due() const {
 
 Session::Session(std::uint64_t window_bytes) : receives_(window_bytes) {}
 
-void Session::transport_up() {
+void Session::link_up() {
   decoder_.reset();
   preamble_due_ = true;
   attached_ = false;
@@ -327,7 +327,7 @@ void Session::transport_up() {
   handshake_credit_ = 0;
 }
 
-void Session::transport_down() {
+void Session::link_down() {
   attached_ = false;
   preamble_due_ = false;
   handshake_.clear();
@@ -346,7 +346,7 @@ Result<void> Session::attached(std::uint64_t acknowledged) {
 }
 
 std::vector<OutputChunk> Session::take_over() {
-  transport_down();
+  link_down();
   last_stamp_ns_ = 0;
   receives_.begin_again();
   return sends_.begin_again();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The session layer between a launcher and one host's supervisor: a pair of Sessions that outlives
-// the transports under it.
+// the links under it.
 //
 //   launcher                                             supervisor
 //   preamble, Attach{job, token, build}  ------------->  checks the token
@@ -11,7 +11,7 @@
 //
 // Every frame carries {sequence, acknowledged, credit, sender's monotonic time, type, length}.
 // Sequenced frames are kept until the peer has acknowledged them and are sent again on the next
-// transport, so a reconnect neither loses nor duplicates anything. Flow frames (Output, Input) are
+// link, so a reconnect neither loses nor duplicates anything. Flow frames (Output, Input) are
 // sent only within the bytes that the receiver has granted; all other frames overtake waiting flow
 // frames.
 //
@@ -31,7 +31,7 @@
 namespace ivy::session {
 
 enum class FrameType : std::uint16_t {
-  kAttach = 1,  // launcher -> supervisor, unsequenced, first on every transport: encode_attach()
+  kAttach = 1,  // launcher -> supervisor, unsequenced, first on every link: encode_attach()
   kAttached =
       2,  // supervisor -> launcher, unsequenced, answers Attach: empty, or a rejection's text
   kCommand = 3,  // launcher -> supervisor: ivy.Command (job.proto)
@@ -43,7 +43,7 @@ enum class FrameType : std::uint16_t {
   kAlive = 9,      // both ways, unsequenced, from a heartbeat's thread: encode_alive()
 };
 
-// Printed by a supervisor (and sent by a launcher) before its first frame on a transport. Bytes
+// Printed by a supervisor (and sent by a launcher) before its first frame on a link. Bytes
 // before it are noise from a login shell and are skipped.
 inline constexpr std::string_view kPreamble =
     "\x01IVYLINK\x01"
@@ -75,7 +75,7 @@ struct Frame {
   std::string payload;
 };
 
-// Splits bytes into frames. Errors are final; drop the transport.
+// Splits bytes into frames. Errors are final; drop the link.
 class FrameDecoder {
  public:
   // Drops all input and waits for the preamble again.
@@ -153,7 +153,7 @@ struct StoredFrame {
 };
 
 // Sequenced frames of one direction: queued, sent (flow frames only within the peer's credit), and
-// kept until the peer has acknowledged them, for retransmission on the next transport.
+// kept until the peer has acknowledged them, for retransmission on the next link.
 class SendQueue {
  public:
   // Fails with ResourceExhausted beyond kMaxUnacknowledgedBytes.
@@ -220,23 +220,23 @@ class ReceiveWindow {
   std::uint64_t bytes_since_ack_ = 0;
 };
 
-// One end of the session. The owner moves bytes between it and the current transport.
+// One end of the session. The owner moves bytes between it and the current link.
 class Session {
  public:
   // `window_bytes` is the number of flow bytes that the peer may send before it gets more credit.
   explicit Session(std::uint64_t window_bytes);
 
-  // Call when a new transport is connected. Drops half-received bytes and queues the preamble; the
+  // Call when a new link is connected. Drops half-received bytes and queues the preamble; the
   // owner then calls send_handshake(). Sequenced frames wait for attached().
-  void transport_up();
+  void link_up();
   // Queues the next unsequenced frame of the handshake (kAttach or kAttached).
   void send_handshake(FrameType type, std::string payload);
   // Call when the peer has authenticated and has received everything up to `acknowledged`. Sends
-  // the remaining frames (again). A launcher on the first transport of a job calls attached(0)
+  // the remaining frames (again). A launcher on the first link of a job calls attached(0)
   // immediately to save a round trip. Fails with DataLoss if the peer acknowledges a frame that was
   // never sent or was dropped.
   Result<void> attached(std::uint64_t acknowledged);
-  void transport_down();
+  void link_down();
 
   // Replaces the peer with another one, which starts at the first sequence. Drops the receive state
   // and all control frames, and queues the unacknowledged flow frames again. Returns these, in
@@ -261,14 +261,14 @@ class Session {
   }
   // Raises the peer's credit by the flow payload bytes that the owner has processed.
   void grant(std::uint64_t bytes) { receives_.grant(bytes); }
-  // Returns the next bytes for the transport: complete frames, at least one if any is due, stopping
+  // Returns the next bytes for the link: complete frames, at least one if any is due, stopping
   // after max_bytes.
   std::string take_bytes(std::uint64_t now_ns, std::size_t max_bytes);
   bool has_bytes() const;
 
   // Returns new frames, in order. An Attach or Attached is always the last of a batch: call
   // attached() and then receive({}) for the frames after it. Duplicates, empty heartbeats and
-  // acknowledgements are not returned. After an error (DataLoss), drop the transport.
+  // acknowledgements are not returned. After an error (DataLoss), drop the link.
   Result<std::vector<Frame>> receive(std::string_view bytes);
   const FrameDecoder& decoder() const { return decoder_; }
   FrameDecoder& decoder() { return decoder_; }
@@ -294,7 +294,7 @@ class Session {
   std::string heartbeat_;  // The heartbeat's payload.
   std::uint64_t last_stamp_ns_ = 0;
   std::deque<StoredFrame> handshake_;
-  // Received with this transport's handshake; not trusted yet.
+  // Received with this link's handshake; not trusted yet.
   std::uint64_t handshake_credit_ = 0;
   SendQueue sends_;
   ReceiveWindow receives_;

@@ -133,7 +133,7 @@ agent::v1::OpenJob StreamLauncher::job(bool reattach) const {
 void StreamLauncher::open(const std::shared_ptr<grpc::Channel>& channel, bool reattach) {
   drop_stream();
   stream_ = std::make_unique<AgentStream>(channel, job(reattach));
-  session_.transport_up();
+  session_.link_up();
   session_.send_handshake(session::FrameType::kAttach,
                           session::encode_attach({job_id_, token_, std::string(build_name())}));
   if (session_.received_sequence() == 0) {
@@ -145,7 +145,7 @@ void StreamLauncher::open(const std::shared_ptr<grpc::Channel>& channel, bool re
 void StreamLauncher::drop_stream() {
   if (!stream_) return;
   stream_.reset();
-  session_.transport_down();
+  session_.link_down();
 }
 
 void StreamLauncher::send(const Command& command) {

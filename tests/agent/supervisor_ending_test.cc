@@ -277,7 +277,7 @@ TEST_F(SupervisorEndingTest, LeavesNothingWhenTheWardenIsKilled) {
   EXPECT_EQ(launcher.exited(0)->signal(), SIGKILL);
   EXPECT_TRUE(launcher.job_processes().empty());
   launcher.finish();
-  EXPECT_TRUE(launcher.wait([&] { return launcher.transport_ended(); }));
+  EXPECT_TRUE(launcher.wait([&] { return launcher.link_ended(); }));
   EXPECT_EQ(launcher.wait_for_node(), 128 + SIGKILL);
 }
 

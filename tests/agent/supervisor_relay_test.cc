@@ -75,7 +75,7 @@ TEST_F(SupervisorRelayTest, RunsWithoutTheRelayUntilALauncherReattaches) {
   ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
   EXPECT_EQ(launcher.exited(0)->signal(), SIGKILL);
   launcher.finish();
-  EXPECT_TRUE(launcher.wait([&] { return launcher.transport_ended(); }));
+  EXPECT_TRUE(launcher.wait([&] { return launcher.link_ended(); }));
 }
 
 }  // namespace

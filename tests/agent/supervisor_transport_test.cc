@@ -74,7 +74,7 @@ class SupervisorTransportTest : public testing::Test {
   }
   // Checks that none of these attempts affected the job.
   static void expect_undisturbed(FakeLauncher& launcher) {
-    EXPECT_FALSE(launcher.transport_ended());
+    EXPECT_FALSE(launcher.link_ended());
     EXPECT_EQ(launcher.exits(), 0u);
     launcher.send_signal(SIGKILL);
     EXPECT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
@@ -123,7 +123,7 @@ TEST_F(SupervisorTransportTest, ExitsSoonWhenTheLauncherThatStartedItIsRejected)
 // another.
 TEST_F(SupervisorTransportTest, WaitsForALauncherThatEndsItsFirstTransportBeforeHello) {
   FakeLauncher launcher(relay());
-  const int keeps_it_open = launcher.copy_of_transport();
+  const int keeps_it_open = launcher.copy_of_link();
   launcher.half_close();
   launcher.hang_up();
   launcher.serve(seconds(2));
@@ -334,7 +334,7 @@ TEST_F(SupervisorTransportTest, LimitsConnectionsThatDoNotAttach) {
 TEST_F(SupervisorTransportTest, ClosesTheOlderTransportWhenANewerOneAttaches) {
   FakeLauncher launcher(relay());
   start_sleeper(launcher);
-  const int older = launcher.copy_of_transport();
+  const int older = launcher.copy_of_link();
   launcher.reattach();
   const auto hung_up = [&] {
     pollfd poller{older, POLLIN, 0};

@@ -66,7 +66,7 @@ TEST(StreamsTest, ClosesConnectionsWithAnImpossibleStream) {
   PeerCredentials credentials;
   credentials.job_id = std::string(32, '0');
   credentials.token = std::string(32, 't');
-  const auto listener = PeerConnections::listen("127.0.0.1", credentials).value();
+  const auto connections = PeerConnections::listen("127.0.0.1", credentials).value();
   struct Announced {
     std::uint32_t stream;
     std::uint32_t streams;
@@ -77,9 +77,10 @@ TEST(StreamsTest, ClosesConnectionsWithAnImpossibleStream) {
     channel.communicator = "world";
     channel.stream = one.stream;
     const PeerSocket dialled =
-        listener->dial(listener->address(), channel, one.streams, seconds(5), [] { return true; })
+        connections
+            ->dial(connections->address(), channel, one.streams, seconds(5), [] { return true; })
             .value();
-    const PeerSocket taken = listener->take(channel, one.stream == 1 ? seconds(5) : seconds(0));
+    const PeerSocket taken = connections->take(channel, one.stream == 1 ? seconds(5) : seconds(0));
     if (one.stream == 1) {
       ASSERT_GE(taken.socket, 0);
       EXPECT_EQ(taken.streams, 2U);
@@ -89,7 +90,7 @@ TEST(StreamsTest, ClosesConnectionsWithAnImpossibleStream) {
       EXPECT_EQ(poll(&hung_up, 1, 5000), 1);
       char byte = 0;
       EXPECT_EQ(recv(dialled.socket, &byte, 1, 0), 0);
-      EXPECT_LT(listener->take(channel, milliseconds(0)).socket, 0);
+      EXPECT_LT(connections->take(channel, milliseconds(0)).socket, 0);
     }
     close(dialled.socket);
   }

@@ -39,13 +39,13 @@ Side<Memory> one(Memory* data, std::size_t count) {
 
 ThreadRank::ThreadRank(const ThreadRanksOptions& options, std::int32_t rank,
                        std::shared_ptr<SharedSegment> segment,
-                       std::unique_ptr<PeerConnections> listener)
+                       std::unique_ptr<PeerConnections> connections)
     : options_(options),
       rank_(rank),
       size_(rank_count(options.hosts)),
       map_(make_host_map(host_of_rank(options.hosts), rank)),
-      listener_(std::move(listener)),
-      address_(listener_ != nullptr ? listener_->address() : "") {
+      connections_(std::move(connections)),
+      address_(connections_ != nullptr ? connections_->address() : "") {
   if (segment == nullptr) return;
   SharedGroupOptions group;
   group.communicator = "threads";
@@ -87,15 +87,15 @@ void ThreadRank::connect(const std::vector<std::string>& addresses) {
     const bool is_present = map_.host_of[rank] == map_.own_host();
     messages.member_of.push_back(is_present ? static_cast<std::int32_t>(map_.member_of[rank]) : -1);
   }
-  messages_ =
-      std::make_unique<PointToPoint>(std::move(messages), local_.get(), listener_.get(), nullptr);
-  if (listener_ != nullptr) {
+  messages_ = std::make_unique<PointToPoint>(std::move(messages), local_.get(), connections_.get(),
+                                             nullptr);
+  if (connections_ != nullptr) {
     TcpMeshOptions options;
     options.communicator = "threads";
     options.self = rank_;
     options.peers = peers(addresses);
     options.spin = options_.spin;
-    mesh_ = std::make_unique<TcpMesh>(*listener_, std::move(options), nullptr);
+    mesh_ = std::make_unique<TcpMesh>(*connections_, std::move(options), nullptr);
   }
   collectives_ = std::make_unique<HostCollectives>(map_, local_.get(), mesh_.get(),
                                                    options_.has_processor_each);
@@ -218,10 +218,11 @@ void run_thread_ranks(const ThreadRanksOptions& options,
       known.job_id = std::string(32, '0');
       known.token = std::string(32, 't');
       known.rank = static_cast<std::uint32_t>(ranks.size());
-      std::unique_ptr<PeerConnections> listener;
-      if (options.hosts.size() > 1) listener = PeerConnections::listen("127.0.0.1", known).value();
+      std::unique_ptr<PeerConnections> connections;
+      if (options.hosts.size() > 1)
+        connections = PeerConnections::listen("127.0.0.1", known).value();
       ranks.push_back(std::make_unique<ThreadRank>(options, static_cast<std::int32_t>(known.rank),
-                                                   segment, std::move(listener)));
+                                                   segment, std::move(connections)));
       addresses.push_back(ranks.back()->address());
     }
   }

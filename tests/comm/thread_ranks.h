@@ -28,7 +28,7 @@ struct ThreadRanksOptions {
 class ThreadRank {
  public:
   ThreadRank(const ThreadRanksOptions& options, std::int32_t rank,
-             std::shared_ptr<SharedSegment> segment, std::unique_ptr<PeerConnections> listener);
+             std::shared_ptr<SharedSegment> segment, std::unique_ptr<PeerConnections> connections);
   ~ThreadRank();
 
   std::int32_t rank() const { return rank_; }
@@ -66,7 +66,7 @@ class ThreadRank {
   const std::int32_t rank_;
   const std::int32_t size_;
   HostMap map_;
-  std::unique_ptr<PeerConnections> listener_;  // Null on one host.
+  std::unique_ptr<PeerConnections> connections_;  // Null on one host.
   std::string address_;
   std::unique_ptr<SharedGroup> local_;  // Null if it is alone on its host.
   std::unique_ptr<TcpMesh> mesh_;       // Null on one host.

@@ -17,8 +17,7 @@ import pytest
 
 import device_trees as trees
 from launching import HOSTS, REPOSITORY, seconds, wait_until
-
-from stalling_fs import Stalling  # (found by way of launching)
+from stalling_fs import Stalling
 
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
 REJECTED = 122

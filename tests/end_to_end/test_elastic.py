@@ -337,6 +337,28 @@ def test_torch_continues_from_its_checkpoint_on_fewer_hosts(hosts):
 
 # ---- On one machine, and by agents ------------------------------------------------------------------
 
+NAMED_RANKS = [("--show-ranks", "1"), ("--stdin", "1"), ("--wrap", "env", "--wrap-ranks", "1")]
+
+
+@pytest.mark.parametrize("flags", NAMED_RANKS, ids=lambda flags: flags[-2])
+def test_a_rank_that_is_named_in_a_flag_is_lost(local, flags):
+    """The job continues: the rank may come back with its host."""
+    with meeting(local, "--fake-hosts", "2", "--nnodes", "1:2", *flags, "--log-dir", "logs",
+                 ranks=1 if "--show-ranks" in flags else 2) as run:
+        os.kill(fake_supervisors(local)[1].pid, signal.SIGKILL)
+        local.file("go")
+        done = run.finish()
+    assert done.code == 0 and "continuing with 1 of 2 hosts" in done.err_text, done
+    job = os.readlink(os.path.join(local.directory, "logs/latest"))
+    assert b"attempt 1 (1): rank 0 of 1" in local.read(f"logs/{job}/1/rank00000.out"), done
+
+
+@pytest.mark.parametrize("flags", NAMED_RANKS, ids=lambda flags: flags[-2])
+def test_a_rank_that_is_named_in_a_flag_is_on_a_missing_host(local, flags):
+    done = local.run("-H", "localhost,no-such-host", "--nnodes", "1:2", "--start-timeout", f"{seconds(2):g}s", *flags, "true")
+    assert done.code == 0 and f"warning[IVY-P016]: {flags[-2]}: there is no rank 1" in done.err_text, done
+
+
 def test_simulated_hosts(local):
     """The supervisor of the first host is killed. The other hosts continue, and the store runs on one of them."""
     with meeting(local, "--fake-hosts", "3", "--nnodes", "1:3", "--nproc_per_node", "2", "--log-dir", "logs", ranks=6) as run:

@@ -29,7 +29,7 @@ class FakeHost {
   boost::asio::io_context& loop() { return loop_; }
   void attach(class FakeLink* link) {
     current_ = link;
-    session_.transport_up();
+    session_.link_up();
   }
   void detach(class FakeLink* link) {
     if (current_ == link) current_ = nullptr;

@@ -100,7 +100,7 @@ class SshLinkTest : public testing::Test {
   // it would wait for a launcher long after this test.
   void finish_real_job(const LinkProbe& probe) {
     session::Session session(64u << 10);
-    session.transport_up();
+    session.link_up();
     session.send_handshake(
         session::FrameType::kAttach,
         session::encode_attach({kJob, std::string(32, 't'), std::string(build_name())}));

@@ -17,8 +17,8 @@ struct End {
   enum class Role { kLauncher, kSupervisor };
   End(Role which, std::uint64_t window) : role(which), session(window) {}
 
-  void transport_up() {
-    session.transport_up();
+  void link_up() {
+    session.link_up();
     if (role == Role::kSupervisor) return;
     session.send_handshake(FrameType::kAttach, "proof");
     if (transports++ > 0) return;
@@ -70,12 +70,12 @@ struct Pair {
       : launcher(End::Role::kLauncher, window), supervisor(End::Role::kSupervisor, window) {}
 
   void connect() {
-    launcher.transport_up();
-    supervisor.transport_up();
+    launcher.link_up();
+    supervisor.link_up();
   }
   void disconnect() {
-    launcher.session.transport_down();
-    supervisor.session.transport_down();
+    launcher.session.link_down();
+    supervisor.session.link_down();
   }
   // Moves bytes in both directions until neither side has any to send.
   void settle() {
@@ -134,7 +134,7 @@ TEST(LinkTest, ASupervisorSendsNothingBeforeAttach) {
 TEST(LinkTest, DropsTheTransportOnAFrameBeforeAttach) {
   for (const FrameType type : {FrameType::kCommand, FrameType::kHeartbeat, FrameType::kAck}) {
     Session supervisor(kWindow);
-    supervisor.transport_up();
+    supervisor.link_up();
     FrameHeader header;
     header.type = type;
     header.sequence = type == FrameType::kCommand ? 1 : 0;
@@ -147,15 +147,15 @@ TEST(LinkTest, DropsTheTransportOnAFrameBeforeAttach) {
 
 TEST(LinkTest, IgnoresCreditFromAnUnattachedTransport) {
   Session supervisor(kWindow);
-  supervisor.transport_up();
+  supervisor.link_up();
   FrameHeader header;
   header.type = FrameType::kAttach;
   header.credit = 1u << 30;
   ASSERT_TRUE(supervisor.receive(std::string(kPreamble) + encode_header(header)).ok());
   EXPECT_EQ(supervisor.flow_room(), 0u);
   // The transport was rejected. The next one belongs to the launcher and has its own credit.
-  supervisor.transport_down();
-  supervisor.transport_up();
+  supervisor.link_down();
+  supervisor.link_up();
   header.credit = 100;
   ASSERT_TRUE(supervisor.receive(std::string(kPreamble) + encode_header(header)).ok());
   ASSERT_TRUE(supervisor.attached(0).ok());
@@ -170,7 +170,7 @@ TEST(LinkTest, RejectsSequencesThatDoNotFitTheType) {
                {FrameType::kAck, 1},     {FrameType::kAttach, 1}, {FrameType::kCommand, 2}};
   for (const auto& [type, sequence] : cases) {
     Session session(kWindow);
-    session.transport_up();
+    session.link_up();
     ASSERT_TRUE(session.attached(0).ok());
     FrameHeader header;
     header.type = type;
@@ -182,7 +182,7 @@ TEST(LinkTest, RejectsSequencesThatDoNotFitTheType) {
 
 TEST(LinkTest, DropsTheTransportOnAcknowledgementsOfUnsentFrames) {
   Session session(kWindow);
-  session.transport_up();
+  session.link_up();
   EXPECT_FALSE(session.attached(1).ok());
   ASSERT_TRUE(session.attached(0).ok());
   FrameHeader header;
@@ -199,7 +199,7 @@ TEST(LinkTest, RejectsAPeerThatLostItsState) {
   pair.heartbeat();
   EXPECT_TRUE(pair.launcher.session.all_acknowledged());
   pair.disconnect();
-  pair.launcher.session.transport_up();
+  pair.launcher.session.link_up();
   const Result<void> attached = pair.launcher.session.attached(0);
   ASSERT_FALSE(attached.ok());
   EXPECT_EQ(attached.error().code, Code::kDataLoss);
@@ -440,8 +440,8 @@ TEST(LinkTakeoverTest, ANewLauncherGetsUnacknowledgedBytesOnceButNoOldControl) {
   };
   pair.supervisor.control.clear();
   ASSERT_TRUE(pair.supervisor.session.send(FrameType::kEvent, "new state").ok());
-  pair.supervisor.session.transport_up();
-  next.transport_up();
+  pair.supervisor.session.link_up();
+  next.link_up();
   settle();
   EXPECT_EQ(next.control, std::vector<std::string>{"new state"});
   EXPECT_EQ(next.flow,
@@ -470,7 +470,7 @@ TEST(LinkTakeoverTest, RejectsTheOldLauncherAfterATakeover) {
   pair.settle();
   pair.disconnect();
   (void)pair.supervisor.session.take_over();
-  pair.supervisor.session.transport_up();
+  pair.supervisor.session.link_up();
   EXPECT_FALSE(pair.supervisor.session.attached(3).ok());
 }
 

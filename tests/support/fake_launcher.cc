@@ -80,10 +80,10 @@ FakeLauncher::FakeLauncher(const Options& options)
   if (options_.way == Way::kRelay) out_ = "IVYOPEN 1 new " + job_id_ + " 0\n";
 }
 
-void FakeLauncher::spawn_node(int transport_fd) {
+void FakeLauncher::spawn_node(int link_fd) {
   node_pid_ = fork();
   if (node_pid_ != 0) return;
-  dup2(transport_fd, 3);
+  dup2(link_fd, 3);
   // dup2() onto the same number would keep the close-on-exec flag.
   fcntl(3, F_SETFD, 0);
   if (options_.way == Way::kRelay) {
@@ -100,7 +100,7 @@ void FakeLauncher::spawn_node(int transport_fd) {
 }
 
 FakeLauncher::~FakeLauncher() {
-  drop_transport();
+  drop_link();
   if (node_pid_ > 0) {
     const pid_t supervisor = supervisor_pid();
     if (supervisor > 0) kill(supervisor, SIGKILL);
@@ -118,11 +118,11 @@ void FakeLauncher::attach(int fd) {
   fd_ = fd;
   out_.clear();
   rejection_.clear();
-  session_.transport_up();
+  session_.link_up();
   const std::string build = options_.build.empty() ? std::string(build_name()) : options_.build;
   session_.send_handshake(session::FrameType::kAttach,
                           session::encode_attach({job_id_, token_, build}));
-  // On the job's first transport commands follow Attach immediately; later ones wait for the
+  // On the job's first link commands follow Attach immediately; later ones wait for the
   // answer.
   if (session_.received_sequence() == 0) {
     EXPECT_TRUE(session_.attached(0).ok());
@@ -209,23 +209,23 @@ void FakeLauncher::finish() {
   send(command);
 }
 
-// ---- transport -------------------------------------------------------------------------------
+// ---- link -------------------------------------------------------------------------------
 
-void FakeLauncher::drop_transport() {
+void FakeLauncher::drop_link() {
   if (fd_ < 0) return;
   ::close(fd_);
   fd_ = -1;
-  session_.transport_down();
+  session_.link_down();
 }
 
-void FakeLauncher::hang_up() { drop_transport(); }
+void FakeLauncher::hang_up() { drop_link(); }
 
-int FakeLauncher::copy_of_transport() const { return fcntl(fd_, F_DUPFD_CLOEXEC, 0); }
+int FakeLauncher::copy_of_link() const { return fcntl(fd_, F_DUPFD_CLOEXEC, 0); }
 
 void FakeLauncher::half_close() { shutdown(fd_, SHUT_WR); }
 
 void FakeLauncher::reattach() {
-  drop_transport();
+  drop_link();
   const Result<JobDirectory> directory = find_job_directory(job_id_, 0);
   if (!directory.ok()) {
     ADD_FAILURE() << directory.error().message;
@@ -289,7 +289,7 @@ void FakeLauncher::read_some() {
   char buffer[64 << 10];
   const ssize_t count = ::read(fd_, buffer, sizeof buffer);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0) return drop_transport();
+  if (count <= 0) return drop_link();
   std::string_view bytes(buffer, static_cast<std::size_t>(count));
   // receive() returns Attached alone; a call without bytes returns the frames after it.
   for (bool again = true; again; bytes = {}) {
@@ -297,7 +297,7 @@ void FakeLauncher::read_some() {
     const Result<std::vector<session::Frame>> frames = session_.receive(bytes);
     if (!frames.ok()) {
       ADD_FAILURE() << "broken session: " << frames.error().message;
-      return drop_transport();
+      return drop_link();
     }
     for (const session::Frame& frame : *frames) {
       if (frame.header.type == session::FrameType::kAttached) {

@@ -67,16 +67,16 @@ class FakeLauncher {
   void send_input(std::string bytes);
   void finish();
 
-  // ---- transport ----
+  // ---- link ----
   // Closes our end, so that the supervisor sees a hang-up.
   void hang_up();
   // Closes only our direction, as a relay does for a launcher that has exited.
   void half_close();
   // Connects through the command socket, like a relay for a launcher that redials.
   void reattach();
-  // Returns a second descriptor of our end, which keeps the transport open; the caller must close
+  // Returns a second descriptor of our end, which keeps the link open; the caller must close
   // it.
-  int copy_of_transport() const;
+  int copy_of_link() const;
   // Stops heartbeats; bytes are still read.
   void stop_responding() { is_silent_ = true; }
   void resume_sending() { is_silent_ = false; }
@@ -90,14 +90,14 @@ class FakeLauncher {
   void keep_no_output() { is_keeping_output_ = false; }
 
   // ---- received events ----
-  // Serves the transport until the condition holds. Returns false on a timeout.
+  // Serves the link until the condition holds. Returns false on a timeout.
   bool wait(const std::function<bool()>& condition,
             std::chrono::milliseconds deadline = std::chrono::seconds(10));
-  // Serves the transport for a while.
+  // Serves the link for a while.
   void serve(std::chrono::milliseconds duration);
   // Waits for ivy-node to exit. Returns its exit code, or std::nullopt on a timeout.
   std::optional<int> wait_for_node(std::chrono::milliseconds deadline = std::chrono::seconds(10));
-  bool transport_ended() const { return fd_ < 0; }
+  bool link_ended() const { return fd_ < 0; }
 
   const std::vector<Event>& events() const { return events_; }
   const Exited* exited(std::uint32_t rank) const;
@@ -124,13 +124,13 @@ class FakeLauncher {
   std::vector<pid_t> job_processes() const;
 
  private:
-  void spawn_node(int transport_fd);
+  void spawn_node(int link_fd);
   void attach(int fd);
   void serve_once(std::chrono::milliseconds longest);
   void read_some();
   void write_some();
   void take(const session::Frame& frame);
-  void drop_transport();
+  void drop_link();
 
   const Options options_;
   std::string job_id_;

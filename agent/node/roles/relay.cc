@@ -191,12 +191,12 @@ Result<FirstLine> read_first_line(int fd) {
   }
 }
 
-[[noreturn]] void become_warden(const OpenLine& request, int transport_fd) {
+[[noreturn]] void become_warden(const OpenLine& request, int link_fd) {
   setsid();
   // Move it above the descriptor number that the warden uses, whatever its number was before.
-  constexpr int kWardenTransportFd = 3;
-  const int high = fcntl(transport_fd, F_DUPFD_CLOEXEC, kWardenTransportFd + 1);
-  if (high < 0 || dup2(high, kWardenTransportFd) < 0) _exit(kRelayFailed);
+  constexpr int kWardenLinkFd = 3;
+  const int high = fcntl(link_fd, F_DUPFD_CLOEXEC, kWardenLinkFd + 1);
+  if (high < 0 || dup2(high, kWardenLinkFd) < 0) _exit(kRelayFailed);
   const std::string host = std::to_string(request.host);
   const std::string task = std::to_string(request.step_task);
   const std::array<const char*, 13> arguments = {
@@ -208,7 +208,7 @@ Result<FirstLine> read_first_line(int fd) {
   execv("/proc/self/exe", const_cast<char* const*>(arguments.data()));
   const Error error = errno_error(Code::kInternal, "start the warden (/proc/self/exe)", errno);
   const std::string line = kFailurePrefix + error.message + "\n";
-  send(kWardenTransportFd, line.data(), line.size(), MSG_NOSIGNAL);
+  send(kWardenLinkFd, line.data(), line.size(), MSG_NOSIGNAL);
   _exit(kRelayFailed);
 }
 

@@ -44,7 +44,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTransportFd = 3;
+constexpr int kLinkFd = 3;
 constexpr int kMaxInheritedFd = 1024;
 constexpr std::size_t kMaxRecordBytes = 128;
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
@@ -53,16 +53,16 @@ constexpr auto kLongestPause = std::chrono::milliseconds(50);
 constexpr auto kDrillTaskTimeout = std::chrono::seconds(4);
 
 // Drops everything inherited from the process that started us: the session, the working directory,
-// and all descriptors except the transport.
-void detach_from_parent(int transport_fd) {
+// and all descriptors except the link.
+void detach_from_parent(int link_fd) {
   setsid();
-  if (transport_fd != kTransportFd) dup2(transport_fd, kTransportFd);
-  fcntl(kTransportFd, F_SETFD, FD_CLOEXEC);
-  fcntl(kTransportFd, F_SETFL, fcntl(kTransportFd, F_GETFL) & ~O_NONBLOCK);
+  if (link_fd != kLinkFd) dup2(link_fd, kLinkFd);
+  fcntl(kLinkFd, F_SETFD, FD_CLOEXEC);
+  fcntl(kLinkFd, F_SETFL, fcntl(kLinkFd, F_GETFL) & ~O_NONBLOCK);
   const int null_fd = open("/dev/null", O_RDWR);
   for (int fd = 0; fd <= 2; ++fd) dup2(null_fd, fd);
-  if (syscall(SYS_close_range, static_cast<unsigned>(kTransportFd + 1), ~0u, 0u) != 0) {
-    for (int fd = kTransportFd + 1; fd < kMaxInheritedFd; ++fd)
+  if (syscall(SYS_close_range, static_cast<unsigned>(kLinkFd + 1), ~0u, 0u) != 0) {
+    for (int fd = kLinkFd + 1; fd < kMaxInheritedFd; ++fd)
       close(fd);  // The only way before Linux 5.9.
   }
   if (chdir("/") != 0) _exit(kWardenFailed);  // Only a process without a root fails here.
@@ -90,7 +90,7 @@ int fail(const Error& error) {
   std::ranges::replace(line, '\n', ' ');
   line += '\n';
   // The peer may have gone already; then the message is lost.
-  send(kTransportFd, line.data(), line.size(), MSG_NOSIGNAL);
+  send(kLinkFd, line.data(), line.size(), MSG_NOSIGNAL);
   return kWardenFailed;
 }
 
@@ -99,7 +99,7 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   prepared.job_id = start.job_id;
   prepared.host = start.host;
   prepared.program_directory = program_directory();
-  prepared.link_fd = kTransportFd;
+  prepared.link_fd = kLinkFd;
   prepared.peer = start.peer;
   prepared.records_outcome = !start.record.empty();
   prepared.step_task = start.step_task;
@@ -264,7 +264,7 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
   if (supervisor < 0) return fail_without_supervisor(prepared->directory, errno);
   pipes.close_supervisor_ends();
   // If we kept copies of these, the supervisor's peers would not notice its end.
-  for (const int fd : {kTransportFd, prepared->listening_fd, prepared->warden_pidfd})
+  for (const int fd : {kLinkFd, prepared->listening_fd, prepared->warden_pidfd})
     Descriptor(fd).reset();
 
   // Created now, while memory is available and the supervisor's pid is certainly still its own.
@@ -319,8 +319,7 @@ Result<void> take_argument(std::string_view name, std::string_view value, Warden
     start.job_id = value;
   } else if (name == "--host" && number) {
     start.host = *number;
-  } else if (name == "--transport-fd" && number && *number >= kTransportFd &&
-             *number <= INT32_MAX) {
+  } else if (name == "--transport-fd" && number && *number >= kLinkFd && *number <= INT32_MAX) {
     start.link_fd = static_cast<int>(*number);
   } else if (name == "--transport" && (value == "local" || value == "relay")) {
     start.peer = value == "local" ? LinkPeer::kLauncher : LinkPeer::kRelay;

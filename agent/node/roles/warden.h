@@ -36,12 +36,13 @@ using SupervisorMain = int (*)(const SupervisorStart&);
 
 // Parses the arguments after "warden": --job HEX32 --host N --transport-fd N --transport
 // local|relay [--cgroup DIR] [--record FILE], both absolute, [--step PID] [--reaper parent].
+// The names must stay: an agent of another build passes these arguments, too.
 Result<WardenStart> parse_warden_arguments(int argc, char** argv);
 
 // Moves this process, which must not have a child yet, into `start.cgroup`. Does nothing if that is
 // empty.
 Result<void> enter_cgroup(const WardenStart& start);
-// Writes to the transport why no supervisor will start. Returns kWardenFailed.
+// Writes to the link why no supervisor will start. Returns kWardenFailed.
 int reject_to_start(const WardenStart& start, const Error& why);
 
 // The record that a warden writes, atomically and with mode 0600: once when it starts, and again
@@ -59,10 +60,10 @@ std::optional<WardenRecord> parse_warden_record(std::string_view text);
 
 // Becomes the warden and forks the supervisor. Returns the supervisor's exit code (or 128 + signal)
 // when nothing of the job is left; the process should then call _exit(). If it cannot start, it
-// writes kFailurePrefix and a text in one line to the transport, and returns kWardenFailed.
+// writes kFailurePrefix and a text in one line to the link, and returns kWardenFailed.
 int run_warden(const WardenStart& start, SupervisorMain supervisor_main);
 
-// Prefix of the line on a transport that explains why no supervisor will start.
+// Prefix of the line on a link that explains why no supervisor will start.
 inline constexpr char kFailurePrefix[] = "\x01ivy:fail ";
 inline constexpr int kWardenFailed = 4;
 

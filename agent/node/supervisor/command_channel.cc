@@ -52,8 +52,8 @@ bool equal_secrets(std::string_view a, std::string_view b) {
 }
 
 struct CommandChannel::Link {
-  Link(boost::asio::io_context& loop, int fd, LinkPeer its_peer)
-      : socket(loop, fd), peer(its_peer) {}
+  Link(boost::asio::io_context& loop, int fd, LinkPeer link_peer)
+      : socket(loop, fd), peer(link_peer) {}
 
   boost::asio::posix::stream_descriptor socket;
   LinkPeer peer;
@@ -213,7 +213,7 @@ void CommandChannel::attach(const LinkPointer& link, const session::Frame& frame
     delays_ = {};  // Another launcher has another clock.
     owner_.on_taken_over(session_.take_over());
   }
-  session_.transport_up();
+  session_.link_up();
   session_.send_handshake(session::FrameType::kAttached, {});
   const std::string received = std::exchange(link->received, {});
   // Only the Attach is consumed; frames after it wait in the session for attached().
@@ -264,11 +264,11 @@ void CommandChannel::lose(const LinkPointer& link, LinkLoss loss) {
   // neither can connect again. Any other launcher may use another link.
   const bool cannot_reconnect = link->peer == LinkPeer::kLauncher || link->is_rejected;
   const bool was_awaited = link->is_first && cannot_reconnect && token_.empty();
-  // Counts as an attached link, so that the lease knows the kind of the one that it loses.
+  // Counts as an attached link, so that the lease knows the peer of the one that it loses.
   if (was_awaited) lease_.link_attached(link->peer);
   close(link);
   if (!was_attached && !was_awaited) return;
-  if (was_attached) session_.transport_down();
+  if (was_attached) session_.link_down();
   lease_.link_lost(loss);
   owner_.on_link_lost();
 }

@@ -203,7 +203,7 @@ Result<void> Supervisor::on_frame(session::Frame& frame) {
 }
 
 // Dispatches all commands. An error means that the launcher has broken the protocol, and closes the
-// transport. Commands without a result have no effect if they arrive too late.
+// link. Commands without a result have no effect if they arrive too late.
 Result<void> Supervisor::carry_out(const Command& command) {
   HostWorkers& workers = generation_.workers();
   switch (command.kind_case()) {
@@ -422,7 +422,7 @@ void Supervisor::on_taken_over(const std::vector<session::OutputChunk>& waiting)
 
 // -- The job's directory
 
-// Restores files that a cleaner of /tmp has removed: without them no worker starts, no transport
+// Restores files that a cleaner of /tmp has removed: without them no worker starts, no link
 // reconnects, and ivyctl does not find the job.
 void Supervisor::restore_directory() {
   if (!context_.containment || is_examining_host()) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The supervisor: one host's part of one job. It serves the launcher's transports, starts workers,
+// The supervisor: one host's part of one job. It serves the launcher's links, starts workers,
 // passes their output on, stops them, and proves that none of their processes is left. It runs in a
 // separate process, which the warden has forked. See "Process model" in agent/node/README.md.
 // Thread: the process's main thread, which runs the loop; it starts a thread for heartbeats and a

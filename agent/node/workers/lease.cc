@@ -17,8 +17,8 @@ void Lease::end(std::string reason) {
   reason_ = std::move(reason);
 }
 
-void Lease::link_attached(LinkPeer kind) {
-  kind_ = kind;
+void Lease::link_attached(LinkPeer peer) {
+  peer_ = peer;
   enter(LeaseState::kAttached);
 }
 
@@ -34,8 +34,8 @@ void Lease::paused() {
 void Lease::link_lost(LinkLoss loss) {
   if (state_ == LeaseState::kEnded) return;
   if (outlives_launcher_) return enter(LeaseState::kHungUp);
-  // A link to the launcher itself is lost only when the launcher itself exits.
-  if (kind_ == LinkPeer::kLauncher) return end("the launcher exited");
+  // Without a relay, a link is lost only when the launcher exits.
+  if (peer_ == LinkPeer::kLauncher) return end("the launcher exited");
   enter(loss == LinkLoss::kHalfClosed ? LeaseState::kHalfClosed : LeaseState::kHungUp);
 }
 
@@ -45,7 +45,7 @@ void Lease::advance(std::uint64_t elapsed_ns) {
   const std::uint64_t absence_ns = outlives_launcher_ ? limits_.silence_ns : limits_.absence_ns;
   switch (state_) {
     case LeaseState::kAttached:
-      if (kind_ == LinkPeer::kRelay && elapsed_ns_ >= limits_.silence_ns)
+      if (peer_ == LinkPeer::kRelay && elapsed_ns_ >= limits_.silence_ns)
         end("lease: received nothing from the launcher for " + seconds(limits_.silence_ns));
       return;
     case LeaseState::kHalfClosed:
@@ -57,7 +57,7 @@ void Lease::advance(std::uint64_t elapsed_ns) {
       return;
     case LeaseState::kPaused: {
       const std::uint64_t pause_ns = std::max(limits_.pause_ns, limits_.silence_ns);
-      if (kind_ == LinkPeer::kRelay && elapsed_ns_ >= pause_ns)
+      if (peer_ == LinkPeer::kRelay && elapsed_ns_ >= pause_ns)
         end("lease: the launcher has been suspended for " + seconds(pause_ns));
       return;
     }

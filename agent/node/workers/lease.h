@@ -59,7 +59,7 @@ class Lease {
   // The job may outlive its launcher: after any kind of link loss the workers keep running for
   // silence_ns, and another launcher may attach.
   void set_outlives_launcher(bool outlives) { outlives_launcher_ = outlives; }
-  void link_attached(LinkPeer kind);
+  void link_attached(LinkPeer peer);
   // Call when bytes from the attached launcher have arrived.
   void received();
   // The launcher announced that it will be silent. Ends with received(), or after pause_ns.
@@ -81,7 +81,7 @@ class Lease {
 
   LeaseLimits limits_;
   bool outlives_launcher_ = false;
-  LinkPeer kind_ = LinkPeer::kRelay;
+  LinkPeer peer_ = LinkPeer::kRelay;
   LeaseState state_ = LeaseState::kWaiting;
   std::uint64_t elapsed_ns_ = 0;  // Since the state was entered or data arrived.
   std::string reason_;

@@ -79,8 +79,8 @@ LoanState read_chunk(const MessageRings& mail, std::uint32_t member, MessagePeer
 }  // namespace
 
 MessageTraffic::MessageTraffic(const PointToPointOptions& options, MessageRings* mail,
-                               PeerConnections* listener, MessageFailureDetector& detector)
-    : options_(options), mail_(mail), listener_(listener), detector_(detector) {
+                               PeerConnections* connections, MessageFailureDetector& detector)
+    : options_(options), mail_(mail), connections_(connections), detector_(detector) {
   for (std::size_t rank = 0; rank < options_.peers.size(); ++rank) {
     peers_.push_back(std::make_unique<MessagePeer>());
     peers_.back()->rank = static_cast<std::int32_t>(rank);
@@ -103,7 +103,7 @@ Result<bool> MessageTraffic::open_sink(MessagePeer& peer) {
     return true;
   }
   if (peer.dial == nullptr) {
-    peer.dial = std::make_unique<BackgroundDial>(*listener_, options_.peer(peer.rank).address,
+    peer.dial = std::make_unique<BackgroundDial>(*connections_, options_.peer(peer.rank).address,
                                                  channel_of(peer.rank), detector_.is_cancelled());
     return false;
   }
@@ -127,7 +127,7 @@ Result<bool> MessageTraffic::open_source(MessagePeer& peer) {
     return peer.source != nullptr;
   }
   if (!matching_.is_wanted(peer.rank, true)) return false;
-  const int socket = listener_->take(channel_of(peer.rank), std::chrono::milliseconds(0)).socket;
+  const int socket = connections_->take(channel_of(peer.rank), std::chrono::milliseconds(0)).socket;
   if (socket < 0) return false;
   peer.source = make_socket_source(socket);
   return true;

@@ -28,9 +28,9 @@ class MessageTraffic {
  public:
   using Request = std::shared_ptr<MessageRequest>;
 
-  // `mail` and `listener` may be null if no rank needs them.
-  MessageTraffic(const PointToPointOptions& options, MessageRings* mail, PeerConnections* listener,
-                 MessageFailureDetector& detector);
+  // `mail` and `connections` may be null if no rank needs them.
+  MessageTraffic(const PointToPointOptions& options, MessageRings* mail,
+                 PeerConnections* connections, MessageFailureDetector& detector);
 
   // Starts a request, which may be done immediately.
   void enter(const Request& request, std::chrono::nanoseconds timeout);
@@ -88,7 +88,7 @@ class MessageTraffic {
 
   const PointToPointOptions& options_;
   MessageRings* const mail_;
-  PeerConnections* const listener_;
+  PeerConnections* const connections_;
   MessageFailureDetector& detector_;
   std::vector<std::unique_ptr<MessagePeer>> peers_;
   MessageMatching matching_;

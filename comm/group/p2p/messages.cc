@@ -27,7 +27,7 @@ PointToPoint& Messages::open() {
     options.board = std::make_unique<MessageDisplay>(row_->slot(), row_->number(), ranks_.name());
   }
   messages_ = std::make_unique<PointToPoint>(
-      std::move(options), local_, job_.listener(),
+      std::move(options), local_, job_.connections(),
       job_.make_failure_detector(ranks_.name(), ranks_.members(), ranks_.rank()));
   // A failure that was found before this state existed could not break it; do it now.
   if (const MaybeFailure found = failure_.get()) messages_->break_with(*found);

@@ -38,7 +38,7 @@ std::int32_t PeerLiveness::next_awaited() {
 }
 
 bool PeerLiveness::is_listening(std::int32_t rank) const {
-  return listener_->is_peer_listening(options_.peer(rank).address);
+  return connections_->is_peer_listening(options_.peer(rank).address);
 }
 
 // Probes the listeners of awaited ranks on other hosts: a rank that died before it dialled has no

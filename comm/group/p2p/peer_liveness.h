@@ -18,14 +18,14 @@ namespace ivy::comm {
 
 class PeerLiveness {
  public:
-  // `mutex` guards `traffic`. `listener` may be null if all ranks are on this host.
+  // `mutex` guards `traffic`. `connections` may be null if all ranks are on this host.
   PeerLiveness(std::mutex& mutex, MessageTraffic& traffic, MessageFailureDetector& detector,
-               PeerConnections* listener)
+               PeerConnections* connections)
       : mutex_(mutex),
         traffic_(traffic),
         options_(traffic.options()),
         detector_(detector),
-        listener_(listener) {}
+        connections_(connections) {}
 
   // Returns whether the traffic has moved or has a failure to report.
   bool find_failure();
@@ -55,7 +55,7 @@ class PeerLiveness {
   MessageTraffic& traffic_;
   const PointToPointOptions& options_;
   MessageFailureDetector& detector_;
-  PeerConnections* const listener_;
+  PeerConnections* const connections_;
   Time probed_at_;
   std::int32_t awaited_last_ = 0;
   Time counted_at_;

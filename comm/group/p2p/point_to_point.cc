@@ -56,12 +56,12 @@ Outcome outcome_of(const PointToPoint::Requests& requests) {
 }  // namespace
 
 PointToPoint::PointToPoint(PointToPointOptions options, SharedGroup* local,
-                           PeerConnections* listener, std::unique_ptr<FailureDetector> detector)
+                           PeerConnections* connections, std::unique_ptr<FailureDetector> detector)
     : options_(std::move(options)),
       mail_(local != nullptr ? &local->mail() : nullptr),
       detector_(options_, local, std::move(detector)),
-      traffic_(options_, mail_, listener, detector_),
-      liveness_(mutex_, traffic_, detector_, listener) {}
+      traffic_(options_, mail_, connections, detector_),
+      liveness_(mutex_, traffic_, detector_, connections) {}
 
 PointToPoint::~PointToPoint() {
   detector_.cancel();

@@ -44,8 +44,8 @@ namespace ivy::comm {
 
 class PointToPoint {
  public:
-  // `local` and `listener` may be null if no rank needs them. `detector` may be null.
-  PointToPoint(PointToPointOptions options, SharedGroup* local, PeerConnections* listener,
+  // `local` and `connections` may be null if no rank needs them. `detector` may be null.
+  PointToPoint(PointToPointOptions options, SharedGroup* local, PeerConnections* connections,
                std::unique_ptr<FailureDetector> detector);
   // No call may be in progress. Asynchronous requests that are not done end as aborted. Messages
   // whose sends are done still reach their receivers.

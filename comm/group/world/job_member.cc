@@ -184,12 +184,12 @@ Result<void> JobMember::bootstrap_without_ivyrun() {
 // Each world has a separate listener, so that connections of the previous world are not mistaken
 // for connections of this one.
 Result<void> JobMember::listen_to_peers(std::uint32_t rank) {
-  listener_.reset();
+  connections_.reset();
   PeerCredentials credentials = network_info_.credentials;
   credentials.rank = rank;
   const std::string own_address =
       IVY_TRY(own_address_towards(host_of(network_info_.first_host_address)));
-  listener_ = IVY_TRY(PeerConnections::listen(own_address, std::move(credentials)));
+  connections_ = IVY_TRY(PeerConnections::listen(own_address, std::move(credentials)));
   return {};
 }
 
@@ -214,7 +214,7 @@ Result<World> JobMember::form_world() {
     return entered;
   }
   WorldFormation formation(
-      {identity_, timeout_, joined_, store_.get(), control_.get(), listener_.get()});
+      {identity_, timeout_, joined_, store_.get(), control_.get(), connections_.get()});
   Result<World> world = formation.form();
   init_failure_ = formation.death();
   if (!world.ok()) return world;
@@ -250,7 +250,7 @@ Result<World> JobMember::form_repaired(const Identity& identity, milliseconds ti
     }
   }
   WorldFormation formation(
-      {identity, timeout, joined_, store_.get(), control_.get(), listener_.get(), &attempt});
+      {identity, timeout, joined_, store_.get(), control_.get(), connections_.get(), &attempt});
   Result<World> world = formation.form();
   if (!world.ok()) return world;
   world->timeout = timeout_;
@@ -264,7 +264,7 @@ void JobMember::begin_world(const World& world) {
   machine_ = world.machine;
   repairs_.world_begins(world);
   if (world.local_ranks.size() == world.members.size()) {
-    listener_.reset();
+    connections_.reset();
     notifier_.reset();
   } else if (control_ == nullptr) {
     notifier_ = std::make_unique<EventNotifier>(std::make_unique<StoreEvents>(*store_, records_));

@@ -50,8 +50,8 @@ class JobMember final : private WorldFactory, private LeftRanks {
 
   const std::string& source() const { return source_; }  // The source that assigned this rank.
   store::Client* store() const { return store_.get(); }  // Null in a world of one.
-  PeerConnections* listener() const {
-    return listener_.get();
+  PeerConnections* connections() const {
+    return connections_.get();
   }  // Null if all ranks are on one host.
   std::uint32_t tcp_streams() const { return network_info_.streams; }
   const MachineFacts& machine() const { return machine_; }
@@ -103,7 +103,7 @@ class JobMember final : private WorldFactory, private LeftRanks {
   std::unique_ptr<EndpointFile> endpoint_file_;  // Kept until all ranks have joined.
   std::unique_ptr<store::Client> store_;
   std::unique_ptr<ControlClient> control_;  // Null if there is no supervisor.
-  std::unique_ptr<PeerConnections> listener_;
+  std::unique_ptr<PeerConnections> connections_;
   // Destroyed before control_ and store_, which it watches.
   std::unique_ptr<EventNotifier> notifier_;
   StoreRecords records_;

@@ -201,11 +201,11 @@ std::string WorldFormation::own_member() const {
                                                              : inputs_.identity.rank);
   member.incarnation = std::to_string(inputs_.identity.attempt.incarnation);
   member.process_start = std::to_string(process_start(getpid()));
-  if (inputs_.listener == nullptr) return member.encoded();
-  member.address = inputs_.listener->address();
+  if (inputs_.connections == nullptr) return member.encoded();
+  member.address = inputs_.connections->address();
   if (inputs_.identity.bootstrap != Bootstrap::kStore) {
     std::vector<std::string> addresses = own_addresses();
-    addresses.push_back(inputs_.listener->host());
+    addresses.push_back(inputs_.connections->host());
     member.addresses = joined(addresses, ",");
   }
   return member.encoded();
@@ -259,8 +259,8 @@ Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) 
     world_.members.back().host = static_cast<std::uint32_t>(host - hosts.begin());
     if (host == hosts.end()) hosts.push_back(text.host_key);
   }
-  if (inputs_.listener != nullptr && inputs_.identity.bootstrap != Bootstrap::kStore) {
-    inputs_.listener->accept_only_from(std::move(addresses));
+  if (inputs_.connections != nullptr && inputs_.identity.bootstrap != Bootstrap::kStore) {
+    inputs_.connections->accept_only_from(std::move(addresses));
   }
   MachineFacts& facts = world_.machine;
   facts.has_processor_each = have_processor_each(processors) && have_quota_each(quotas);

@@ -69,7 +69,7 @@ struct FormationInputs {
   std::uint32_t earlier_joins;      // Number of times that this process has joined before.
   store::Client* store;             // Null in a world of one.
   ControlClient* control;           // Null if there is no supervisor.
-  PeerConnections* listener;        // Null if all ranks are on one host.
+  PeerConnections* connections;     // Null if all ranks are on one host.
   RepairAttempt* repair = nullptr;  // Null for the first world of these processes.
 };
 

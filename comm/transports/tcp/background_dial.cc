@@ -10,10 +10,10 @@
 
 namespace ivy::comm {
 
-BackgroundDial::BackgroundDial(PeerConnections& listener, const std::string& address,
+BackgroundDial::BackgroundDial(PeerConnections& connections, const std::string& address,
                                const PeerChannel& channel, const std::atomic<bool>& is_cancelled) {
-  thread_ = background_thread([this, &listener, address, channel, &is_cancelled] {
-    Result<PeerSocket> dialled = listener.dial(address, channel, 1, kUntilCancelled, [&] {
+  thread_ = background_thread([this, &connections, address, channel, &is_cancelled] {
+    Result<PeerSocket> dialled = connections.dial(address, channel, 1, kUntilCancelled, [&] {
       return !is_ending_.load() && !is_cancelled.load();
     });
     const std::lock_guard lock(mutex_);

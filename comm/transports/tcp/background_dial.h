@@ -17,9 +17,9 @@ namespace ivy::comm {
 
 class BackgroundDial {
  public:
-  // Dials one stream. `listener` and `is_cancelled` must outlive it.
-  BackgroundDial(PeerConnections& listener, const std::string& address, const PeerChannel& channel,
-                 const std::atomic<bool>& is_cancelled);
+  // Dials one stream. `connections` and `is_cancelled` must outlive it.
+  BackgroundDial(PeerConnections& connections, const std::string& address,
+                 const PeerChannel& channel, const std::atomic<bool>& is_cancelled);
   // Cancels the dial, and closes a connection that was not taken.
   ~BackgroundDial();
   BackgroundDial(const BackgroundDial&) = delete;

@@ -38,8 +38,9 @@ TcpMesh::Connection::~Connection() {
   }
 }
 
-TcpMesh::TcpMesh(PeerConnections& listener, TcpMeshOptions options, FailureDetector* detector)
-    : listener_(listener),
+TcpMesh::TcpMesh(PeerConnections& peer_connections, TcpMeshOptions options,
+                 FailureDetector* detector)
+    : peer_connections_(peer_connections),
       options_(std::move(options)),
       detector_(detector),
       interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -49,7 +50,7 @@ TcpMesh::TcpMesh(PeerConnections& listener, TcpMeshOptions options, FailureDetec
 
 TcpMesh::~TcpMesh() {
   hang_up();
-  listener_.forget(options_.communicator);
+  peer_connections_.forget(options_.communicator);
 }
 
 void TcpMesh::interrupt() {
@@ -145,7 +146,7 @@ void TcpMesh::keep(std::int32_t rank, std::uint32_t stream, const PeerSocket& fo
 TcpMesh::Stream& TcpMesh::find_stream(std::int32_t rank, std::uint32_t stream) {
   Stream& wanted = connection(rank).streams[stream];
   if (wanted.socket < 0) {
-    const PeerSocket found = listener_.take(channel(rank, stream), milliseconds(0));
+    const PeerSocket found = peer_connections_.take(channel(rank, stream), milliseconds(0));
     if (found.socket >= 0) keep(rank, stream, found);
   }
   return wanted;
@@ -157,11 +158,11 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
   const std::uint32_t streams =
       options_.streams != 0
           ? options_.streams
-          : default_stream_count(listener_.is_near(peer.address), options_.peers.size());
+          : default_stream_count(peer_connections_.is_near(peer.address), options_.peers.size());
   // A stopped peer does not complete the handshake. The operation's timeout limits that, not the
   // connection's.
   const Result<PeerSocket> dialled =
-      listener_.dial(peer.address, channel(rank, stream), streams, kUntilCancelled, [&] {
+      peer_connections_.dial(peer.address, channel(rank, stream), streams, kUntilCancelled, [&] {
         return (group == nullptr || !group->is_broken()) && !is_interrupted() &&
                (detector_ == nullptr || !detector_->check(rank)) && may_wait_on(rank, call);
       });
@@ -188,7 +189,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
     const MaybeFailure known = detector_ != nullptr ? detector_->check(rank) : std::nullopt;
     // Done after the check, because a rank may die as soon as it has sent its part, and its
     // connection is valid.
-    const PeerSocket found = listener_.take(channel(rank, 0), kTakeSlice);
+    const PeerSocket found = peer_connections_.take(channel(rank, 0), kTakeSlice);
     if (found.socket >= 0) {
       keep(rank, 0, found);
       return true;
@@ -199,7 +200,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
     if (is_other_operation(call)) return false;
     // A rank that died before it dialled has no connection that could break, so probe its listener.
     if (steady_now() >= probe_at) {
-      if (!listener_.is_peer_listening(peer.address))
+      if (!peer_connections_.is_peer_listening(peer.address))
         return fail(connection_failure(rank, call, "it is no longer reachable"));
       probe_at = steady_now() + PeerConnections::kProbePause;
     }

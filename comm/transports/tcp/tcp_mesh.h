@@ -98,8 +98,8 @@ struct TcpMeshOptions {
 
 class TcpMesh {
  public:
-  // `listener` and `detector` must outlive it.
-  TcpMesh(PeerConnections& listener, TcpMeshOptions options, FailureDetector* detector);
+  // `peer_connections` and `detector` must outlive it.
+  TcpMesh(PeerConnections& peer_connections, TcpMeshOptions options, FailureDetector* detector);
   ~TcpMesh();
   TcpMesh(const TcpMesh&) = delete;
   TcpMesh& operator=(const TcpMesh&) = delete;
@@ -160,7 +160,7 @@ class TcpMesh {
                      const PeerOperation& peer_operation);
   Failure connection_failure(std::int32_t rank, const OperationCall& call, const std::string& why);
 
-  PeerConnections& listener_;
+  PeerConnections& peer_connections_;
   const TcpMeshOptions options_;
   FailureDetector* const detector_;
   // Indexed by rank; null if not connected yet.

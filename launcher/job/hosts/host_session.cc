@@ -69,7 +69,7 @@ void HostSession::active_link_up(const LinkUp& up) {
   paused_ = false;
   const bool first = !std::exchange(was_up_, true);
   attach_sent_ns_ = monotonic_ns();
-  session_.transport_up();
+  session_.link_up();
   session_.send_handshake(session::FrameType::kAttach,
                           session::encode_attach({options_.job_id, options_.token,
                                                   std::string(build_name()), options_.takeover}));
@@ -245,7 +245,7 @@ void HostSession::send_input(std::string bytes) {
 }
 
 void HostSession::active_link_broken(const LinkDown& down) {
-  session_.transport_down();
+  session_.link_down();
   last_failure_ = down.message;
   if (state_ == State::kEnding) {
     close();
