@@ -280,7 +280,7 @@ void check_named_ranks(PlanContext& context, const ShowRanks& wanted, const std:
   if (wanted.all || absent == wanted.ranks.end()) return;
   const std::string last = std::to_string(count - 1);
   const std::string what = flag + ": " + absent_text({absent, wanted.ranks.end()});
-  const std::string fix = flag + (count == 1 ? " 0" : " with ranks from 0 to " + last);
+  const std::string fix = "use " + flag + (count == 1 ? " 0" : " with ranks from 0 to " + last);
   const std::string cause = std::string(wanted.local ? "each host has at most " : "the job has ") +
                             std::to_string(count) + (wanted.local ? " local rank" : " rank") +
                             (count == 1 ? "" : "s") + (count == 1 ? ": 0" : ": 0-" + last);

@@ -3,8 +3,8 @@
 // and read_request() collect the fields of one request by the table at the top, request_of()
 // converts it for the engine, and serve() applies it. reply() encodes the engine's answers.
 //
-// Dialect A is torch's up to 2.0, C its own from 2.2 on. Torch 2.1 (B) has other request numbers
-// and is rejected with kTorch21, wherever a number shows it.
+// Torch up to 2.0 speaks dialect A, torch from 2.2 on dialect C. Torch 2.1 (B) has other request
+// numbers and is rejected with kTorch21 as soon as one of them shows it.
 #include "rendezvous/dialects/torch_dialect.h"
 
 #include <array>
